@@ -1,0 +1,273 @@
+"""The native half of pyserve: ring, server, client, ingress (crate ``router-py``).
+
+Only ``pyserve.bridge``, ``pyserve.aio`` and ``pyserve.ingress`` import this module.
+Metadata crosses as a tuple of ``(key, value)`` pairs; values of ``-bin`` keys are ``bytes``,
+all others ``str``. Lengths are bytes, times are seconds.
+
+A method that *queues a command* appends it to the endpoint's outbox and returns ``True`` when
+the outbox was empty before: the caller then schedules one ``Endpoint.flush`` for this turn of
+its loop. So one wake-up of an I/O thread serves every command of the turn.
+"""
+
+from collections.abc import Sequence
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+# Kinds of events. Every event is a tuple ``(kind, token, subject, payload)``.
+CALL: int  # server: (CALL, token, ServerCall, message or None if the request is a stream)
+MESSAGE: int  # (MESSAGE, token, None, bytes): one message of a stream
+HALF_CLOSE: int  # server: (HALF_CLOSE, token, None, None): the client sends no more
+CANCEL: int  # server: (CANCEL, token, reason, None); reason is one of CANCEL_*
+WRITABLE: int  # (WRITABLE, token, None, None): the call's send buffer has room again
+INITIAL_METADATA: int  # client: (INITIAL_METADATA, token, None, None)
+DONE: int  # client: (DONE, token, None, message or None); status is on the ClientCall
+STATE: int  # client: (STATE, token, new connectivity state, None): see Channel.watch_state
+
+CANCEL_CLIENT: int  # the peer reset the stream or its connection went away
+CANCEL_DEADLINE: int  # the deadline passed; DEADLINE_EXCEEDED has been answered already
+CANCEL_SHUTDOWN: int  # the server was stopped; UNAVAILABLE has been answered already
+
+IDENTITY: int  # compression of one message
+GZIP: int
+DEFLATE: int
+
+class Endpoint:
+    """Queue and eventfd of one event loop; server and client side of the loop share it."""
+
+    def __new__(cls) -> Endpoint: ...
+    def fileno(self) -> int: ...
+    def drain(self, limit: int) -> list[tuple[int, int, object, object]]:
+        """Take up to ``limit`` events, oldest first; ``[]`` when none is waiting."""
+
+    def arm(self) -> bool:
+        """Ask for a wake-up at the next event; ``False``: one came meanwhile, drain again."""
+
+    def flush(self) -> None:
+        """Hand all queued commands to the I/O threads, one wake-up each at most."""
+
+    def close(self) -> None:
+        """Cancel the loop's calls and close the descriptor. Idempotent."""
+
+    def stats(self) -> dict[str, int]:
+        """``wakeups``, ``events``, ``commands``, ``flushes``, ``queue_length_max``."""
+
+class ServerCall:
+    """One incoming call. Any thread may use it; sending after the end is ignored."""
+
+    @property
+    def token(self) -> int: ...
+    @property
+    def method(self) -> int:
+        """What ``Server.register`` returned for the path, or -1 for an unregistered path."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def peer(self) -> str:
+        """As grpc writes it: ``ipv4:127.0.0.1:1234``, ``ipv6:[::1]:1234``, ``unix:``."""
+
+    def metadata(self) -> Metadata: ...
+    def auth_context(self) -> dict[str, list[bytes]]: ...
+    def time_remaining(self) -> float | None:
+        """Seconds until the deadline (never below 0), ``None`` without one."""
+
+    def is_active(self) -> bool:
+        """Neither ended nor cancelled."""
+
+    def reply(self, message: bytes) -> bool:
+        """Queue the whole answer of a unary call: headers, message, status OK. Ends the call."""
+
+    def send_initial_metadata(self, metadata: Metadata, compression: int) -> bool:
+        """Queue response headers. ``compression`` names the algorithm that messages may use."""
+
+    def write(self, message: bytes, compression: int) -> bool:
+        """Queue one message (headers first, if not sent). Never blocks; see ``writable``."""
+
+    def writable(self) -> bool:
+        """Less than 64 KiB waits to be sent. When ``False``, a WRITABLE event will follow."""
+
+    def taken(self, size: int) -> bool:
+        """Queue the return of ``size`` bytes of receive credit after Python took a message."""
+
+    def finish(
+        self, code: int, details: str, trailing_metadata: Metadata, message: bytes | None
+    ) -> bool:
+        """Queue the end: optional last message, then the status. Ends the call."""
+
+    def release(self) -> bool:
+        """Queue the end of user code after a CANCEL: frees the call's slot at the gate."""
+
+class Server:
+    """A gRPC server whose calls arrive at one endpoint. Starts no thread before ``start``."""
+
+    def __new__(
+        cls,
+        endpoint: Endpoint,
+        *,
+        max_receive_message_bytes: int = 4194304,  # -1: no limit
+        max_send_message_bytes: int = -1,
+        max_metadata_bytes: int = 16384,
+        max_concurrent_calls: int = -1,  # the admission gate; -1: no limit
+        max_idle_streams: int = 1000,  # bound of calls of methods with weight 0
+        default_compression: int = 0,
+        keepalive_time_s: float | None = None,
+        keepalive_timeout_s: float = 20.0,
+        max_connection_age_s: float | None = None,
+        replica_id: str = "",  # what a router's handshake must find; "" for plain servers
+        token: bytes = b"",  # the mesh token routers prove; b"" trusts nobody
+    ) -> Server: ...
+    def register(
+        self, path: str, request_streaming: bool, response_streaming: bool, weight: int
+    ) -> int:
+        """Make ``path`` (``/pkg.Service/Method``) known; a unary request arrives as one event."""
+
+    def listen_tcp(self, address: str, tls: ServerTls | None, reuse_port: bool) -> int:
+        """Bind ``host:port`` now (OSError if it cannot) and return the port."""
+
+    def listen_unix(self, path: str) -> None: ...
+    def start(self) -> None: ...
+    def drain(self) -> None:
+        """Stop listening, send GOAWAY; calls in flight go on."""
+
+    def stop(self) -> None:
+        """End what is left with UNAVAILABLE and close every connection."""
+
+    def in_flight(self) -> int: ...
+    def set_max_concurrent_calls(self, limit: int) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+
+class ServerTls:
+    def __new__(
+        cls,
+        pairs: Sequence[tuple[bytes, bytes]],  # (private key, certificate chain), PEM
+        root_certificates: bytes | None,
+        require_client_auth: bool,
+    ) -> ServerTls: ...
+
+class ClientTls:
+    def __new__(
+        cls,
+        root_certificates: bytes | None,  # PEM; None: the system's
+        private_key: bytes | None,
+        certificate_chain: bytes | None,
+        server_name: str | None,  # overrides the name that is checked
+    ) -> ClientTls: ...
+
+# Connectivity states, numbered as grpc.ChannelConnectivity.
+class Channel:
+    """A client of one target: an address, or one deployment of a routing table."""
+
+    def __new__(
+        cls,
+        target: str,  # "host:port", "dns:///host:port", "ipv4:...", "unix:path", or see table
+        *,
+        tls: ClientTls | None = None,
+        table: RoutingTable | None = None,  # with it, target is "application/Deployment"
+        authority: str | None = None,
+        user_agent: str = "",
+        max_receive_message_bytes: int = 4194304,
+        max_send_message_bytes: int = -1,
+        default_compression: int = 0,
+        keepalive_time_s: float | None = None,
+        keepalive_timeout_s: float = 20.0,
+    ) -> Channel: ...
+    def start_call(
+        self,
+        endpoint: Endpoint,
+        path: str,
+        metadata: Metadata,
+        timeout_s: float | None,
+        message: bytes | None,  # not None: the only request message, half-close included
+        compression: int,  # -1: the channel's default
+        wait_for_ready: bool,
+        response_streaming: bool,  # False: the message arrives inside DONE
+    ) -> ClientCall:
+        """Queue a new call at ``endpoint``; ``ClientCall.started`` says whether to flush."""
+
+    def state(self, try_to_connect: bool) -> int: ...
+    def watch_state(self, endpoint: Endpoint, last_state: int) -> int:
+        """Return a token; one STATE event follows when the state differs from ``last_state``."""
+
+    def close(self) -> None:
+        """Cancel the calls in flight and close the connections. Idempotent."""
+
+class ClientCall:
+    @property
+    def token(self) -> int: ...
+    @property
+    def started(self) -> bool:
+        """The call's start was the first queued command of this turn: schedule a flush."""
+
+    def peer(self) -> str: ...
+    def write(self, message: bytes, compression: int) -> bool: ...
+    def writable(self) -> bool: ...
+    def half_close(self) -> bool: ...
+    def taken(self, size: int) -> bool: ...
+    def cancel(self, code: int, details: str) -> bool:
+        """Queue the reset. No DONE follows; the caller has settled the status itself."""
+
+    def time_remaining(self) -> float | None: ...
+    def initial_metadata(self) -> Metadata | None: ...
+    def code(self) -> int | None: ...
+    def details(self) -> str | None: ...
+    def debug_error_string(self) -> str: ...
+    def trailing_metadata(self) -> Metadata | None: ...
+
+class ReplicaRoute:
+    def __new__(
+        cls,
+        *,
+        replica_id: str,
+        node: str,
+        zone: str,
+        address: str,  # "host:port"
+        unix_path: str,  # "" if none
+        max_ongoing_requests: int,
+    ) -> ReplicaRoute: ...
+
+class DeploymentRoute:
+    def __new__(
+        cls,
+        *,
+        application: str,
+        deployment: str,
+        services: Sequence[str],  # full names, "pkg.Service"
+        replicas: Sequence[ReplicaRoute],  # ready ones only; draining ones are left out
+        max_queued_requests: int,
+        request_timeout_s: float | None,
+        max_request_bytes: int,  # kept whole for a possible refusal, see design 7
+    ) -> DeploymentRoute: ...
+
+class RoutingTable:
+    """Deployments, their routers and their replica connections; shared by ingress and channels."""
+
+    def __new__(cls, *, node: str, zone: str, token: bytes, seed: int) -> RoutingTable: ...
+    def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
+        """Replace the table. Replicas that are gone get nothing new; their calls go on."""
+
+    def stats(self) -> dict[str, dict[str, object]]:
+        """Per "application/Deployment": in_flight by replica id, parked, and counters."""
+
+class Ingress:
+    """The listener in front of a table. Starts no thread before ``start``."""
+
+    def __new__(
+        cls,
+        table: RoutingTable,
+        *,
+        addresses: Sequence[str],  # "host:port"; port 0 picks one
+        io_threads: int,
+        tls: ServerTls | None,
+    ) -> Ingress: ...
+    def start(self) -> list[str]:
+        """Bind (OSError if a port is taken) and serve; returns the bound addresses."""
+
+    def drain(self) -> None: ...
+    def stop(self) -> None: ...
+    def in_flight(self) -> int: ...
+    def stats(self) -> dict[str, int]: ...
+
+def forked() -> bool:
+    """This process is a fork of the one that started the I/O threads: the runtime is unusable."""

@@ -1,0 +1,1 @@
+//! The Rust end of the ring.
