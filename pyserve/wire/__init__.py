@@ -1,0 +1,1 @@
+"""Messages between the mesh's processes, generated from ``proto/pyserve/wire``."""

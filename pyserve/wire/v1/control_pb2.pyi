@@ -1,0 +1,134 @@
+from pyserve.wire.v1 import mesh_pb2 as _mesh_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DeployRequest(_message.Message):
+    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    deployments: _containers.RepeatedCompositeFieldContainer[_mesh_pb2.DeploymentSpec]
+    ingress_deployment: str
+    route_prefix: str
+    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ...) -> None: ...
+
+class DeployEvent(_message.Message):
+    __slots__ = ("progress", "deployed", "failed")
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    progress: Progress
+    deployed: Deployed
+    failed: DeployFailed
+    def __init__(self, progress: _Optional[_Union[Progress, _Mapping]] = ..., deployed: _Optional[_Union[Deployed, _Mapping]] = ..., failed: _Optional[_Union[DeployFailed, _Mapping]] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("deployment", "ready", "wanted", "note")
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    deployment: str
+    ready: int
+    wanted: int
+    note: str
+    def __init__(self, deployment: _Optional[str] = ..., ready: _Optional[int] = ..., wanted: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
+
+class Deployed(_message.Message):
+    __slots__ = ("addresses",)
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeployFailed(_message.Message):
+    __slots__ = ("deployment", "summary", "traceback")
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    deployment: str
+    summary: str
+    traceback: str
+    def __init__(self, deployment: _Optional[str] = ..., summary: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("version", "addresses", "applications", "controller_pid")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_PID_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
+    controller_pid: int
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ...) -> None: ...
+
+class ApplicationStatus(_message.Message):
+    __slots__ = ("name", "route_prefix", "deployments")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    route_prefix: str
+    deployments: _containers.RepeatedCompositeFieldContainer[DeploymentStatus]
+    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ...) -> None: ...
+
+class DeploymentStatus(_message.Message):
+    __slots__ = ("name", "state", "message", "wanted", "replicas", "services")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    message: str
+    wanted: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
+    services: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReplicaStatus(_message.Message):
+    __slots__ = ("replica_id", "state", "pid", "node", "endpoints")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    replica_id: str
+    state: str
+    pid: int
+    node: str
+    endpoints: _mesh_pb2.Endpoints
+    def __init__(self, replica_id: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., endpoints: _Optional[_Union[_mesh_pb2.Endpoints, _Mapping]] = ...) -> None: ...
+
+class DeleteRequest(_message.Message):
+    __slots__ = ("application",)
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    def __init__(self, application: _Optional[str] = ...) -> None: ...
+
+class DeleteReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ShutdownRequest(_message.Message):
+    __slots__ = ("grace_s",)
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    grace_s: float
+    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+
+class ShutdownReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

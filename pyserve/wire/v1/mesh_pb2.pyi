@@ -1,0 +1,207 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ReplicaMessage(_message.Message):
+    __slots__ = ("hello", "ready", "failed", "health", "draining")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    ready: Ready
+    failed: Failed
+    health: Health
+    draining: Draining
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    replica_id: str
+    application: str
+    deployment: str
+    version: str
+    pid: int
+    node: str
+    zone: str
+    def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version")
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    endpoints: Endpoints
+    services: _containers.RepeatedScalarFieldContainer[str]
+    file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
+    deployment_version: str
+    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ...) -> None: ...
+
+class Endpoints(_message.Message):
+    __slots__ = ("address", "unix_path")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UNIX_PATH_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    unix_path: str
+    def __init__(self, address: _Optional[str] = ..., unix_path: _Optional[str] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("summary", "traceback", "user_code")
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    USER_CODE_FIELD_NUMBER: _ClassVar[int]
+    summary: str
+    traceback: str
+    user_code: bool
+    def __init__(self, summary: _Optional[str] = ..., traceback: _Optional[str] = ..., user_code: _Optional[bool] = ...) -> None: ...
+
+class Health(_message.Message):
+    __slots__ = ("healthy", "reason")
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    healthy: bool
+    reason: str
+    def __init__(self, healthy: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Draining(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReplicaCommand(_message.Message):
+    __slots__ = ("assign", "drain", "limits")
+    ASSIGN_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    assign: Assign
+    drain: Drain
+    limits: Limits
+    def __init__(self, assign: _Optional[_Union[Assign, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class Assign(_message.Message):
+    __slots__ = ("replica_id", "spec", "deployment_version", "development")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVELOPMENT_FIELD_NUMBER: _ClassVar[int]
+    replica_id: str
+    spec: DeploymentSpec
+    deployment_version: str
+    development: bool
+    def __init__(self, replica_id: _Optional[str] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., deployment_version: _Optional[str] = ..., development: _Optional[bool] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ("grace_s",)
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    grace_s: float
+    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("max_ongoing_requests",)
+    MAX_ONGOING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    max_ongoing_requests: int
+    def __init__(self, max_ongoing_requests: _Optional[int] = ...) -> None: ...
+
+class DeploymentSpec(_message.Message):
+    __slots__ = ("application", "name", "code", "arguments", "options_json")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_JSON_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    name: str
+    code: Code
+    arguments: bytes
+    options_json: str
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ...) -> None: ...
+
+class Code(_message.Message):
+    __slots__ = ("import_path", "pickled", "sys_path", "working_directory")
+    IMPORT_PATH_FIELD_NUMBER: _ClassVar[int]
+    PICKLED_FIELD_NUMBER: _ClassVar[int]
+    SYS_PATH_FIELD_NUMBER: _ClassVar[int]
+    WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    import_path: str
+    pickled: bytes
+    sys_path: _containers.RepeatedScalarFieldContainer[str]
+    working_directory: str
+    def __init__(self, import_path: _Optional[str] = ..., pickled: _Optional[bytes] = ..., sys_path: _Optional[_Iterable[str]] = ..., working_directory: _Optional[str] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("node", "zone", "all", "deployments", "version")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    zone: str
+    all: bool
+    deployments: _containers.RepeatedCompositeFieldContainer[DeploymentKey]
+    version: str
+    def __init__(self, node: _Optional[str] = ..., zone: _Optional[str] = ..., all: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
+
+class DeploymentKey(_message.Message):
+    __slots__ = ("application", "name")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    name: str
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class WatchUpdate(_message.Message):
+    __slots__ = ("base_version", "version", "changed", "removed")
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    base_version: int
+    version: int
+    changed: _containers.RepeatedCompositeFieldContainer[DeploymentView]
+    removed: _containers.RepeatedCompositeFieldContainer[DeploymentKey]
+    def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
+
+class DeploymentView(_message.Message):
+    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    key: DeploymentKey
+    services: _containers.RepeatedScalarFieldContainer[str]
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaView]
+    max_queued_requests: int
+    request_timeout_s: float
+    max_request_bytes: int
+    file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ReplicaView(_message.Message):
+    __slots__ = ("replica_id", "node", "zone", "endpoints", "max_ongoing_requests")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ONGOING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    replica_id: str
+    node: str
+    zone: str
+    endpoints: Endpoints
+    max_ongoing_requests: int
+    def __init__(self, replica_id: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., max_ongoing_requests: _Optional[int] = ...) -> None: ...
