@@ -1,0 +1,163 @@
+"""The exceptions of pyserve: one tree, each class with its gRPC status and a retry decision.
+
+::
+
+    PyserveError
+    ├── Abort                     raised by user code to answer with a status of its choice
+    ├── UsageError                the caller of pyserve's API made a mistake
+    │   ├── OptionError           a deployment option has a wrong name, type or value
+    │   ├── ImportPathError       "module:attribute" cannot be parsed, imported or found
+    │   ├── ServicerError         a class does not fit the services of its .proto
+    │   └── BatchError            a batched method broke its contract
+    ├── DeploymentFailed          the mesh could not bring a deployment up
+    ├── MeshError                 the control plane said no
+    │   ├── MeshNotFound          no mesh runs where one was looked for
+    │   ├── MeshUnavailable       a mesh is known, but its controller does not answer
+    │   └── VersionSkew           two processes differ by more than one minor release
+    ├── NotInReplica              asked for the replica's context outside of a replica
+    ├── RuntimeForked             this process is a fork; the runtime lives in its parent
+    └── NotYetSupported           named in the documentation for a later release
+
+This module decides nothing and imports no other part of pyserve.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from grpc import StatusCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Metadata = Sequence[tuple[str, str | bytes]]
+
+
+class PyserveError(Exception):
+    """Base of everything that pyserve raises on purpose.
+
+    Attributes:
+        code: The gRPC status that this error becomes on the wire.
+        retryable: Whether the same request may succeed when sent again unchanged.
+    """
+
+    code: StatusCode = StatusCode.INTERNAL
+    retryable: ClassVar[bool] = False
+
+
+class Abort(PyserveError):
+    """Ends a call with a status chosen by user code.
+
+    May be raised anywhere below a servicer method, or returned for one item of a batch.
+
+    Args:
+        code: Any status but ``OK``.
+        details: Text for the caller; it is sent as it is.
+        trailing_metadata: Pairs of key and value; values of ``-bin`` keys are ``bytes``.
+
+    Raises:
+        ValueError: ``code`` is ``OK``.
+        TypeError: ``code`` is not a ``grpc.StatusCode``.
+    """
+
+    def __init__(
+        self, code: StatusCode, details: str = "", trailing_metadata: Metadata = ()
+    ) -> None:
+        if not isinstance(code, StatusCode):
+            raise TypeError(f"Abort: code must be a grpc.StatusCode, not {code!r}")
+        if code is StatusCode.OK:
+            raise ValueError("Abort: code must not be OK; return the answer instead")
+        super().__init__(code, details, trailing_metadata)
+        self.code = code
+        self.details = details
+        self.trailing_metadata = tuple(trailing_metadata)
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.details}"
+
+
+class UsageError(PyserveError, ValueError):
+    """A mistake in how pyserve's API was used; the text says what to write instead."""
+
+    code = StatusCode.INVALID_ARGUMENT
+
+
+class OptionError(UsageError):
+    """A deployment option has an unknown name, a wrong type or a value out of range."""
+
+
+class ImportPathError(UsageError):
+    """A ``module:attribute`` path cannot be parsed, imported or found."""
+
+
+class ServicerError(UsageError):
+    """A class does not fit the services of its ``.proto``: name, kind or signature."""
+
+
+class BatchError(UsageError):
+    """A batched method broke its contract, e.g. returned a wrong number of results."""
+
+    code = StatusCode.INTERNAL
+
+
+class DeploymentFailed(PyserveError):
+    """The mesh could not bring a deployment up.
+
+    Args:
+        deployment: Its name, or the application's where no single one is to blame.
+        summary: One line: what was wrong, where, and what to do.
+        remote_traceback: The traceback of the replica's process, or "".
+    """
+
+    code = StatusCode.FAILED_PRECONDITION
+
+    def __init__(self, deployment: str, summary: str, remote_traceback: str = "") -> None:
+        super().__init__(deployment, summary, remote_traceback)
+        self.deployment = deployment
+        self.summary = summary
+        self.remote_traceback = remote_traceback
+
+    def __str__(self) -> str:
+        text = f"deployment {self.deployment!r} failed: {self.summary}"
+        return f"{text}\n\n{self.remote_traceback}" if self.remote_traceback else text
+
+
+class MeshError(PyserveError):
+    """The control plane refused a request."""
+
+    code = StatusCode.FAILED_PRECONDITION
+
+
+class MeshNotFound(MeshError):
+    """No mesh runs where one was looked for."""
+
+    code = StatusCode.NOT_FOUND
+
+
+class MeshUnavailable(MeshError):
+    """A mesh is known, but its controller does not answer."""
+
+    code = StatusCode.UNAVAILABLE
+    retryable = True
+
+
+class VersionSkew(MeshError):
+    """Two processes run releases that differ by more than one minor version."""
+
+
+class NotInReplica(PyserveError, RuntimeError):
+    """The replica's context was asked for outside of a replica."""
+
+    code = StatusCode.FAILED_PRECONDITION
+
+
+class RuntimeForked(PyserveError, RuntimeError):
+    """This process is a fork of the one that started the runtime, which stayed there."""
+
+    code = StatusCode.FAILED_PRECONDITION
+
+
+class NotYetSupported(PyserveError, NotImplementedError):
+    """A documented feature that this release does not have."""
+
+    code = StatusCode.UNIMPLEMENTED
