@@ -1,1 +1,5 @@
 //! Sockets and HTTP/2.
+
+#![forbid(unsafe_code)]
+
+pub mod mesh;

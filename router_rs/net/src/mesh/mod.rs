@@ -1,0 +1,6 @@
+//! What two processes of one mesh say to each other beside the calls: names and the proof.
+//!
+//! The client half of the handshake is in `client`, the server half in `server`; both use this.
+
+pub mod names;
+pub mod proof;
