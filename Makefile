@@ -1,0 +1,203 @@
+# Every command of the project. Each target does its own set-up; `make` lists them.
+#
+# A machine needs Python >= 3.11, Rust >= 1.85 and make. The rest comes from the package indexes,
+# at the versions of requirements.txt and Cargo.lock, into .venv and target.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+UV_VERSION := 0.13.8
+
+# The interpreter that makes .venv: `make build PYTHON=python3.13` chooses another one.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$name && break; done)
+
+# One interpreter for every compile of the binding: another one would rebuild it each time.
+export PYO3_PYTHON := $(CURDIR)/$(PY)
+CARGO := cargo
+CARGO_TEST := $(CARGO) test --locked --quiet
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find router_rs -name '*.rs' -o -name Cargo.toml)
+PACKAGES_STAMP := $(VENV)/.packages
+EXTENSION_STAMP := $(VENV)/.extension
+
+# --- Work with it --------------------------------------------------------------------------------
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: $(EXTENSION_STAMP) ## Set up .venv and build the native extension
+
+.PHONY: run
+run: build ## Serve the digits example, send it 360 images, print what came back
+	@$(PY) -m services.digits.demo
+
+.PHONY: serve
+serve: build ## The same mesh, left running until Ctrl-C
+	@$(PY) -m services.digits.demo --serve
+
+# --- Tests ---------------------------------------------------------------------------------------
+
+.PHONY: test
+test: build ## All tests, Rust and Python
+	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net
+	$(test_binding)
+	$(PY) -m pytest
+
+# In the order of what finds most for least time.
+.PHONY: check
+check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all tests
+	$(CARGO) fmt --all --check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/buf lint
+	$(BIN)/lint-imports
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(BIN)/mypy
+	$(CARGO_TEST) -p pyserve-router-core
+	@$(MAKE) build
+	$(stubtest)
+	$(PY) -m pytest tests/tidy tests/unit
+	@$(MAKE) gen-check
+	$(CARGO_TEST) -p pyserve-router-net
+	$(test_binding)
+	$(PY) -m pytest --ignore tests/tidy --ignore tests/unit
+
+.PHONY: fmt
+fmt: $(PACKAGES_STAMP) ## Format Rust and Python
+	$(CARGO) fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only --quiet .
+
+.PHONY: lint
+lint: $(PACKAGES_STAMP) ## Lints and import contracts of both languages
+	$(BIN)/ruff check .
+	$(BIN)/buf lint
+	$(BIN)/lint-imports
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: types
+types: build ## mypy, and the stub of the native extension against its binary
+	$(BIN)/mypy
+	$(stubtest)
+
+# --- Measure -------------------------------------------------------------------------------------
+
+.PHONY: bench
+bench: build ## pyserve against plain grpc.aio, in pairs: JSON and a chart
+	$(CARGO) build --locked --release -p pyserve-loadgen
+	$(PY) -m benchmarks.run $(ARGS)
+
+.PHONY: soak
+soak: build ## A million calls with cancels, deadlines and killed replicas
+	$(CARGO) build --locked --release -p pyserve-loadgen
+	$(PY) -m benchmarks.soak $(ARGS)
+
+# --- Generated code ------------------------------------------------------------------------------
+
+.PHONY: gen
+gen: $(PACKAGES_STAMP) ## Generate the Python code of every .proto
+	@$(call generate,.)
+
+.PHONY: gen-check
+gen-check: $(PACKAGES_STAMP) ## Fail if committed generated code differs from what gen writes
+	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && mkdir "$$work/committed" "$$work/generated" \
+	&& for file in $$(find pyserve services tests -name '*_pb2*.py' -o -name '*_pb2*.pyi'); do \
+		mkdir -p "$$work/committed/$$(dirname $$file)" && cp $$file "$$work/committed/$$file"; done \
+	&& $(call generate,"$$work/generated") \
+	&& { diff -ru "$$work/committed" "$$work/generated" \
+		|| { echo "Generated code is not fresh: run make gen and commit." >&2; exit 1; }; }
+
+.PHONY: lock
+lock: $(PACKAGES_STAMP) ## Pin requirements.txt anew from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --no-emit-index-url \
+		--no-header --upgrade --output-file requirements.txt
+
+.PHONY: clean
+clean: ## Remove everything that was built, .venv included
+	rm -rf $(VENV) target dist node_modules tests/contract/foreign/node/node_modules
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -f pyserve/_router*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- Set-up --------------------------------------------------------------------------------------
+
+# $(1): the folder to write below; paths of the sources are kept.
+define generate
+$(PY) -m grpc_tools.protoc -Iproto $(call protoc_outputs,$(1)) \
+	$$(find proto -name '*.proto' | sort) \
+&& $(PY) -m grpc_tools.protoc -I. $(call protoc_outputs,$(1)) \
+	$$(find services tests -name '*.proto' -not -path '*/node_modules/*' | sort)
+endef
+define protoc_outputs
+--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --python_out=$(1) --pyi_out=$(1) \
+	--grpc_python_out=$(1) --mypy_grpc_out=quiet:$(1)
+endef
+
+# Tests of the binding are programs that embed Python: they link and load libpython.
+define test_binding
+@if libdir=$$($(PY) -c "$$FIND_LIBPYTHON"); then \
+	echo "$(CARGO_TEST) -p pyserve-router-py"; \
+	LD_LIBRARY_PATH="$$libdir:$$LD_LIBRARY_PATH" $(CARGO_TEST) -p pyserve-router-py; \
+else \
+	echo "SKIPPED Rust tests of pyserve-router-py: this Python has no libpython to link with" \
+		"(on Debian and Ubuntu: apt install libpython3-dev)"; \
+fi
+endef
+
+define FIND_LIBPYTHON
+import sys, sysconfig
+from pathlib import Path
+folder = Path(sysconfig.get_config_var("LIBDIR") or ".")
+name = f"libpython{sys.version_info[0]}.{sys.version_info[1]}"
+found = [p for p in (folder, folder / (sysconfig.get_config_var("MULTIARCH") or ""))
+         if any((p / (name + end)).exists() for end in (".so", ".a", ".dylib"))]
+sys.exit(print(found[0])) if found else sys.exit(1)
+endef
+export FIND_LIBPYTHON
+
+define stubtest
+$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml pyserve._router
+endef
+
+# The second condition makes the extension again where someone removed only the library.
+ifeq ($(wildcard pyserve/_router*.so),)
+.PHONY: $(EXTENSION_STAMP)
+endif
+$(EXTENSION_STAMP): $(PACKAGES_STAMP) $(RUST_SOURCES) | has-rust
+	@echo "Building the native extension (minutes the first time, seconds later) ..."
+	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/maturin develop --quiet --release --locked
+	@touch $@
+
+$(PACKAGES_STAMP): requirements.txt | $(PY)
+	@echo "Installing the packages of requirements.txt into $(VENV) ..."
+	@{ $(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) \
+		&& VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/uv pip install --quiet -r requirements.txt; } \
+	|| { echo "uv cannot be had here; installing with pip." \
+		&& $(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt; }
+	@touch $@
+
+$(PY):
+	@$(if $(PYTHON),,echo "pyserve needs Python 3.11 or newer, and none was found as python3 or" \
+		"python3.x on PATH. Install one, or name it: make build PYTHON=/path/to/python3" >&2; exit 1)
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
+		"pyserve needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Name another: " \
+		"make build PYTHON=/path/to/python3" % v[:2])'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual" \
+		"environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+.PHONY: has-rust
+has-rust: | $(PY)
+	@command -v $(CARGO) >/dev/null && command -v rustc >/dev/null || { echo "pyserve needs Rust" \
+		"1.85 or newer, and cargo was not found on PATH. See https://rustup.rs" >&2; exit 1; }
+	@rustc --version | $(PY) -c 'import re, sys; line = sys.stdin.read(); \
+		found = re.match(r"rustc (\d+)\.(\d+)", line); \
+		sys.exit((not found or tuple(map(int, found.groups())) < (1, 85)) and \
+		"pyserve needs Rust 1.85 or newer, and this is: %s. Update it: rustup update" % line.strip())'
