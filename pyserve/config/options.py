@@ -1,0 +1,242 @@
+"""The options of one deployment: names, defaults and checks, as a frozen value.
+
+``DeploymentOptions`` is made from what a user wrote (``of``), changed with ``updated``, and
+travels to the controller and the replica as JSON. Options that no part of the mesh acts upon
+yet are accepted and checked all the same, so that a file stays valid.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Literal
+
+from pyserve.config.parts import (
+    AutoscalingConfig,
+    BatchingConfig,
+    RequestRouterConfig,
+    Resources,
+    check_names,
+)
+from pyserve.config.validation import (
+    check_integer,
+    check_json,
+    check_mapping,
+    check_number,
+    check_seconds,
+    check_text,
+    check_text_mapping,
+    refuse,
+)
+from pyserve.errors import OptionError
+
+MAX_ONGOING_REQUESTS_DEFAULT = 100
+# A router's own bound for max_queued_requests=-1, so that no queue is without one.
+MAX_QUEUED_REQUESTS_PER_ROUTER = 10_000
+# grpc's own default for messages received.
+MAX_RECEIVE_MESSAGE_BYTES_DEFAULT = 4 * 1024 * 1024
+# "auto" as in Ray Serve: one replica to begin with, at most a hundred.
+AUTO_MAX_REPLICAS = 100
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
+
+
+def check_name(field_name: str, value: object) -> str:
+    """Return ``value`` if it may name an application or a deployment."""
+    allowed = "a letter or underscore, then letters, digits, '_', '-' or '.'"
+    if not isinstance(value, str) or not _NAME.match(value):
+        raise refuse(field_name, value, allowed)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentOptions:
+    """All options of one deployment; see ``docs/reference`` for each one's meaning.
+
+    Raises:
+        OptionError: a value is not allowed; the message names field, value and what is.
+    """
+
+    name: str | None = None  # None: the name of the class
+    num_replicas: int | Literal["auto"] = 1
+    max_ongoing_requests: int | None = None  # None: see ongoing_requests_limit
+    max_queued_requests: int = -1  # per router; -1: MAX_QUEUED_REQUESTS_PER_ROUTER
+    backpressure_config: Mapping[str, object] | None = None
+    batching_config: BatchingConfig | None = None
+    user_config: object = None
+    autoscaling_config: AutoscalingConfig | None = None
+    health_check_period_s: float = 10.0
+    health_check_timeout_s: float = 30.0
+    graceful_shutdown_wait_loop_s: float = 2.0
+    graceful_shutdown_timeout_s: float = 20.0
+    startup_timeout_s: float = 300.0
+    resources: Resources = field(default_factory=Resources)
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str | None = None
+    request_router_config: RequestRouterConfig = field(default_factory=RequestRouterConfig)
+    request_timeout_s: float | None = None
+    max_receive_message_bytes: int = MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
+    max_send_message_bytes: int | None = None
+    serializer: str = "pickle"
+    # Python objects: they do not travel in the JSON, see DeploymentSpec.interceptors.
+    interceptors: tuple[object, ...] = ()
+    max_constructor_retry_count: int = 20
+    rolling_update_percentage: float = 0.2
+    max_replicas_per_node: int | None = None
+    logging_config: Mapping[str, object] = field(default_factory=lambda: {"log_level": "INFO"})
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name("name", self.name)
+        self._check_counts()
+        self._check_times()
+        self._check_sizes()
+        check_json("user_config", self.user_config)
+        check_text_mapping("env_vars", self.env_vars)
+        if self.working_dir is not None:
+            check_text("working_dir", self.working_dir, "the path of a directory")
+        check_text("serializer", self.serializer, "the name of a serializer, such as 'pickle'")
+        if self.backpressure_config is not None:
+            check_mapping("backpressure_config", self.backpressure_config)
+            check_json("backpressure_config", self.backpressure_config)
+        level = check_mapping("logging_config", self.logging_config).get("log_level", "INFO")
+        if level not in LOG_LEVELS:
+            raise refuse("logging_config.log_level", level, ", ".join(LOG_LEVELS))
+
+    def _check_counts(self) -> None:
+        if self.num_replicas != "auto":
+            check_integer("num_replicas", self.num_replicas, minimum=0, also="'auto'")
+        if self.max_ongoing_requests is not None:
+            check_integer("max_ongoing_requests", self.max_ongoing_requests, minimum=1)
+        check_integer("max_queued_requests", self.max_queued_requests, minimum=-1)
+        check_integer("max_constructor_retry_count", self.max_constructor_retry_count, minimum=1)
+        if self.max_replicas_per_node is not None:
+            check_integer("max_replicas_per_node", self.max_replicas_per_node, minimum=1)
+        share = check_number(
+            "rolling_update_percentage", self.rolling_update_percentage, minimum=0, exclusive=True
+        )
+        if share > 1:
+            raise refuse("rolling_update_percentage", share, "a share above 0 and at most 1")
+
+    def _check_times(self) -> None:
+        for name in ("health_check_period_s", "health_check_timeout_s", "startup_timeout_s"):
+            check_seconds(name, getattr(self, name), exclusive=True)
+        check_seconds("graceful_shutdown_wait_loop_s", self.graceful_shutdown_wait_loop_s)
+        check_seconds("graceful_shutdown_timeout_s", self.graceful_shutdown_timeout_s)
+        if self.request_timeout_s is not None:
+            check_seconds("request_timeout_s", self.request_timeout_s, exclusive=True)
+
+    def _check_sizes(self) -> None:
+        # 2**31 - 1: the length prefix is unsigned, but grpc's own peers stop at the signed range.
+        biggest = 2**31 - 1
+        check_integer(
+            "max_receive_message_bytes",
+            self.max_receive_message_bytes,
+            minimum=1,
+            maximum=biggest,
+        )
+        if self.max_send_message_bytes is not None:
+            check_integer(
+                "max_send_message_bytes", self.max_send_message_bytes, minimum=1, maximum=biggest
+            )
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> DeploymentOptions:
+        """Make options from what a user wrote: nested mappings and older names are understood."""
+        given = _with_current_names(dict(values))
+        check_names("deployment", given, (item.name for item in fields(cls)))
+        _read_parts(given)
+        return cls(**given)  # type: ignore[arg-type]  # __post_init__ checks every value
+
+    def updated(self, values: Mapping[str, object]) -> DeploymentOptions:
+        """Return a copy in which ``values`` replace what was there; nested parts as a whole."""
+        now = {item.name: getattr(self, item.name) for item in fields(self)}
+        return self.of(now | _with_current_names(dict(values)))
+
+    def to_json(self) -> str:
+        """Return every option but ``interceptors`` as JSON with sorted keys."""
+        values = asdict(self)
+        del values["interceptors"]
+        return json.dumps(values, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> DeploymentOptions:
+        """Read what ``to_json`` wrote; names that are unknown raise ``OptionError``."""
+        try:
+            values = json.loads(text) if text else {}
+        except json.JSONDecodeError as error:
+            raise OptionError(f"the deployment options are not JSON: {error}") from error
+        return cls.of(check_mapping("deployment options", values))
+
+    @property
+    def initial_num_replicas(self) -> int:
+        """How many replicas to start with, before any autoscaling decision."""
+        if isinstance(self.num_replicas, int) and self.autoscaling_config is None:
+            return self.num_replicas
+        scaling = self.autoscaling_config or AutoscalingConfig(max_replicas=AUTO_MAX_REPLICAS)
+        return (
+            scaling.min_replicas if scaling.initial_replicas is None else scaling.initial_replicas
+        )
+
+    def ongoing_requests_limit(self, batch_capacity: int = 0) -> int:
+        """Return how many requests a replica accepts at once.
+
+        Args:
+            batch_capacity: ``max_batch_size × max_concurrent_batches`` of the largest decorated
+                method, 0 if there is none; ``batching_config`` is looked at in any case.
+        """
+        if self.max_ongoing_requests is not None:
+            return self.max_ongoing_requests
+        if self.batching_config is not None:
+            own = self.batching_config.max_batch_size * self.batching_config.max_concurrent_batches
+            batch_capacity = max(batch_capacity, own)
+        # Twice: one batch runs while the next one fills.
+        return max(MAX_ONGOING_REQUESTS_DEFAULT, 2 * batch_capacity)
+
+    @property
+    def queued_requests_limit(self) -> int:
+        """How many requests one router may park for this deployment."""
+        if self.max_queued_requests == -1:
+            return MAX_QUEUED_REQUESTS_PER_ROUTER
+        return self.max_queued_requests
+
+
+def _with_current_names(given: dict[str, object]) -> dict[str, object]:
+    if "max_concurrent_queries" in given:
+        warnings.warn(
+            "max_concurrent_queries is an older name; write max_ongoing_requests",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+        given.setdefault("max_ongoing_requests", given.pop("max_concurrent_queries"))
+        given.pop("max_concurrent_queries", None)
+    if "ray_actor_options" in given:
+        given.setdefault("resources", given.pop("ray_actor_options"))
+        given.pop("ray_actor_options", None)
+    return given
+
+
+def _read_parts(given: dict[str, object]) -> None:
+    for name, part in (
+        ("batching_config", BatchingConfig),
+        ("autoscaling_config", AutoscalingConfig),
+        ("resources", Resources),
+        ("request_router_config", RequestRouterConfig),
+    ):
+        if given.get(name) is not None:
+            given[name] = part.of(name, given[name])
+        elif name in given and name in {"resources", "request_router_config"}:
+            del given[name]  # None: the default
+    if isinstance(given.get("logging_config"), str):
+        given["logging_config"] = {"log_level": given["logging_config"]}
+    for name in ("logging_config", "env_vars", "interceptors"):
+        if name in given and given[name] is None:
+            del given[name]
+    interceptors = given.get("interceptors", ())
+    if not isinstance(interceptors, Sequence) or isinstance(interceptors, str):
+        raise refuse("interceptors", interceptors, "a list of server interceptors")
+    given["interceptors"] = tuple(interceptors)

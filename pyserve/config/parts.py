@@ -1,0 +1,194 @@
+"""The nested parts of the deployment options: batching, autoscaling, resources, routing.
+
+Each part is frozen, checks itself when it is made, and has the names and defaults of
+``docs/reference``; ``of`` reads it from the mapping that a user wrote.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Self
+
+from pyserve.config.validation import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_mapping,
+    check_number,
+    check_seconds,
+    check_text,
+    refuse,
+)
+from pyserve.errors import OptionError
+
+POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
+AGGREGATIONS = ("mean", "max", "min")
+
+
+def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``OptionError`` for the first name of ``given`` that ``known`` lacks."""
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(names)
+            raise OptionError(f"{owner} has no option {name!r}; {hint}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    @classmethod
+    def of(cls, owner: str, value: object) -> Self:
+        """Read the part from a mapping, or return it if ``value`` is one already."""
+        if isinstance(value, cls):
+            return value
+        given = cls._rename(check_mapping(owner, value))
+        check_names(owner, given, (item.name for item in fields(cls)))
+        return cls(**given)
+
+    @classmethod
+    def _rename(cls, given: dict[str, object]) -> dict[str, object]:
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchingConfig(_Part):
+    """A batcher in front of methods that have no decorator.
+
+    Attributes:
+        max_batch_size: items in a batch, at least 1.
+        timeout_s: how long the first item may wait for company.
+        stride_s: 0 dispatches at once; above, only at ticks of this length.
+        allow_small_batch: whether a batch that is not full may leave at the timeout.
+        max_concurrent_batches: batches that run at once in a replica.
+        methods: names of the methods; empty means ``__call__``.
+    """
+
+    max_batch_size: int = 32
+    timeout_s: float = 0.1
+    stride_s: float = 0.0
+    allow_small_batch: bool = True
+    max_concurrent_batches: int = 1
+    methods: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_integer("batching_config.max_batch_size", self.max_batch_size, minimum=1)
+        check_seconds("batching_config.timeout_s", self.timeout_s)
+        check_seconds("batching_config.stride_s", self.stride_s)
+        check_flag("batching_config.allow_small_batch", self.allow_small_batch)
+        check_integer(
+            "batching_config.max_concurrent_batches", self.max_concurrent_batches, minimum=1
+        )
+        for method in self.methods:
+            check_text("batching_config.methods", method, "a list of method names")
+
+    @classmethod
+    def _rename(cls, given: dict[str, object]) -> dict[str, object]:
+        if "batch_wait_timeout_s" in given:
+            if "timeout_s" in given:
+                raise OptionError(
+                    "batching_config has both timeout_s and batch_wait_timeout_s, which are two "
+                    "names of one option; keep timeout_s"
+                )
+            given["timeout_s"] = given.pop("batch_wait_timeout_s")
+        methods = given.get("methods")
+        if methods is None:
+            given.pop("methods", None)
+        elif isinstance(methods, list | tuple):
+            given["methods"] = tuple(methods)
+        else:
+            raise refuse("batching_config.methods", methods, "a list of method names")
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoscalingConfig(_Part):
+    """When and how far the number of replicas follows the load (names as in Ray Serve)."""
+
+    min_replicas: int = 1
+    initial_replicas: int | None = None
+    max_replicas: int = 1
+    target_ongoing_requests: float = 2.0
+    look_back_period_s: float = 30.0
+    upscale_delay_s: float = 30.0
+    downscale_delay_s: float = 600.0
+    downscale_to_zero_delay_s: float | None = None
+    upscaling_factor: float = 1.0
+    downscaling_factor: float = 1.0
+    aggregation_function: str = "mean"
+
+    def __post_init__(self) -> None:
+        check_integer("autoscaling_config.min_replicas", self.min_replicas, minimum=0)
+        check_integer(
+            "autoscaling_config.max_replicas", self.max_replicas, minimum=max(1, self.min_replicas)
+        )
+        if self.initial_replicas is not None:
+            check_integer(
+                "autoscaling_config.initial_replicas",
+                self.initial_replicas,
+                minimum=self.min_replicas,
+                maximum=self.max_replicas,
+            )
+        for name in ("look_back_period_s", "upscale_delay_s", "downscale_delay_s"):
+            check_seconds(f"autoscaling_config.{name}", getattr(self, name))
+        if self.downscale_to_zero_delay_s is not None:
+            check_seconds(
+                "autoscaling_config.downscale_to_zero_delay_s", self.downscale_to_zero_delay_s
+            )
+        for name in ("target_ongoing_requests", "upscaling_factor", "downscaling_factor"):
+            check_number(
+                f"autoscaling_config.{name}", getattr(self, name), minimum=0, exclusive=True
+            )
+        check_choice(
+            "autoscaling_config.aggregation_function", self.aggregation_function, AGGREGATIONS
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources(_Part):
+    """What one replica takes of a machine; the launcher reserves it."""
+
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    memory: float | None = None
+    accelerator_type: str | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_number("resources.num_cpus", self.num_cpus, minimum=0)
+        check_number("resources.num_gpus", self.num_gpus, minimum=0)
+        if self.memory is not None:
+            check_number("resources.memory", self.memory, minimum=0, unit="bytes")
+        if self.accelerator_type is not None:
+            check_text("resources.accelerator_type", self.accelerator_type)
+        for name, amount in check_mapping("resources.resources", self.resources).items():
+            check_number(f"resources.resources[{name!r}]", amount, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestRouterConfig(_Part):
+    """How routers pick a replica: the policy, locality, and the safety net's backoff."""
+
+    policy: str = "p2c"
+    prefer_local_node: bool = True
+    prefer_local_zone: bool = True
+    initial_backoff_s: float = 0.025
+    backoff_multiplier: float = 2.0
+    max_backoff_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        # A colon marks an import path, "module:Class".
+        if ":" not in check_text("request_router_config.policy", self.policy):
+            check_choice(
+                "request_router_config.policy",
+                self.policy,
+                POLICIES,
+                also="an import path 'module:Class'",
+            )
+        check_flag("request_router_config.prefer_local_node", self.prefer_local_node)
+        check_flag("request_router_config.prefer_local_zone", self.prefer_local_zone)
+        for name in ("initial_backoff_s", "max_backoff_s"):
+            check_seconds(f"request_router_config.{name}", getattr(self, name), exclusive=True)
+        check_number("request_router_config.backoff_multiplier", self.backoff_multiplier, minimum=1)
