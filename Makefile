@@ -18,6 +18,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 
 # One interpreter for every compile of the binding: another one would rebuild it each time.
 export PYO3_PYTHON := $(CURDIR)/$(PY)
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 CARGO := cargo
 CARGO_TEST := $(CARGO) test --locked --quiet
 
@@ -172,16 +173,18 @@ ifeq ($(wildcard pyserve/_router*.so),)
 endif
 $(EXTENSION_STAMP): $(PACKAGES_STAMP) $(RUST_SOURCES) | has-rust
 	@echo "Building the native extension (minutes the first time, seconds later) ..."
-	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" \
-		$(BIN)/maturin develop --quiet --release --locked
+	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" PIP_QUIET=1 \
+		$(BIN)/maturin develop --release --locked
 	@touch $@
 
+# maturin asks pip for the dependency group `dev`, which pip knows from 25.1 on.
 $(PACKAGES_STAMP): requirements.txt | $(PY)
 	@echo "Installing the packages of requirements.txt into $(VENV) ..."
-	@{ $(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) \
+	@$(PIP_INSTALL) --upgrade 'pip>=25.1'
+	@{ $(PIP_INSTALL) uv==$(UV_VERSION) \
 		&& VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/uv pip install --quiet -r requirements.txt; } \
 	|| { echo "uv cannot be had here; installing with pip." \
-		&& $(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt; }
+		&& $(PIP_INSTALL) -r requirements.txt; }
 	@touch $@
 
 $(PY):
