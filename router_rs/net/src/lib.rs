@@ -1,5 +1,9 @@
-//! Sockets and HTTP/2.
+//! Sockets, HTTP/2 and gRPC framing; the replica's server, the client, the ingress.
+//!
+//! This crate moves bytes and waits. It decides nothing about replicas (that is `router_core`)
+//! and knows no Python (that is `router_py`). Every future here runs on one I/O thread's
+//! `LocalRuntime`, so state of a connection or a call needs no lock.
 
 #![forbid(unsafe_code)]
 
-pub mod mesh;
+pub mod grpc;

@@ -1,0 +1,169 @@
+//! Per-message compression: `identity`, `gzip` and `deflate` (zlib).
+
+use std::io::{Read, Write};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::{GzDecoder, ZlibDecoder};
+use flate2::write::{GzEncoder, ZlibEncoder};
+use http::{HeaderName, HeaderValue};
+
+use super::framing::{Message, check_size};
+use super::{Code, Status};
+
+pub const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+pub const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// What this end understands, as a header value.
+pub const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,deflate,gzip");
+
+/// grpcio's default level too; measured there, not here.
+const LEVEL: Compression = Compression::new(6);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    #[default]
+    Identity,
+    Gzip,
+    Deflate,
+}
+
+impl Encoding {
+    /// The encoding that a `grpc-encoding` header names.
+    ///
+    /// # Errors
+    /// `UNIMPLEMENTED` naming the unknown one and those that are known.
+    pub fn from_header(value: Option<&HeaderValue>) -> Result<Self, Status> {
+        match value.map(HeaderValue::as_bytes) {
+            None | Some(b"identity") => Ok(Encoding::Identity),
+            Some(b"gzip") => Ok(Encoding::Gzip),
+            Some(b"deflate") => Ok(Encoding::Deflate),
+            Some(other) => Err(Status::new(
+                Code::Unimplemented,
+                format!(
+                    "compression \"{}\" is unknown here, use identity, deflate or gzip",
+                    String::from_utf8_lossy(other).escape_default()
+                ),
+            )),
+        }
+    }
+
+    /// The header value, `None` for identity (which needs no header).
+    pub fn header(self) -> Option<HeaderValue> {
+        match self {
+            Encoding::Identity => None,
+            Encoding::Gzip => Some(HeaderValue::from_static("gzip")),
+            Encoding::Deflate => Some(HeaderValue::from_static("deflate")),
+        }
+    }
+
+    /// Whether a `grpc-accept-encoding` list allows this encoding.
+    pub fn is_accepted_by(self, list: Option<&HeaderValue>) -> bool {
+        let name: &[u8] = match self {
+            Encoding::Identity => return true,
+            Encoding::Gzip => b"gzip",
+            Encoding::Deflate => b"deflate",
+        };
+        list.is_some_and(|list| {
+            list.as_bytes().split(|byte| *byte == b',').any(|part| part.trim_ascii() == name)
+        })
+    }
+}
+
+/// Compresses one message.
+pub fn compress(encoding: Encoding, payload: Bytes) -> Bytes {
+    const INFALLIBLE: &str = "invariant: writing to a Vec cannot fail";
+    match encoding {
+        Encoding::Identity => payload,
+        Encoding::Gzip => {
+            let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
+            encoder.write_all(&payload).expect(INFALLIBLE);
+            encoder.finish().expect(INFALLIBLE).into()
+        }
+        Encoding::Deflate => {
+            let mut encoder = ZlibEncoder::new(Vec::new(), LEVEL);
+            encoder.write_all(&payload).expect(INFALLIBLE);
+            encoder.finish().expect(INFALLIBLE).into()
+        }
+    }
+}
+
+/// Undoes the compression of a received message; `size_max` bounds the result, so that a small
+/// message cannot become a large one.
+///
+/// # Errors
+/// `INTERNAL` for a compressed message under `identity` or data that does not decompress,
+/// `RESOURCE_EXHAUSTED` beyond the limit.
+pub fn decompress(
+    encoding: Encoding,
+    message: Message,
+    size_max: usize,
+) -> Result<Message, Status> {
+    if !message.compressed {
+        return Ok(message);
+    }
+    let bytes = message.into_bytes();
+    match encoding {
+        Encoding::Identity => Err(Status::new(
+            Code::Internal,
+            "malformed frame: a message is flagged as compressed but grpc-encoding is identity",
+        )),
+        Encoding::Gzip => read_limited(GzDecoder::new(&bytes[..]), size_max),
+        Encoding::Deflate => read_limited(ZlibDecoder::new(&bytes[..]), size_max),
+    }
+}
+
+fn read_limited(reader: impl Read, size_max: usize) -> Result<Message, Status> {
+    let mut plain = Vec::new();
+    reader.take(size_max as u64 + 1).read_to_end(&mut plain).map_err(|error| {
+        Status::new(Code::Internal, format!("malformed frame: cannot decompress: {error}"))
+    })?;
+    check_size("decompressed", plain.len(), size_max)?;
+    Ok(Message::from_bytes(plain.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compressed(encoding: Encoding, payload: &'static [u8]) -> Message {
+        let bytes = compress(encoding, Bytes::from_static(payload));
+        Message { compressed: true, ..Message::from_bytes(bytes) }
+    }
+
+    #[test]
+    fn each_encoding_round_trips() {
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            let plain = decompress(encoding, compressed(encoding, b"hello hello"), 11).unwrap();
+            assert_eq!("hello hello", plain.into_bytes());
+            let read_back = Encoding::from_header(encoding.header().as_ref());
+            assert_eq!(Ok(encoding), read_back);
+        }
+    }
+
+    #[test]
+    fn a_bomb_stops_at_the_limit() {
+        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+        let error = decompress(Encoding::Gzip, compressed(Encoding::Gzip, &ZEROS), 1000);
+        assert_eq!(Code::ResourceExhausted, error.unwrap_err().code);
+    }
+
+    #[test]
+    fn broken_or_unannounced_data_is_internal() {
+        let broken = Message { compressed: true, ..Message::from_bytes(Bytes::from_static(b"x")) };
+        let error = decompress(Encoding::Gzip, broken.clone(), 10).unwrap_err();
+        assert_eq!(Code::Internal, error.code);
+        let error = decompress(Encoding::Identity, broken, 10).unwrap_err();
+        assert_eq!(Code::Internal, error.code);
+    }
+
+    #[test]
+    fn unknown_encodings_are_unimplemented_and_accept_lists_are_split() {
+        let value = HeaderValue::from_static("br");
+        assert_eq!(Code::Unimplemented, Encoding::from_header(Some(&value)).unwrap_err().code);
+        let list = HeaderValue::from_static("identity, gzip");
+        assert!(Encoding::Gzip.is_accepted_by(Some(&list)));
+        assert!(!Encoding::Deflate.is_accepted_by(Some(&list)));
+        assert!(!Encoding::Gzip.is_accepted_by(None));
+    }
+}

@@ -1,0 +1,261 @@
+//! Length-prefixed messages: taking them out of DATA frames, putting them in.
+
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+use smallvec::SmallVec;
+
+use super::{Code, Status};
+
+/// One flag byte and four length bytes stand before every message.
+pub const PREFIX_BYTES: usize = 5;
+
+/// A message as it came: pieces of the connection's read buffers, not yet joined.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    pub segments: SmallVec<[Bytes; 1]>,
+    pub compressed: bool,
+}
+
+impl Message {
+    pub fn from_bytes(bytes: Bytes) -> Self {
+        let mut segments = SmallVec::new();
+        if !bytes.is_empty() {
+            segments.push(bytes);
+        }
+        Self { segments, compressed: false }
+    }
+
+    pub fn len(&self) -> usize {
+        self.segments.iter().map(Bytes::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Copies the pieces into `target`, which has the message's length.
+    pub fn copy_to(&self, mut target: &mut [u8]) {
+        for segment in &self.segments {
+            let (head, rest) = target.split_at_mut(segment.len());
+            head.copy_from_slice(segment);
+            target = rest;
+        }
+    }
+
+    /// The joined bytes; copies only when there is more than one piece.
+    pub fn into_bytes(mut self) -> Bytes {
+        match self.segments.len() {
+            0 => Bytes::new(),
+            1 => self.segments.remove(0),
+            _ => {
+                let mut joined = vec![0; self.len()];
+                self.copy_to(&mut joined);
+                joined.into()
+            }
+        }
+    }
+}
+
+/// Takes messages out of a byte stream. A message is limited before it is collected.
+#[derive(Debug)]
+pub struct Decoder {
+    size_max: usize,
+    prefix: [u8; PREFIX_BYTES],
+    prefix_filled: usize,
+    missing: usize,
+    partial: Message,
+}
+
+impl Decoder {
+    /// `size_max` limits one message as it travels (compressed).
+    pub fn new(size_max: usize) -> Self {
+        Self {
+            size_max,
+            prefix: [0; PREFIX_BYTES],
+            prefix_filled: 0,
+            missing: 0,
+            partial: Message::default(),
+        }
+    }
+
+    /// Nothing of a further message has come: the only place where a stream may end.
+    pub fn is_between_messages(&self) -> bool {
+        self.prefix_filled == 0
+    }
+
+    /// Takes the next whole message out of `chunk`, or all of `chunk`.
+    ///
+    /// # Errors
+    /// `INTERNAL` for a flag other than 0 and 1, `RESOURCE_EXHAUSTED` for a length over the limit.
+    pub fn decode(&mut self, chunk: &mut Bytes) -> Result<Option<Message>, Status> {
+        if self.prefix_filled < PREFIX_BYTES {
+            let take = chunk.len().min(PREFIX_BYTES - self.prefix_filled);
+            self.prefix[self.prefix_filled..self.prefix_filled + take]
+                .copy_from_slice(&chunk[..take]);
+            chunk.advance(take);
+            self.prefix_filled += take;
+            if self.prefix_filled < PREFIX_BYTES {
+                return Ok(None);
+            }
+            self.begin_message()?;
+        }
+        let take = chunk.len().min(self.missing);
+        if take > 0 {
+            self.partial.segments.push(chunk.split_to(take));
+            self.missing -= take;
+        }
+        if self.missing > 0 {
+            return Ok(None);
+        }
+        self.prefix_filled = 0;
+        Ok(Some(std::mem::take(&mut self.partial)))
+    }
+
+    fn begin_message(&mut self) -> Result<(), Status> {
+        let [flag, length @ ..] = self.prefix;
+        let size = u32::from_be_bytes(length) as usize;
+        self.partial.compressed = match flag {
+            0 => false,
+            1 => true,
+            _ => {
+                return Err(Status::new(
+                    Code::Internal,
+                    format!("malformed frame: compression flag is {flag}, allowed are 0 and 1"),
+                ));
+            }
+        };
+        check_size("received", size, self.size_max)?;
+        self.missing = size;
+        Ok(())
+    }
+}
+
+/// Checks a message against a limit.
+///
+/// # Errors
+/// `RESOURCE_EXHAUSTED` naming the size and the limit.
+pub fn check_size(verb: &str, size: usize, size_max: usize) -> Result<(), Status> {
+    if size <= size_max {
+        return Ok(());
+    }
+    Err(Status::new(
+        Code::ResourceExhausted,
+        format!("{verb} message of {size} bytes is larger than the limit of {size_max} bytes"),
+    ))
+}
+
+/// A message with its prefix, to be written without joining the two.
+#[derive(Debug)]
+pub struct Framed {
+    prefix: [u8; PREFIX_BYTES],
+    prefix_sent: u8,
+    payload: Bytes,
+}
+
+impl Framed {
+    /// `payload` is shorter than 4 GiB: sizes are limited where messages enter.
+    pub fn new(payload: Bytes, compressed: bool) -> Self {
+        let length = u32::try_from(payload.len()).expect("invariant: message below 4 GiB");
+        let [a, b, c, d] = length.to_be_bytes();
+        Self { prefix: [u8::from(compressed), a, b, c, d], prefix_sent: 0, payload }
+    }
+}
+
+impl Buf for Framed {
+    fn remaining(&self) -> usize {
+        PREFIX_BYTES - usize::from(self.prefix_sent) + self.payload.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        let prefix = &self.prefix[usize::from(self.prefix_sent)..];
+        if prefix.is_empty() { &self.payload } else { prefix }
+    }
+
+    fn chunks_vectored<'a>(&'a self, target: &mut [IoSlice<'a>]) -> usize {
+        let prefix = &self.prefix[usize::from(self.prefix_sent)..];
+        let mut filled = 0;
+        for part in [prefix, &self.payload] {
+            if !part.is_empty() && filled < target.len() {
+                target[filled] = IoSlice::new(part);
+                filled += 1;
+            }
+        }
+        filled
+    }
+
+    fn advance(&mut self, count: usize) {
+        let of_prefix = count.min(PREFIX_BYTES - usize::from(self.prefix_sent));
+        self.prefix_sent += of_prefix as u8;
+        self.payload.advance(count - of_prefix);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BufMut;
+    use proptest::prelude::*;
+
+    fn decode_all(chunks: &[Bytes], size_max: usize) -> Result<Vec<(bool, Bytes)>, Status> {
+        let mut decoder = Decoder::new(size_max);
+        let mut messages = Vec::new();
+        for chunk in chunks {
+            let mut chunk = chunk.clone();
+            while let Some(message) = decoder.decode(&mut chunk)? {
+                messages.push((message.compressed, message.into_bytes()));
+                if chunk.is_empty() {
+                    break;
+                }
+            }
+        }
+        assert!(decoder.is_between_messages());
+        Ok(messages)
+    }
+
+    proptest! {
+        #[test]
+        fn any_cutting_of_the_stream_gives_the_same_messages(
+            messages in prop::collection::vec(
+                (any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..6),
+            cuts in prop::collection::vec(1_usize..9, 1..80),
+        ) {
+            let mut wire = Vec::new();
+            for (compressed, payload) in &messages {
+                wire.put(Framed::new(payload.clone().into(), *compressed));
+            }
+            let mut chunks = Vec::new();
+            let mut wire = Bytes::from(wire);
+            for cut in cuts.into_iter().cycle() {
+                if wire.is_empty() {
+                    break;
+                }
+                chunks.push(wire.split_to(cut.min(wire.len())));
+            }
+            let expected: Vec<(bool, Bytes)> =
+                messages.into_iter().map(|(flag, payload)| (flag, payload.into())).collect();
+            prop_assert_eq!(expected, decode_all(&chunks, 40).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_bad_flag_is_internal_and_a_long_message_exhausts() {
+        let bad_flag = decode_all(&[Bytes::from_static(&[2, 0, 0, 0, 0])], 4);
+        assert_eq!(Code::Internal, bad_flag.unwrap_err().code);
+
+        let too_long = decode_all(&[Bytes::from_static(&[0, 0, 0, 0, 5])], 4).unwrap_err();
+        assert_eq!(Code::ResourceExhausted, too_long.code);
+        assert!(too_long.message.contains("5 bytes") && too_long.message.contains("4 bytes"));
+    }
+
+    #[test]
+    fn vectored_chunks_cover_what_remains() {
+        let mut framed = Framed::new(Bytes::from_static(b"abc"), false);
+        framed.advance(3);
+        let mut slices = [IoSlice::new(&[]), IoSlice::new(&[])];
+        assert_eq!(2, framed.chunks_vectored(&mut slices));
+        assert_eq!(5, slices[0].len() + slices[1].len());
+        framed.advance(4);
+        assert_eq!(b"c", framed.chunk());
+    }
+}

@@ -1,0 +1,74 @@
+//! A final status and its form in trailers.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
+
+use super::Code;
+
+pub const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// gRPC percent-encodes everything outside the printable ASCII range, and `%` itself.
+const MESSAGE_SET: &AsciiSet = &CONTROLS.add(b'%');
+
+/// How a call ended, besides its trailing metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub code: Code,
+    pub message: String,
+}
+
+impl Status {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub fn ok() -> Self {
+        Self::new(Code::Ok, String::new())
+    }
+
+    /// Writes `grpc-status` and, if there is one, `grpc-message` into `trailers`.
+    pub fn write(&self, trailers: &mut HeaderMap) {
+        trailers.insert(GRPC_STATUS, HeaderValue::from_static(self.code.as_str()));
+        if !self.message.is_empty() {
+            trailers.insert(GRPC_MESSAGE, encode_message(&self.message));
+        }
+    }
+
+    /// Reads the status of a header block, `None` when it has no `grpc-status`.
+    pub fn read(block: &HeaderMap) -> Option<Self> {
+        let code = Code::from_header(block.get(GRPC_STATUS)?.as_bytes());
+        let message = block.get(GRPC_MESSAGE).map_or_else(String::new, |value| {
+            percent_decode(value.as_bytes()).decode_utf8_lossy().into_owned()
+        });
+        Some(Self { code, message })
+    }
+}
+
+/// Percent-encodes a message for `grpc-message`.
+pub fn encode_message(message: &str) -> HeaderValue {
+    let encoded: String = utf8_percent_encode(message, MESSAGE_SET).collect();
+    HeaderValue::from_maybe_shared(Bytes::from(encoded))
+        .expect("invariant: percent-encoding leaves visible ASCII only")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire() {
+        for text in ["", "plain", "100 %", "tab\t newline\r\n", "snö ☃ 😈", "\u{7f}"] {
+            let mut trailers = HeaderMap::new();
+            let status = Status::new(Code::Aborted, text);
+            status.write(&mut trailers);
+            assert_eq!(Some(status), Status::read(&trailers));
+        }
+    }
+
+    #[test]
+    fn a_block_without_grpc_status_has_no_status() {
+        assert_eq!(None, Status::read(&HeaderMap::new()));
+    }
+}
