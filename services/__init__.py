@@ -1,0 +1,1 @@
+"""Complete example services, each with its own ``.proto`` beside its code. The tests run them."""
