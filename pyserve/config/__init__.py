@@ -1,5 +1,12 @@
 """Validated settings, and the only reader of the process environment."""
 
+from pyserve.config.environment import (
+    MeshSettings,
+    NodeSettings,
+    check_address,
+    inherited_environment,
+    read_settings,
+)
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import (
     AutoscalingConfig,
@@ -12,7 +19,12 @@ __all__ = [
     "AutoscalingConfig",
     "BatchingConfig",
     "DeploymentOptions",
+    "MeshSettings",
+    "NodeSettings",
     "RequestRouterConfig",
     "Resources",
+    "check_address",
     "check_name",
+    "inherited_environment",
+    "read_settings",
 ]

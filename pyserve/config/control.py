@@ -1,0 +1,55 @@
+"""Constants of the control plane, each with its reason."""
+
+from __future__ import annotations
+
+# A dead replica is replaced at once (most deaths are single), then after 1 s, 2 s, 4 s ... so
+# that code which dies on arrival costs at most one start a minute.
+RESTART_BACKOFF_INITIAL_S = 1.0
+RESTART_BACKOFF_FACTOR = 2.0
+RESTART_BACKOFF_MAX_S = 60.0
+# A replica that served this long has shown that it can: its death counts as a first one again.
+RESTART_FORGET_S = RESTART_BACKOFF_MAX_S
+
+# Failed health checks in a row that replace a replica (api: "three failures in a row").
+HEALTH_FAILURES_MAX = 3
+
+# Starts of one slot that may end without a word from user code (killed, cannot be spawned)
+# before the slot counts as failed: one may be bad luck, three in a row are not.
+SILENT_START_FAILURES_MAX = 3
+
+# A replica whose Join broke while its process lives may come back; its own backoff reaches
+# 2 s at most, so ten seconds are several attempts.
+REJOIN_TIMEOUT_S = 10.0
+
+# Between the end of the drain's grace and the kill: the replica ends streams and exits itself.
+KILL_MARGIN_S = 2.0
+
+# Changes of the view within 20 ms travel as one update (design section 2).
+WATCH_COALESCE_S = 0.02
+# Updates that may wait for a slow watcher before it gets a snapshot instead.
+WATCH_QUEUE_LENGTH_MAX = 64
+
+# A router or replica that lost the controller dials again after 50 ms, doubling up to 2 s:
+# a restarted controller is found soon, and a dead one costs half a connection a second.
+REDIAL_BACKOFF_INITIAL_S = 0.05
+REDIAL_BACKOFF_FACTOR = 2.0
+REDIAL_BACKOFF_MAX_S = 2.0
+
+# How long a starter waits for a controller to listen: the time of an interpreter's start on a
+# busy machine, with room.
+CONTROLLER_START_TIMEOUT_S = 60.0
+
+# A mesh's shutdown when nobody says how long: the largest default grace of a replica.
+SHUTDOWN_GRACE_S = 20.0
+
+# Bytes of one line of a replica's output that are kept; longer lines are cut, and say so.
+OUTPUT_LINE_BYTES_MAX = 16 * 1024
+
+
+def restart_delay_s(failures: int) -> float:
+    """Return how long to wait before the start that follows the ``failures``-th death in a row."""
+    if failures <= 1:
+        return 0.0
+    # The exponent is bounded so that a long row of failures does not overflow.
+    exponent = min(failures - 2, 16)
+    return min(RESTART_BACKOFF_INITIAL_S * RESTART_BACKOFF_FACTOR**exponent, RESTART_BACKOFF_MAX_S)

@@ -1,0 +1,1 @@
+"""The control plane: desired state, reconciliation, the registry of replicas, its services."""

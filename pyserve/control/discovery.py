@@ -1,0 +1,235 @@
+"""How processes of one user find the mesh that runs on this machine.
+
+A running controller holds a lock in the home directory and writes ``mesh.json`` beside it, both
+for the owner only. The lock goes with the process, so a file that a killed controller left can
+never keep the next one from starting; readers find it stale because nothing listens any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyserve.config import MeshSettings
+from pyserve.errors import MeshError, MeshNotFound
+
+TOKEN_BYTES = 32
+# sun_path holds 108 bytes with the final zero (unix(7)).
+_UNIX_PATH_BYTES_MAX = 107
+_LONGEST_SOCKET_NAME = "replica-0123456789abcdef.sock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshAddress:
+    """Where a controller listens, and what proves membership to it.
+
+    Attributes:
+        controller: ``unix:path`` or ``host:port``, as channels take it.
+        token: the mesh token.
+    """
+
+    controller: str
+    token: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshRecord:
+    """What ``mesh.json`` holds, and what a controller reports to the process that started it.
+
+    Attributes:
+        controller: ``unix:path`` of the controller.
+        controller_tcp: ``host:port`` of the controller.
+        token_file: path of the mesh token.
+        pid: of the controller.
+        version: of pyserve, in the controller's process.
+        addresses: where the ingress listens.
+    """
+
+    controller: str
+    controller_tcp: str
+    token_file: str
+    pid: int
+    version: str
+    addresses: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the record as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> MeshRecord:
+        """Read a record; ``ValueError`` if the text is not one."""
+        try:
+            values = json.loads(text)
+            values["addresses"] = tuple(values["addresses"])
+            return cls(**values)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a mesh record: {error}") from error
+
+    def address(self) -> MeshAddress:
+        """Read the token and return what a client needs.
+
+        Raises:
+            MeshError: the token's file cannot be read.
+        """
+        return MeshAddress(controller=self.controller, token=read_token(Path(self.token_file)))
+
+
+def find_mesh(settings: MeshSettings) -> MeshAddress | None:
+    """Return the mesh that applies: the named controller's, else the one in the home directory.
+
+    Returns:
+        ``None`` when no controller is named and none runs.
+
+    Raises:
+        MeshError: a controller is named, but the token that it asks for is not at hand.
+    """
+    record = read_record(settings.home)
+    if settings.controller is None:
+        return record.address() if record is not None else None
+    if settings.token_file is not None:
+        return MeshAddress(controller=settings.controller, token=read_token(settings.token_file))
+    if record is not None and settings.controller in (record.controller, record.controller_tcp):
+        return MeshAddress(
+            controller=settings.controller, token=read_token(Path(record.token_file))
+        )
+    raise MeshNotFound(
+        f"PYSERVE_CONTROLLER names {settings.controller}, but its token is unknown; "
+        "set PYSERVE_TOKEN_FILE to the file that holds it"
+    )
+
+
+def read_record(home: Path) -> MeshRecord | None:
+    """Return the record in ``home`` if its controller still listens."""
+    try:
+        record = MeshRecord.from_json((home / "mesh.json").read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return record if _listens(record.controller.removeprefix("unix:")) else None
+
+
+def read_token(path: Path) -> bytes:
+    """Read a mesh token from a file that only its owner may read.
+
+    Raises:
+        MeshError: the file is missing, not private, or empty.
+    """
+    try:
+        mode = path.stat().st_mode
+        token = bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError) as error:
+        raise MeshError(f"the mesh token cannot be read from {path}: {error}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise MeshError(f"{path} holds a mesh token but others may read it; chmod 600 {path}")
+    if not token:
+        raise MeshError(f"{path} holds no mesh token")
+    return token
+
+
+class MeshHome:
+    """The lock, the token and the run directory of a controller, until ``close``.
+
+    Raises:
+        MeshError: another controller holds the home directory, or it is not private.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        _make_private(home)
+        self._lock = _lock(home)
+        self.run_dir = _make_run_dir(home)
+        self.token = secrets.token_bytes(TOKEN_BYTES)
+        self.token_file = self.run_dir / "token"
+        _write_private(self.token_file, self.token.hex())
+
+    def publish(self, record: MeshRecord) -> None:
+        """Write ``mesh.json`` in one step, so that no reader sees half of it."""
+        fresh = self.home / f"mesh.json.{os.getpid()}"
+        _write_private(fresh, record.to_json())
+        fresh.replace(self.home / "mesh.json")
+
+    def close(self) -> None:
+        """Remove what was written and let the lock go. Idempotent."""
+        if self._lock < 0:
+            return
+        (self.home / "mesh.json").unlink(missing_ok=True)
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def _make_private(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.stat()
+    if found.st_uid != os.getuid():
+        raise MeshError(
+            f"{directory} belongs to user {found.st_uid}; set PYSERVE_HOME to one of your own"
+        )
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise MeshError(f"others may write to {directory}; chmod 700 {directory}")
+
+
+def _lock(home: Path) -> int:
+    descriptor = os.open(home / "mesh.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        record = read_record(home)
+        whose = f" (process {record.pid})" if record is not None else ""
+        raise MeshError(
+            f"a mesh runs already in {home}{whose}; attach to it, end it with "
+            "'pyserve shutdown', or set PYSERVE_HOME to another directory"
+        ) from None
+    # Whoever held the lock before is gone, and what it left is nobody's.
+    for left in home.glob("mesh-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return descriptor
+
+
+def _make_run_dir(home: Path) -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="mesh-", dir=home))
+    if len(os.fsencode(directory / _LONGEST_SOCKET_NAME)) > _UNIX_PATH_BYTES_MAX:
+        directory.rmdir()
+        directory = Path(tempfile.mkdtemp(prefix="pyserve-mesh-"))
+    return directory
+
+
+def _write_private(path: Path, text: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)

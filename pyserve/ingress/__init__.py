@@ -1,0 +1,1 @@
+"""What stands in front of the replicas: the routing table's feed and the listener."""

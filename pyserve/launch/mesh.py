@@ -1,0 +1,147 @@
+"""Starts a mesh as a child of this process, for drivers and the command line.
+
+The child is ``python -m pyserve.control``. It holds the reading end of a pipe whose writing end
+lives here: when this process ends, however it ends, the pipe closes and the mesh drains and
+ends. What it has to say about its start comes back over a second pipe, as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyserve.config import inherited_environment
+from pyserve.config.control import CONTROLLER_START_TIMEOUT_S
+from pyserve.control.discovery import MeshAddress, MeshRecord
+from pyserve.errors import MeshError
+
+_REPORT_BYTES_MAX = 1024 * 1024
+
+
+class MeshProcess:
+    """A mesh that this process owns: it ends with ``close``, or with this process.
+
+    Attributes:
+        record: where the controller and the ingress listen.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], record: MeshRecord, liveness: int) -> None:
+        self._process = process
+        self._liveness = liveness
+        self.record = record
+
+    @classmethod
+    def start(
+        cls,
+        addresses: Sequence[str],
+        *,
+        development: bool = True,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float = CONTROLLER_START_TIMEOUT_S,
+    ) -> MeshProcess:
+        """Start the child and wait until its controller and its ingress listen.
+
+        Args:
+            addresses: ``host:port`` each; where the ingress listens, port 0 picks one.
+            development: whether the texts of exceptions may reach clients.
+            environment: changes to this process's environment, e.g. ``PYSERVE_HOME``.
+            timeout_s: how long to wait; the child is killed when it passes.
+
+        Raises:
+            MeshError: the child could not start; the message says why and what to do.
+        """
+        liveness_reader, liveness = os.pipe()
+        report, report_writer = os.pipe()
+        command = [
+            *(sys.executable, "-m", "pyserve.control"),
+            *(f"--address={address}" for address in addresses),
+            f"--liveness-fd={liveness_reader}",
+            f"--report-fd={report_writer}",
+            *(["--development"] if development else []),
+        ]
+        try:
+            process = subprocess.Popen(  # noqa: S603  # our own module
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(liveness_reader, report_writer),
+                env=inherited_environment({**_package_path(), **(environment or {})}),
+                # Ctrl-C in a terminal reaches the driver, which then ends the mesh in order.
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(liveness)
+            os.close(report)
+            raise MeshError(f"{sys.executable} cannot be started: {error}") from error
+        finally:
+            os.close(liveness_reader)
+            os.close(report_writer)
+        try:
+            record = _read_report(report, time.monotonic() + timeout_s)
+        except BaseException:
+            os.close(liveness)
+            _end(process, grace_s=1.0)
+            raise
+        finally:
+            os.close(report)
+        return cls(process, record, liveness)
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def address(self) -> MeshAddress:
+        """Return the controller's address with the token."""
+        return self.record.address()
+
+    def poll(self) -> int | None:
+        """Return the exit status, or ``None`` while the child runs."""
+        return self._process.poll()
+
+    def close(self, timeout_s: float) -> int:
+        """Let the mesh drain and end; kill it when ``timeout_s`` passes. Idempotent.
+
+        Returns:
+            The exit status of the child.
+        """
+        if self._liveness >= 0:
+            os.close(self._liveness)
+            self._liveness = -1
+        return _end(self._process, grace_s=timeout_s)
+
+
+def _package_path() -> dict[str, str]:
+    # The child must import this very package, also when it was found through sys.path only.
+    root = str(Path(__file__).parent.parent.parent)
+    others = [entry for entry in sys.path if entry and entry != root]
+    return {"PYTHONPATH": os.pathsep.join([root, *others])}
+
+
+def _read_report(report: int, deadline: float) -> MeshRecord:
+    text = b""
+    while not text.endswith(b"\n"):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or not select.select([report], [], [], left_s)[0]:
+            raise MeshError("the mesh did not start in time; its output says how far it came")
+        chunk = os.read(report, 65536)
+        if not chunk or len(text) > _REPORT_BYTES_MAX:
+            raise MeshError("the mesh ended while it started; its output above says why")
+        text += chunk
+    answer = json.loads(text)
+    if "error" in answer:
+        raise MeshError(answer["error"])
+    return MeshRecord.from_json(text.decode())
+
+
+def _end(process: subprocess.Popen[bytes], *, grace_s: float) -> int:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(timeout=grace_s)
+    process.kill()
+    return process.wait()
