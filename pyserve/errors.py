@@ -63,8 +63,9 @@ class Abort(PyserveError):
     def __init__(
         self, code: StatusCode, details: str = "", trailing_metadata: Metadata = ()
     ) -> None:
-        if not isinstance(code, StatusCode):
-            raise TypeError(f"Abort: code must be a grpc.StatusCode, not {code!r}")
+        given: object = code
+        if not isinstance(given, StatusCode):
+            raise TypeError(f"Abort: code must be a grpc.StatusCode, not {given!r}")
         if code is StatusCode.OK:
             raise ValueError("Abort: code must not be OK; return the answer instead")
         super().__init__(code, details, trailing_metadata)

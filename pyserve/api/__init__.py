@@ -1,0 +1,1 @@
+"""What users write: deployments, application graphs, handles, the replica's context."""

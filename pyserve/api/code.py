@@ -1,0 +1,138 @@
+"""How code travels: by import path where a module reaches it, else by value.
+
+Only holders of the mesh token may send a value, since unpickling runs code. ``__main__`` is
+never run again in a replica: what it defines travels by value.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+
+from pyserve.api.deployment import Application, Deployment
+from pyserve.errors import ImportPathError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippedCode:
+    """A class on its way to a replica. Exactly one of the first two is not empty.
+
+    Attributes:
+        import_path: ``module:qualname``.
+        pickled: cloudpickle of the class.
+        sys_path: Where the sender's interpreter looks for modules, in order.
+        working_directory: The sender's.
+    """
+
+    import_path: str = ""
+    pickled: bytes = b""
+    sys_path: tuple[str, ...] = ()
+    working_directory: str = ""
+
+
+def ship(target: type) -> ShippedCode:
+    """Pack a class for another process of this machine or of one that looks the same.
+
+    Raises:
+        TypeError: The class has to travel by value and cannot be pickled; pickle's text says
+            which part.
+    """
+    directory = str(Path.cwd())
+    # An empty entry means the working directory of whoever imports.
+    sys_path = tuple(entry or directory for entry in sys.path)
+    if is_reachable(target):
+        path = f"{target.__module__}:{target.__qualname__}"
+        return ShippedCode(import_path=path, sys_path=sys_path, working_directory=directory)
+    return ShippedCode(
+        pickled=cloudpickle.dumps(target), sys_path=sys_path, working_directory=directory
+    )
+
+
+def is_reachable(target: type) -> bool:
+    """Say whether importing the class's module leads to it, directly or as a ``Deployment``."""
+    if target.__module__ == "__main__" or "<locals>" in target.__qualname__:
+        return False
+    found: object = sys.modules.get(target.__module__)
+    for name in target.__qualname__.split("."):
+        found = getattr(unwrap(found), name, None)
+    return unwrap(found) is target
+
+
+def unwrap(found: object) -> object:
+    """Return the class of a deployment or of an application, anything else as it is."""
+    if isinstance(found, Application):
+        found = found.deployment
+    return found.target if isinstance(found, Deployment) else found
+
+
+def receive(code: ShippedCode) -> type:
+    """Unpack what ``ship`` packed. Runs the sender's code.
+
+    Raises:
+        ImportPathError: The path leads nowhere, or to something that is no class.
+        Exception: Whatever the imported module or the pickle raises.
+    """
+    if code.import_path:
+        found = unwrap(import_attribute(code.import_path))
+    else:
+        found = cloudpickle.loads(code.pickled)
+    if not isinstance(found, type):
+        what = code.import_path or "what the driver sent"
+        raise ImportPathError(f"{what} is {found!r}; a deployment must be a class")
+    return found
+
+
+def prepare_interpreter(code: ShippedCode) -> None:
+    """Give this process the sender's working directory and module search path.
+
+    Entries of our own that the sender lacks stay behind its entries.
+    """
+    if code.working_directory:
+        os.chdir(code.working_directory)
+    sys.path[:] = dict.fromkeys((*code.sys_path, *filter(None, sys.path)))
+    importlib.invalidate_caches()
+
+
+def import_attribute(path: str) -> object:
+    """Import ``module:qualname`` and return what it names.
+
+    Raises:
+        ImportPathError: The path is malformed, there is no such module, or no such attribute.
+        Exception: Whatever the module itself raises while it is imported.
+    """
+    module_name, separator, qualname = path.partition(":")
+    if not separator or not module_name or not qualname:
+        raise ImportPathError(
+            f"{path!r} is no import path; write module:attribute, e.g. services.digits.app:app"
+        )
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A module that is missing further down is the user's own import, with its traceback.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ImportPathError(
+            f"there is no module {error.name!r} for {path!r}; looked in {Path.cwd()} and the "
+            f"rest of sys.path. Start in the directory that holds it, or correct the name"
+        ) from error
+    for name in qualname.split("."):
+        found = _attribute(unwrap(found), name, path)
+    return found
+
+
+def _attribute(owner: object, name: str, path: str) -> object:
+    missing = object()
+    found: object = getattr(owner, name, missing)
+    if found is missing:
+        import difflib
+
+        close = difflib.get_close_matches(name, dir(owner), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "define it there, or correct the name"
+        where = getattr(owner, "__file__", None) or repr(owner)
+        raise ImportPathError(f"{path!r}: {where} has no attribute {name!r}; {hint}")
+    return found

@@ -1,0 +1,91 @@
+"""What a process is in its mesh: the replica's context, and the way to other deployments.
+
+This is the one place that holds state of the process; everything else gets it passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyserve.errors import MeshNotFound, NotInReplica
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+
+
+class Mesh(Protocol):
+    """The mesh that this process belongs to, as handles see it."""
+
+    def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
+        """Return a channel whose calls are routed to the replicas of one deployment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaContext:
+    """Who the running replica is.
+
+    Attributes:
+        app_name: The application.
+        deployment: The deployment's name.
+        replica_id: Unique in the mesh, for as long as it runs.
+        servable_object: The constructed instance of the user's class.
+    """
+
+    app_name: ApplicationName
+    deployment: DeploymentName
+    replica_id: ReplicaId
+    servable_object: object
+
+    @property
+    def replica_tag(self) -> ReplicaId:
+        """The replica's id, under the name that Ray Serve uses."""
+        return self.replica_id
+
+
+@dataclass(slots=True)
+class _Process:
+    mesh: Mesh | None = None
+    replica: ReplicaContext | None = None
+
+
+_process = _Process()
+
+
+def get_replica_context() -> ReplicaContext:
+    """Return the context of the replica that this code runs in.
+
+    Raises:
+        NotInReplica: This process is no replica, or its constructor has not returned yet.
+    """
+    if _process.replica is None:
+        raise NotInReplica(
+            "get_replica_context() works in a replica, after its constructor has returned; "
+            "call it in a method of a deployment"
+        )
+    return _process.replica
+
+
+def enter_replica(context: ReplicaContext | None) -> None:
+    """Make this process a replica, or with ``None`` no longer one."""
+    _process.replica = context
+
+
+def attach(mesh: Mesh | None) -> None:
+    """Make ``mesh`` the one that the handles of this process use."""
+    _process.mesh = mesh
+
+
+def attached() -> Mesh:
+    """Return the mesh of this process.
+
+    Raises:
+        MeshNotFound: It has none.
+    """
+    if _process.mesh is None:
+        raise MeshNotFound(
+            "this process is in no mesh; call pyserve.run(app), or pyserve.start() to attach"
+        )
+    return _process.mesh

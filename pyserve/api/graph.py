@@ -1,0 +1,135 @@
+"""From a bound application to the deployments that the mesh is asked to run."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+
+import cloudpickle
+
+from pyserve.api.code import ShippedCode, ship
+from pyserve.api.deployment import Application
+from pyserve.api.handle import DeploymentHandle
+from pyserve.batching import Batched
+from pyserve.config import DeploymentOptions
+from pyserve.errors import UsageError
+from pyserve.types import ApplicationName, DeploymentName
+
+
+@dataclass(frozen=True, slots=True)
+class PackedDeployment:
+    """One deployment, ready to travel.
+
+    Attributes:
+        name: Unique in the application.
+        code: The class.
+        arguments: cloudpickle of ``(args, kwargs)``, other applications replaced by handles.
+        interceptors: cloudpickle of the list of server interceptors, or empty.
+        options: ``max_ongoing_requests`` is filled in.
+    """
+
+    name: DeploymentName
+    code: ShippedCode
+    arguments: bytes
+    interceptors: bytes
+    options: DeploymentOptions
+
+
+@dataclass(frozen=True, slots=True)
+class PackedApplication:
+    """A whole graph; ``deployments`` hold every child before its parents."""
+
+    name: ApplicationName
+    ingress: DeploymentName
+    deployments: tuple[PackedDeployment, ...]
+
+
+def pack(application: Application, name: ApplicationName) -> PackedApplication:
+    """Collect everything that an application refers to.
+
+    Raises:
+        UsageError: Two different applications of the graph have the same deployment name, or
+            an argument cannot be pickled.
+    """
+    graph = _Graph(name)
+    graph.visit(application)
+    return PackedApplication(
+        name=name,
+        ingress=DeploymentName(application.name),
+        deployments=tuple(graph.packed.values()),
+    )
+
+
+@dataclass(slots=True)
+class _Graph:
+    name: ApplicationName
+    owners: dict[str, Application] = field(default_factory=dict)
+    packed: dict[str, PackedDeployment] = field(default_factory=dict)
+
+    def visit(self, application: Application) -> DeploymentHandle:
+        owner = self.owners.setdefault(application.name, application)
+        if owner is not application:
+            raise UsageError(
+                f"application {self.name!r} binds two deployments named {application.name!r}; "
+                f"give one another name with .options(name=...), or bind it once and pass that "
+                f"object twice"
+            )
+        handle = DeploymentHandle(application.name, self.name)
+        if application.name not in self.packed:
+            # Children are packed while the arguments are pickled, so they come first.
+            self.packed[application.name] = self._pack(application)
+        return handle
+
+    def _pack(self, application: Application) -> PackedDeployment:
+        deployment = application.deployment
+        options = deployment.settings
+        limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
+        return PackedDeployment(
+            name=DeploymentName(application.name),
+            code=ship(deployment.target),
+            arguments=self._dumps(application, (application.args, dict(application.kwargs))),
+            interceptors=self._dumps(application, list(options.interceptors))
+            if options.interceptors
+            else b"",
+            options=options.updated(
+                {"name": application.name, "max_ongoing_requests": limit, "interceptors": ()}
+            ),
+        )
+
+    def _dumps(self, application: Application, value: object) -> bytes:
+        buffer = io.BytesIO()
+        try:
+            _GraphPickler(buffer, self).dump(value)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"the arguments of {application.name}.bind(...) cannot travel to the replicas: "
+                f"{type(error).__name__}: {error}. Pass what describes the object (a path, a "
+                f"configuration) and make it in the constructor"
+            ) from error
+        return buffer.getvalue()
+
+
+class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Replaces applications by handles wherever they are nested, and visits them."""
+
+    def __init__(self, buffer: io.BytesIO, graph: _Graph) -> None:
+        super().__init__(buffer)
+        self._graph = graph
+
+    def reducer_override(self, value: object) -> object:
+        if isinstance(value, Application):
+            return self._graph.visit(value).__reduce__()
+        return super().reducer_override(value)
+
+
+def batch_capacity(target: type) -> int:
+    """Return the most items that batches of one method of the class can hold at once."""
+    batched = [
+        attribute.options
+        for owner in target.__mro__
+        for attribute in vars(owner).values()
+        if isinstance(attribute, Batched)
+    ]
+    return max((each.max_batch_size * each.max_concurrent_batches for each in batched), default=0)
