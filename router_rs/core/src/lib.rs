@@ -1,1 +1,38 @@
-//! Decisions of the router.
+//! Decisions of the router: which replica gets a call, which calls wait, when they stop waiting.
+//!
+//! Everything here is a pure state machine. The caller passes `now`, the seed is part of the
+//! configuration, and results come back as values. The crate refuses to do I/O, to read a clock,
+//! to draw ambient randomness, to know HTTP or gRPC, and to hold a lock: `router-net` owns one
+//! [`Router`] per deployment behind a short mutex and one [`Gate`] per replica server.
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | `router` | send, park or refuse; what a completion, a snapshot or the time releases |
+//! | `policy` | which of the replicas with room gets the call |
+//! | `queue` | who of the parked calls is next, and who is late |
+//! | `backoff` | how long a replica that refused is left alone |
+//! | `gate` | whether a replica admits a call |
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod backoff;
+mod gate;
+mod heap;
+mod policy;
+mod queue;
+mod replica;
+mod rng;
+mod router;
+mod slab;
+mod time;
+
+pub use gate::{Admission, Full, Gate};
+pub use policy::{Candidate, Candidates, P2c, Policy, PolicyKind};
+pub use replica::{Load, ReplicaId, ReplicaSpec, Tier};
+pub use rng::SplitMix64;
+pub use router::{
+    Assignment, Decision, Offer, Outcome, Refusal, Release, ReplicaStats, Router, RouterConfig,
+    RouterStats, Ticket, WaiterId,
+};
+pub use time::Nanos;

@@ -1,0 +1,101 @@
+//! How long a replica that refused, or could not be reached, is left alone.
+
+use crate::time::Nanos;
+
+/// One replica's backoff: `initial × 2^(round − 1)`, at most `max`.
+///
+/// A *round* is one period of being left alone. Failures that arrive while a round lasts belong to
+/// calls that were sent before it began: they say nothing new and do not lengthen it. Otherwise one
+/// burst of refusals would jump to the longest wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Backoff {
+    /// Rounds since the last success. Saturates: past 32 the wait is at its maximum anyway.
+    rounds: u8,
+    until: Option<Nanos>,
+}
+
+impl Backoff {
+    /// Records a failure; returns the end of the round when this failure began one.
+    pub(crate) fn on_failure(&mut self, initial: Nanos, max: Nanos, now: Nanos) -> Option<Nanos> {
+        if self.is_active() {
+            return None;
+        }
+        let doublings = u32::from(self.rounds).min(32);
+        self.rounds = self.rounds.saturating_add(1);
+        let wait = initial.saturating_mul(1_u64 << doublings).min(max);
+        self.until = Some(now.saturating_add(wait));
+        self.until
+    }
+
+    /// The round has passed; the count stays, so the next failure waits twice as long.
+    pub(crate) fn on_passed(&mut self) {
+        self.until = None;
+    }
+
+    /// A call ended well there: no reason left to wait, and the next failure starts from `initial`.
+    #[inline]
+    pub(crate) fn on_success(&mut self) {
+        *self = Self::default();
+    }
+
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.until.is_some()
+    }
+
+    pub(crate) fn until(&self) -> Option<Nanos> {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INITIAL: Nanos = Nanos::from_millis(25);
+    const MAX: Nanos = Nanos::from_millis(500);
+
+    fn fail(backoff: &mut Backoff, now: Nanos) -> Option<Nanos> {
+        backoff.on_failure(INITIAL, MAX, now)
+    }
+
+    #[test]
+    fn rounds_double_up_to_the_maximum() {
+        let mut backoff = Backoff::default();
+        let mut now = Nanos::ZERO;
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            let until = fail(&mut backoff, now).expect("a new round");
+            waits.push(until.saturating_sub(now).as_millis());
+            now = until;
+            backoff.on_passed();
+        }
+        assert_eq!(vec![25, 50, 100, 200, 400, 500, 500], waits);
+    }
+
+    #[test]
+    fn a_burst_of_failures_counts_once() {
+        let mut backoff = Backoff::default();
+        assert_eq!(Some(INITIAL), fail(&mut backoff, Nanos::ZERO));
+        assert_eq!(None, fail(&mut backoff, Nanos(1)));
+        assert_eq!(Some(INITIAL), backoff.until());
+    }
+
+    #[test]
+    fn a_success_starts_over() {
+        let mut backoff = Backoff::default();
+        fail(&mut backoff, Nanos::ZERO);
+        backoff.on_success();
+        assert!(!backoff.is_active());
+        assert_eq!(Some(INITIAL), fail(&mut backoff, Nanos::ZERO));
+    }
+
+    #[test]
+    fn very_many_rounds_do_not_overflow() {
+        let mut backoff = Backoff::default();
+        for _ in 0..1_000 {
+            assert_eq!(Some(MAX), backoff.on_failure(MAX, MAX, Nanos::ZERO));
+            backoff.on_passed();
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Who of the parked calls is next, and who is late.
+//!
+//! One order for all: a call's *turn* is its deadline, or its arrival plus [`HORIZON`] when that is
+//! earlier or there is no deadline; equal turns fall to the earlier arrival. So urgent calls go
+//! first, and no call is ever overtaken by one that arrived more than the horizon after it: neither
+//! a call without deadline nor one with a far deadline can starve.
+//!
+//! A parked call is either *ready*, waiting for any replica with room, or *resting*: there is a
+//! replica with room, but this call was refused too often in a row, so it waits for news instead of
+//! going from door to door. The queue knows calls by number only; the router owns them.
+
+use crate::heap::{Timer, TimerHeap};
+use crate::time::Nanos;
+
+/// How long a call without (or with a far) deadline can be overtaken. Arbitrary: several times the
+/// deadline of an interactive call, and well below what a person calls stuck.
+pub(crate) const HORIZON: Nanos = Nanos::from_secs(5);
+
+/// A call's place in the order; the smaller goes first. It is set once, at arrival, so a call that
+/// was sent, refused and parked again is back at its old place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    at: Nanos,
+    sequence: u64,
+}
+
+impl Turn {
+    /// `sequence` counts arrivals.
+    #[inline]
+    pub(crate) fn new(arrival: Nanos, deadline: Option<Nanos>, sequence: u64) -> Self {
+        let horizon = arrival.saturating_add(HORIZON);
+        Self {
+            at: deadline.map_or(horizon, |deadline| deadline.min(horizon)),
+            sequence,
+        }
+    }
+}
+
+/// The parked calls of one router.
+///
+/// Invariant: every parked call is in exactly one of `ready` and `resting`, and in `expiry` if it
+/// has a deadline.
+#[derive(Debug, Default)]
+pub(crate) struct ParkedQueue {
+    ready: TimerHeap,
+    resting: TimerHeap,
+    expiry: TimerHeap,
+}
+
+impl ParkedQueue {
+    /// Parked calls, ready and resting.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.ready.len() + self.resting.len()
+    }
+
+    /// Whether some call takes the next slot that frees up.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The ready call whose turn it is.
+    #[inline]
+    pub(crate) fn first_ready(&self) -> Option<u32> {
+        self.ready.first().map(|timer| timer.index)
+    }
+
+    /// Parks a call that takes the next slot in its turn.
+    pub(crate) fn park(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>) {
+        self.ready.insert(Timer {
+            at: turn.at,
+            sequence: turn.sequence,
+            index: call,
+        });
+        self.watch(call, turn, deadline);
+    }
+
+    /// Parks a call that takes no slot before `until` or [`ParkedQueue::wake`].
+    pub(crate) fn rest(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>, until: Nanos) {
+        self.resting.insert(Timer {
+            at: until,
+            sequence: turn.sequence,
+            index: call,
+        });
+        self.watch(call, turn, deadline);
+    }
+
+    /// Makes a resting call ready; `turn` is what it was parked with.
+    pub(crate) fn wake(&mut self, call: u32, turn: Turn) {
+        if self.resting.remove(call) {
+            self.ready.insert(Timer {
+                at: turn.at,
+                sequence: turn.sequence,
+                index: call,
+            });
+        }
+    }
+
+    /// The call that has rested longest.
+    #[inline]
+    pub(crate) fn first_resting(&self) -> Option<u32> {
+        self.resting.first().map(|timer| timer.index)
+    }
+
+    /// A call whose rest is over.
+    #[inline]
+    pub(crate) fn rested(&self, now: Nanos) -> Option<u32> {
+        self.resting.first_due(now)
+    }
+
+    /// A call whose deadline has passed.
+    #[inline]
+    pub(crate) fn overdue(&self, now: Nanos) -> Option<u32> {
+        self.expiry.first_due(now)
+    }
+
+    /// Takes a call out, whatever it waits for.
+    pub(crate) fn remove(&mut self, call: u32) {
+        let was_parked = self.ready.remove(call) || self.resting.remove(call);
+        debug_assert!(was_parked, "call {call} is not parked");
+        self.expiry.remove(call);
+    }
+
+    /// When a deadline passes or a rest ends next.
+    pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
+        [self.expiry.first(), self.resting.first()]
+            .into_iter()
+            .flatten()
+            .map(|t| t.at)
+            .min()
+    }
+
+    fn watch(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>) {
+        if let Some(at) = deadline {
+            self.expiry.insert(Timer {
+                at,
+                sequence: turn.sequence,
+                index: call,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parks calls given as `(arrival ms, deadline ms)`, 0 for none; returns the order they leave.
+    fn order(calls: &[(u64, u64)]) -> Vec<u32> {
+        let mut queue = ParkedQueue::default();
+        for (call, (arrival, deadline)) in (0..).zip(calls) {
+            let deadline = (*deadline > 0).then_some(Nanos::from_millis(*deadline));
+            let turn = Turn::new(Nanos::from_millis(*arrival), deadline, call.into());
+            queue.park(call, turn, deadline);
+        }
+        let mut order = Vec::new();
+        while let Some(call) = queue.first_ready() {
+            queue.remove(call);
+            order.push(call);
+        }
+        assert_eq!((0, None), (queue.len(), queue.next_wakeup()));
+        order
+    }
+
+    #[test]
+    fn the_order_is_by_deadline_within_the_horizon_and_by_arrival_beyond() {
+        fn check(expected: &[u32], calls: &[(u64, u64)]) {
+            assert_eq!(expected, order(calls), "{calls:?}");
+        }
+        check(&[0, 1, 2], &[(0, 0), (1, 0), (2, 0)]);
+        check(&[1, 0], &[(0, 2_000), (1, 1_000)]);
+        check(&[1, 0], &[(0, 0), (1, 1_000)]);
+        // A far deadline counts like none.
+        check(&[0, 1], &[(0, 3_600_000), (1, 0)]);
+        // Whoever comes more than the horizon later, waits behind, however urgent.
+        check(&[0, 1], &[(0, 0), (5_001, 5_002)]);
+        check(&[0, 1], &[(0, 7_000), (0, 7_000)]);
+    }
+
+    #[test]
+    fn a_resting_call_is_not_next_until_it_wakes_in_its_old_turn() {
+        let mut queue = ParkedQueue::default();
+        let (early, late) = (Turn::new(Nanos(0), None, 0), Turn::new(Nanos(1), None, 1));
+        queue.rest(0, early, None, Nanos(10));
+        queue.park(1, late, None);
+        assert_eq!(
+            (Some(1), Some(0)),
+            (queue.first_ready(), queue.first_resting())
+        );
+        assert_eq!(
+            (None, Some(0)),
+            (queue.rested(Nanos(9)), queue.rested(Nanos(10)))
+        );
+        assert_eq!(Some(Nanos(10)), queue.next_wakeup());
+        queue.wake(0, early);
+        assert_eq!(
+            (Some(0), None),
+            (queue.first_ready(), queue.first_resting())
+        );
+    }
+
+    #[test]
+    fn deadlines_are_watched_for_ready_and_resting_calls() {
+        let mut queue = ParkedQueue::default();
+        for (call, deadline) in [(0, Nanos(30)), (1, Nanos(20))] {
+            let turn = Turn::new(Nanos(0), Some(deadline), call.into());
+            match call {
+                0 => queue.park(call, turn, Some(deadline)),
+                _ => queue.rest(call, turn, Some(deadline), Nanos(25)),
+            }
+        }
+        assert_eq!(
+            (None, Some(1)),
+            (queue.overdue(Nanos(19)), queue.overdue(Nanos(20)))
+        );
+        queue.remove(1);
+        assert_eq!(Some(Nanos(30)), queue.next_wakeup());
+    }
+}

@@ -1,0 +1,90 @@
+//! What the router knows about one replica.
+
+use crate::backoff::Backoff;
+
+/// Names a replica. Opaque: the driver interns whatever it knows the replica by, and never gives
+/// the number of one replica to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId(pub u64);
+
+/// How far away a replica is. Carried for policies that prefer near replicas; p2c does not look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// On the router's own node.
+    Node,
+    /// In the router's zone.
+    Zone,
+    /// Anywhere.
+    Any,
+}
+
+/// One replica of a membership snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaSpec {
+    /// Which replica.
+    pub id: ReplicaId,
+    /// How far away it is.
+    pub tier: Tier,
+    /// Calls it may have in flight from this router (`max_ongoing_requests`); `u32::MAX` means
+    /// no limit, 0 means that nothing is sent there.
+    pub capacity: u32,
+}
+
+/// A replica's own count, as it reported it in a trailer or in a refusal.
+///
+/// It covers the calls of all routers, so it may exceed what this router has in flight there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Calls past the replica's gate.
+    pub in_flight: u32,
+    /// The gate's limit; `u32::MAX` means none.
+    pub limit: u32,
+}
+
+/// Marks a replica that is not in the fleet's open list.
+pub(crate) const NOT_OPEN: u32 = u32::MAX;
+
+/// The router's record of one replica.
+///
+/// Invariant: `is_open()` says what `has_room()` said at the last change, and the record's place in
+/// the fleet's open list is `open_position`.
+#[derive(Clone, Debug)]
+pub(crate) struct Replica {
+    pub(crate) id: ReplicaId,
+    pub(crate) tier: Tier,
+    pub(crate) capacity: u32,
+    /// Calls of this router there. `in_flight ≤ capacity`, unless the capacity was lowered.
+    pub(crate) in_flight: u32,
+    /// Index in the fleet's open list, or [`NOT_OPEN`].
+    pub(crate) open_position: u32,
+    /// In the last snapshot. False: it only waits for its last calls to end.
+    pub(crate) is_member: bool,
+    pub(crate) backoff: Backoff,
+    pub(crate) reported: Option<Load>,
+}
+
+impl Replica {
+    pub(crate) fn new(spec: &ReplicaSpec) -> Self {
+        Self {
+            id: spec.id,
+            tier: spec.tier,
+            capacity: spec.capacity,
+            in_flight: 0,
+            open_position: NOT_OPEN,
+            is_member: true,
+            backoff: Backoff::default(),
+            reported: None,
+        }
+    }
+
+    /// May get a new call now.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_member && self.in_flight < self.capacity && !self.backoff.is_active()
+    }
+
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.open_position != NOT_OPEN
+    }
+}

@@ -1,0 +1,383 @@
+//! The router of one deployment: send, park or refuse.
+//!
+//! A call is offered, then sent, parked or refused. A sent call is completed, or, when it did not
+//! start, offered again. A parked call is released, abandoned, or late. All waiting ends by an
+//! event: a completion, a snapshot, the end of a backoff; the driver only has to call
+//! [`Router::tick`] at [`Router::next_wakeup`].
+//!
+//! Who drives it: `router-net`, one router per deployment and process behind one short mutex.
+
+mod fleet;
+mod types;
+
+pub use types::{
+    Assignment, Decision, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
+    RouterStats, Ticket, WaiterId,
+};
+
+use crate::policy::Policy;
+use crate::queue::{ParkedQueue, Turn};
+use crate::replica::{ReplicaId, ReplicaSpec};
+use crate::slab::{Slab, index_of};
+use crate::time::Nanos;
+use fleet::Fleet;
+
+/// Decides for every call of one deployment; see the module.
+///
+/// Between two calls of its methods holds: while a parked call is ready, no replica has room.
+/// Time may step back a little between calls (threads read the clock before they take the lock);
+/// then what is due comes a little later.
+#[derive(Debug)]
+pub struct Router {
+    config: RouterConfig,
+    fleet: Fleet,
+    calls: Slab<Call>,
+    queue: ParkedQueue,
+    /// Only its totals; the rest is filled in by [`Router::stats`].
+    totals: RouterStats,
+}
+
+/// One call that the router has taken and that is not over.
+#[derive(Debug, Default)]
+struct Call {
+    turn: Turn,
+    deadline: Option<Nanos>,
+    /// Where it was refused since it last parked; at most `refusals_max`.
+    tried: Vec<ReplicaId>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Parked,
+    Sent {
+        slot: u32,
+    },
+}
+
+// === impl Router: what the driver calls ===
+
+impl Router {
+    /// A router without replicas: it parks what is offered until the first snapshot.
+    pub fn new(config: RouterConfig) -> Self {
+        let policy = config.policy.build();
+        Self::with_policy(config, policy)
+    }
+
+    /// As [`Router::new`], with a policy from outside instead of `config.policy`.
+    pub fn with_policy(config: RouterConfig, policy: Box<dyn Policy>) -> Self {
+        Self {
+            fleet: Fleet::new(policy, config.seed),
+            calls: Slab::new(),
+            queue: ParkedQueue::default(),
+            totals: RouterStats::default(),
+            config,
+        }
+    }
+
+    /// Decides about a new call. Does not allocate when the answer is to send it.
+    ///
+    /// Nobody overtakes ready calls: while some are parked, the new one parks too.
+    pub fn offer(&mut self, offer: Offer, now: Nanos) -> Decision {
+        self.totals.offered += 1;
+        if is_past(offer.deadline, now) {
+            self.totals.expired += 1;
+            return Decision::Refused(Refusal::Expired);
+        }
+        if let Some(slot) = self.slot_for_new_call(now) {
+            let index = self.admit(offer, now);
+            return Decision::Send(self.send(index, slot));
+        }
+        if self.is_queue_full() {
+            self.totals.refused_by_queue += 1;
+            return self.queue_full();
+        }
+        let index = self.admit(offer, now);
+        self.park(index, now)
+    }
+
+    /// Takes note that a call is over: frees its place, and appends to `released` whoever gets it.
+    ///
+    /// An unknown ticket, or one that was used before, is a defect of the driver: an assertion in
+    /// debug builds, otherwise counted and ignored.
+    pub fn complete(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        now: Nanos,
+        released: &mut Vec<Release>,
+    ) {
+        let Some((index, slot)) = self.find_sent(ticket) else {
+            return;
+        };
+        self.calls.vacate(index);
+        self.totals.completed += 1;
+        self.settle(now, released);
+        self.end(slot, outcome, now);
+        self.release(released);
+    }
+
+    /// Finds another replica for a call that did not start ([`Outcome::Refused`] or
+    /// [`Outcome::ConnectFailed`]; any other outcome only if the call is safe to repeat).
+    ///
+    /// Frees its place; leaves out the replicas that it has tried. With none left, or after
+    /// `refusals_max` refusals, it parks in the place that its arrival and deadline gave it, and
+    /// starts anew from there. If a replica has room even so, it first rests: until a place is
+    /// given back, the fleet grows, or `backoff_initial` has passed. The ticket ends here; a sent
+    /// call gets a new one.
+    ///
+    /// An unknown ticket is treated as in [`Router::complete`]; the answer is then
+    /// [`Refusal::Expired`], because the call it named is over.
+    pub fn reoffer(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        now: Nanos,
+        released: &mut Vec<Release>,
+    ) -> Decision {
+        let Some((index, slot)) = self.find_sent(ticket) else {
+            return Decision::Refused(Refusal::Expired);
+        };
+        self.calls.rename(index);
+        let replica = self.fleet.id(slot);
+        self.settle(now, released);
+        self.end(slot, outcome, now);
+        self.release(released);
+        self.send_elsewhere(index, replica, now)
+    }
+
+    /// Forgets a parked call whose caller is gone.
+    ///
+    /// If it was released meanwhile, nothing happens but a count: whoever got the release completes
+    /// its ticket.
+    pub fn abandon(&mut self, waiter: WaiterId, _now: Nanos) {
+        match self.calls.get(waiter.0).map(|call| call.state) {
+            Some(State::Parked) => {
+                self.queue.remove(index_of(waiter.0));
+                self.calls.vacate(index_of(waiter.0));
+                self.totals.abandoned += 1;
+            }
+            Some(State::Sent { .. }) | None => self.totals.stale_waiters += 1,
+        }
+    }
+
+    /// Makes `replicas` the membership, whole and at once.
+    ///
+    /// A replica that is missing gets nothing new; calls open there end as any other. Capacity may
+    /// fall below what is in flight; then nothing is sent there until enough calls have ended.
+    pub fn apply(&mut self, replicas: &[ReplicaSpec], now: Nanos, released: &mut Vec<Release>) {
+        self.settle(now, released);
+        if self.fleet.apply(replicas) {
+            while let Some(index) = self.queue.first_resting() {
+                self.wake(index);
+            }
+        }
+        self.release(released);
+    }
+
+    /// Does what is due: ends backoffs and rests, names late calls, sends who can be sent.
+    pub fn tick(&mut self, now: Nanos, released: &mut Vec<Release>) {
+        self.settle(now, released);
+        self.release(released);
+    }
+
+    /// When [`Router::tick`] has something to do, if nothing happens before. May be in the past.
+    pub fn next_wakeup(&self) -> Option<Nanos> {
+        let reopening = if self.queue.has_ready() {
+            self.fleet.next_reopening()
+        } else {
+            None
+        };
+        [self.queue.next_wakeup(), reopening]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The counts. Allocates; for metrics, not for decisions.
+    pub fn stats(&self) -> RouterStats {
+        let replicas: Vec<ReplicaStats> = self
+            .fleet
+            .iter()
+            .map(|replica| ReplicaStats {
+                id: replica.id,
+                tier: replica.tier,
+                in_flight: replica.in_flight,
+                capacity: replica.capacity,
+                is_member: replica.is_member,
+                backoff_until: replica.backoff.until(),
+                reported: replica.reported,
+            })
+            .collect();
+        RouterStats {
+            in_flight: replicas
+                .iter()
+                .map(|replica| u64::from(replica.in_flight))
+                .sum(),
+            parked: self.queue.len() as u64,
+            replicas,
+            ..self.totals.clone()
+        }
+    }
+}
+
+// === impl Router: steps ===
+
+impl Router {
+    fn slot_for_new_call(&mut self, now: Nanos) -> Option<u32> {
+        if self.queue.has_ready() {
+            return None;
+        }
+        self.fleet.reopen(now);
+        self.fleet.pick(&[])
+    }
+
+    /// Takes the call into the books.
+    fn admit(&mut self, offer: Offer, now: Nanos) -> u32 {
+        let sequence = self.totals.offered;
+        let (key, call) = self.calls.occupy();
+        call.turn = Turn::new(now, offer.deadline, sequence);
+        call.deadline = offer.deadline;
+        call.tried.clear();
+        index_of(key)
+    }
+
+    fn send(&mut self, index: u32, slot: u32) -> Assignment {
+        self.calls.at_mut(index).state = State::Sent { slot };
+        self.totals.sent += 1;
+        let replica = self.fleet.take(slot);
+        Assignment {
+            ticket: Ticket(self.calls.key_at(index)),
+            replica,
+        }
+    }
+
+    fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {
+        let call = self.calls.at_mut(index);
+        if is_past(call.deadline, now) {
+            self.calls.vacate(index);
+            self.totals.expired += 1;
+            return Decision::Refused(Refusal::Expired);
+        }
+        let may_try = call.tried.len() + 1 < usize::from(self.config.refusals_max);
+        if may_try {
+            call.tried.push(replica);
+            if let Some(slot) = self.fleet.pick(&call.tried) {
+                return Decision::Send(self.send(index, slot));
+            }
+        }
+        if self.is_queue_full() {
+            self.calls.vacate(index);
+            self.totals.refused_by_queue += 1;
+            return self.queue_full();
+        }
+        self.park(index, now)
+    }
+
+    fn park(&mut self, index: u32, now: Nanos) -> Decision {
+        let call = self.calls.at_mut(index);
+        call.state = State::Parked;
+        call.tried.clear();
+        if self.fleet.has_open() {
+            let until = now.saturating_add(self.config.backoff_initial);
+            self.queue.rest(index, call.turn, call.deadline, until);
+        } else {
+            self.queue.park(index, call.turn, call.deadline);
+        }
+        Decision::Parked(WaiterId(self.calls.key_at(index)))
+    }
+
+    /// Gives a call's place back. One freed place wakes one resting call, not all of them.
+    fn end(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
+        self.record(slot, outcome, now);
+        if self.fleet.give_back(slot) {
+            if let Some(index) = self.queue.first_resting() {
+                self.wake(index);
+            }
+        }
+    }
+
+    fn record(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
+        let (initial, max) = (self.config.backoff_initial, self.config.backoff_max);
+        match outcome {
+            Outcome::Done { load } => {
+                self.fleet.report(slot, load);
+                self.fleet.on_success(slot);
+            }
+            Outcome::Refused { load } => {
+                self.totals.refusals += 1;
+                self.fleet.report(slot, load);
+                self.fleet.on_failure(slot, initial, max, now);
+            }
+            Outcome::ConnectFailed => {
+                self.totals.connect_failures += 1;
+                self.fleet.on_failure(slot, initial, max, now);
+            }
+            Outcome::Failed => self.totals.failed += 1,
+            Outcome::Cancelled => self.totals.cancelled += 1,
+        }
+    }
+
+    fn wake(&mut self, index: u32) {
+        let turn = self.calls.at_mut(index).turn;
+        self.queue.wake(index, turn);
+    }
+
+    /// Brings everything to `now`, but sends nothing yet.
+    fn settle(&mut self, now: Nanos, released: &mut Vec<Release>) {
+        while let Some(index) = self.queue.overdue(now) {
+            released.push(Release::Expired {
+                waiter: WaiterId(self.calls.key_at(index)),
+            });
+            self.queue.remove(index);
+            self.calls.vacate(index);
+            self.totals.expired += 1;
+        }
+        while let Some(index) = self.queue.rested(now) {
+            self.wake(index);
+        }
+        self.fleet.reopen(now);
+    }
+
+    /// Sends ready calls in turn while there is room.
+    fn release(&mut self, released: &mut Vec<Release>) {
+        while let Some(index) = self.queue.first_ready() {
+            let Some(slot) = self.fleet.pick(&[]) else {
+                return;
+            };
+            self.queue.remove(index);
+            let waiter = WaiterId(self.calls.key_at(index));
+            self.calls.rename(index);
+            released.push(Release::Send {
+                waiter,
+                assignment: self.send(index, slot),
+            });
+        }
+    }
+
+    fn find_sent(&mut self, ticket: Ticket) -> Option<(u32, u32)> {
+        match self.calls.get(ticket.0).map(|call| call.state) {
+            Some(State::Sent { slot }) => Some((index_of(ticket.0), slot)),
+            Some(State::Parked) | None => {
+                self.totals.stale_tickets += 1;
+                debug_assert!(false, "{ticket:?} is unknown or was completed before");
+                None
+            }
+        }
+    }
+
+    fn is_queue_full(&self) -> bool {
+        self.queue.len() as u64 >= u64::from(self.config.queue_len_max)
+    }
+
+    fn queue_full(&self) -> Decision {
+        Decision::Refused(Refusal::QueueFull {
+            limit: self.config.queue_len_max,
+        })
+    }
+}
+
+fn is_past(deadline: Option<Nanos>, now: Nanos) -> bool {
+    deadline.is_some_and(|deadline| deadline <= now)
+}

@@ -1,0 +1,165 @@
+//! What goes into the router and what comes out.
+
+use crate::policy::PolicyKind;
+use crate::replica::{Load, ReplicaId, Tier};
+use crate::slab::Key;
+use crate::time::Nanos;
+
+/// How a router behaves. There is no default: the layer that reads settings decides.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// Calls that may be parked at once; `u32::MAX` means any number, 0 that none waits.
+    pub queue_len_max: u32,
+    /// After this many refusals in a row a call parks instead of trying the next replica.
+    pub refusals_max: u8,
+    /// How long a replica is left alone after its first refusal.
+    pub backoff_initial: Nanos,
+    /// The longest time a replica is left alone.
+    pub backoff_max: Nanos,
+    /// Which replica gets a call.
+    pub policy: PolicyKind,
+    /// Every random choice follows from it.
+    pub seed: u64,
+}
+
+/// One call that wants a replica.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer {
+    /// When the call must be answered; `None` waits for as long as its caller does.
+    pub deadline: Option<Nanos>,
+}
+
+/// Names a call that was sent, from its assignment to `complete` or `reoffer`, exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(super) Key);
+
+/// Names a parked call, until its release or `abandon`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(pub(super) Key);
+
+/// Send the call to this replica, and say how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Under which name to report the end.
+    pub ticket: Ticket,
+    /// Where to send it.
+    pub replica: ReplicaId,
+}
+
+/// What becomes of an offered call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Send it.
+    Send(Assignment),
+    /// Keep it: a [`Release`] will name it.
+    Parked(WaiterId),
+    /// Answer it now; the router has forgotten it.
+    Refused(Refusal),
+}
+
+/// Why the router does not take a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No replica has room, and as many calls wait as may.
+    QueueFull {
+        /// `queue_len_max`.
+        limit: u32,
+    },
+    /// Its deadline has passed.
+    Expired,
+}
+
+/// How a call that was sent ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The replica answered, whatever the status. Ends the replica's backoff.
+    Done {
+        /// From the trailer.
+        load: Option<Load>,
+    },
+    /// The replica's gate kept it out: the call did not start.
+    Refused {
+        /// From the refusal.
+        load: Option<Load>,
+    },
+    /// No connection: the call did not start.
+    ConnectFailed,
+    /// The replica or the connection broke off; the call may have run.
+    Failed,
+    /// The caller went away or its deadline passed.
+    Cancelled,
+}
+
+/// The end of a call's wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// Send it. If its caller is gone by now, complete the ticket as [`Outcome::Cancelled`].
+    Send {
+        /// Who waited.
+        waiter: WaiterId,
+        /// Where it goes.
+        assignment: Assignment,
+    },
+    /// Its deadline has passed; the router has forgotten it.
+    Expired {
+        /// Who waited.
+        waiter: WaiterId,
+    },
+}
+
+/// Counts of one router.
+///
+/// Totals run from the router's start. Every offered call is in exactly one place:
+/// `offered = completed + refused_by_queue + expired + abandoned + in_flight + parked`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouterStats {
+    /// The members, and those that left with calls still open; by id.
+    pub replicas: Vec<ReplicaStats>,
+    /// Calls sent and not over.
+    pub in_flight: u64,
+    /// Calls waiting now.
+    pub parked: u64,
+    /// Calls offered.
+    pub offered: u64,
+    /// Assignments: a call that is sent again counts again.
+    pub sent: u64,
+    /// Calls that ended by `complete`, whatever the outcome.
+    pub completed: u64,
+    /// Calls turned away because the queue was full.
+    pub refused_by_queue: u64,
+    /// Calls whose deadline passed before they were sent (again).
+    pub expired: u64,
+    /// Calls whose caller left while they were parked.
+    pub abandoned: u64,
+    /// Outcomes `Refused`.
+    pub refusals: u64,
+    /// Outcomes `ConnectFailed`.
+    pub connect_failures: u64,
+    /// Outcomes `Failed`.
+    pub failed: u64,
+    /// Outcomes `Cancelled`.
+    pub cancelled: u64,
+    /// Tickets that were unknown or already used; each one is a defect of the driver.
+    pub stale_tickets: u64,
+    /// Waiters abandoned after their release; harmless, when two threads meet.
+    pub stale_waiters: u64,
+}
+
+/// Counts of one replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaStats {
+    /// Which replica.
+    pub id: ReplicaId,
+    /// How far away it is.
+    pub tier: Tier,
+    /// Calls of this router there.
+    pub in_flight: u32,
+    /// Calls this router may have there.
+    pub capacity: u32,
+    /// In the last snapshot; otherwise it only waits for its last calls.
+    pub is_member: bool,
+    /// Until when it gets no new call.
+    pub backoff_until: Option<Nanos>,
+    /// What it last said about itself.
+    pub reported: Option<Load>,
+}
