@@ -1,0 +1,57 @@
+"""Rules that look at several files together."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.tidy.tree import Finding, Source
+
+# What each crate may not depend on, in any section of its manifest: core <- net <- py.
+_FORBIDDEN_EDGES = {
+    "router_rs/core/Cargo.toml": (
+        "pyserve-router-net", "pyserve-router-py", "tokio", "hyper", "h2", "pyo3", "rand",
+        "socket2", "rustls", "libc",
+    ),
+    "router_rs/net/Cargo.toml": ("pyserve-router-py", "pyo3"),
+    "benchmarks/loadgen/Cargo.toml": (
+        "pyserve-router-core", "pyserve-router-net", "pyserve-router-py", "pyo3",
+    ),
+}  # fmt: skip
+_DEPENDENCY_SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")
+_DATA_FOLDERS = ("scenario", "scenarios", "testdata")
+_CODE_SUFFIXES = (".py", ".rs", ".md", ".js", ".mjs", ".pyi")
+
+
+def crate_edges(sources: Sequence[Source]) -> Iterator[Finding]:
+    """The crates depend on each other in one direction only."""
+    for source in sources:
+        forbidden = _FORBIDDEN_EDGES.get(source.path, ())
+        for name in _dependencies(tomllib.loads(source.text)) if forbidden else ():
+            if name in forbidden:
+                yield Finding(source.path, 1, f"must not depend on {name}")
+
+
+def _dependencies(manifest: Mapping[str, object]) -> Iterator[str]:
+    for key, value in manifest.items():
+        if key in _DEPENDENCY_SECTIONS and isinstance(value, Mapping):
+            for name, options in value.items():
+                yield options.get("package", name) if isinstance(options, Mapping) else name
+        elif key == "target" and isinstance(value, Mapping):
+            for section in value.values():
+                yield from _dependencies(section)
+
+
+def data_files_are_used(sources: Sequence[Source]) -> Iterator[Finding]:
+    """A scenario or a test's data file is named, itself or by its folder, by some test."""
+    code = [source for source in sources if source.path.endswith((".py", ".rs"))]
+    for source in sources:
+        folders = source.path.split("/")[:-1]
+        if source.path.endswith(_CODE_SUFFIXES) or not set(_DATA_FOLDERS) & set(folders):
+            continue
+        stem, folder = source.name.rpartition(".")[0], folders[-1]
+        wanted = re.compile(rf"""["'/](?:{re.escape(stem)}(?:\.\w+)?|{re.escape(folder)}/?)["'/]""")
+        if not any(wanted.search(test.text) for test in code):
+            yield Finding(source.path, 1, "a data file that no test names")
+
+
+PROJECT_RULES = (crate_edges, data_files_are_used)
