@@ -1,0 +1,46 @@
+"""Fixtures of all tests: a home of their own, and nothing left behind."""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
+from tests.support.waiting import wait_until
+
+# `fast` repeats the same cases on each run; HYPOTHESIS_PROFILE=slow looks for new ones.
+hypothesis.settings.register_profile("fast", max_examples=100, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("slow", max_examples=5000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+_LEFTOVERS_TIMEOUT_S = 15.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pyserve_home() -> Iterator[Path]:
+    """Run the session in a home of its own; at its end no process and no socket is left.
+
+    The folder's path is short, because the path of a Unix socket has room for 107 bytes.
+    """
+    home = Path(tempfile.mkdtemp(prefix="pyserve-test-", dir="/tmp"))
+    session = uuid.uuid4().hex
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PYSERVE_")]:
+            patch.delenv(name)
+        patch.setenv("PYSERVE_HOME", str(home))
+        patch.setenv(SESSION_VARIABLE, session)
+        yield home
+    try:
+        wait_until(
+            lambda: not processes_of(session), _LEFTOVERS_TIMEOUT_S, "no process of a test is left"
+        )
+        assert [] == sockets_below(home)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nleft: {processes_of(session)}") from None
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""What the tests share: bounded waits and a watch over processes and socket files."""
