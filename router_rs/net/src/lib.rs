@@ -7,3 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod grpc;
+pub mod io;
+pub mod link;
+pub mod mesh;
+pub mod server;

@@ -35,17 +35,10 @@ pub fn to_hex(bytes: &[u8]) -> String {
 
 /// The bytes that `hex` (either case) stands for; `None` if it is not hex.
 pub fn from_hex(hex: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = hex
-        .chars()
-        .map(|digit| digit.to_digit(16).map(|value| value as u8))
-        .collect();
+    let digits: Option<Vec<u8>> =
+        hex.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
-    Some(
-        digits
-            .chunks_exact(2)
-            .map(|pair| pair[0] << 4 | pair[1])
-            .collect(),
-    )
+    Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 fn statement(nonce: &[u8], replica_id: &str) -> Vec<u8> {
@@ -70,12 +63,7 @@ mod tests {
 
     #[test]
     fn an_empty_token_verifies_nothing() {
-        assert!(!verify(
-            b"",
-            b"nonce",
-            "replica",
-            &proof(b"", b"nonce", "replica")
-        ));
+        assert!(!verify(b"", b"nonce", "replica", &proof(b"", b"nonce", "replica")));
     }
 
     #[test]

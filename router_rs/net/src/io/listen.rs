@@ -1,0 +1,67 @@
+//! Listening and dialling sockets. Binding is synchronous, so that a taken port is an error of
+//! the call that asked for it.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
+
+/// Connections that wait for `accept`; the kernel's own default bound (somaxconn) since 5.4.
+const BACKLOG: i32 = 4096;
+
+/// Binds `host:port` (port 0: any). A host with several addresses binds the first that works.
+///
+/// # Errors
+/// The last address's error, or `InvalidInput` when the text names no address.
+pub fn bind_tcp(address: &str, reuse_port: bool) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("{address:?} names no address to listen on, write host:port"),
+    );
+    for candidate in address.to_socket_addrs()? {
+        match bind_one(candidate, reuse_port) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn bind_one(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() && !address.ip().is_unspecified() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    if reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Binds a Unix socket that only this user can open; a leftover file is replaced when nobody
+/// listens on it.
+///
+/// # Errors
+/// `AddrInUse` when another process listens there.
+pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Small answers must not wait for the peer's delayed acknowledgement.
+pub fn tune(stream: &TcpStream) {
+    // A socket that refuses the option still works, only later.
+    let _ = stream.set_nodelay(true);
+}

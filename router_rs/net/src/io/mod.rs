@@ -1,0 +1,10 @@
+//! Sockets, TLS and the threads that serve them. Knows neither gRPC nor Python.
+
+mod listen;
+mod stream;
+mod threads;
+pub mod tls;
+
+pub use listen::{bind_tcp, bind_unix, tune};
+pub use stream::{Peer, PeerCertificates, Stream};
+pub use threads::{IoThread, IoThreads, Work};

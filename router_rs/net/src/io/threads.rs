@@ -1,0 +1,223 @@
+//! I/O threads: each owns a single-threaded runtime, and a queue through which other threads
+//! give it work with at most one wake-up per batch.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+
+use crossbeam_queue::SegQueue;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, LocalOptions};
+
+use crate::link::{Command, Mailbox};
+
+/// What another thread asks of an I/O thread.
+pub enum Work {
+    /// Runs on the thread, inside its runtime (`spawn_local` works there).
+    Run(Box<dyn FnOnce() + Send>),
+    /// Puts a command into a call's inbox and wakes the call's task.
+    Deliver(Arc<dyn Mailbox>, Command),
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Work::Run(_) => "Run",
+            Work::Deliver(..) => "Deliver",
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: SegQueue<Work>,
+    /// True from a submit until the pump has begun to drain: later submits need no wake-up.
+    is_woken: AtomicBool,
+    is_stopping: AtomicBool,
+    waker: AtomicWaker,
+}
+
+/// A handle to one I/O thread; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct IoThread {
+    shared: Arc<Shared>,
+}
+
+impl IoThread {
+    /// Queues work without waking the thread; `wake` must follow.
+    pub fn queue(&self, work: Work) {
+        self.shared.queue.push(work);
+    }
+
+    /// Wakes the thread unless a wake-up is already under way.
+    pub fn wake(&self) {
+        if !self.shared.is_woken.swap(true, Ordering::AcqRel) {
+            self.shared.waker.wake();
+        }
+    }
+
+    pub fn run(&self, work: impl FnOnce() + Send + 'static) {
+        self.queue(Work::Run(Box::new(work)));
+        self.wake();
+    }
+
+    pub fn is_same(&self, other: &IoThread) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+/// The thread's main future: drains the queue until it is told to stop.
+struct Pump {
+    shared: Arc<Shared>,
+}
+
+impl Future for Pump {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.shared.waker.register(context.waker());
+            // The read-modify-write pairs with the one in `wake`: whoever found the flag still
+            // set has pushed before this, so the drain below sees its work.
+            self.shared.is_woken.swap(false, Ordering::AcqRel);
+            while let Some(work) = self.shared.queue.pop() {
+                match work {
+                    Work::Run(work) => work(),
+                    Work::Deliver(mailbox, command) => mailbox.link().deliver(command),
+                }
+            }
+            if self.shared.is_stopping.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            if !self.shared.is_woken.load(Ordering::Acquire) {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+/// A group of I/O threads. Dropping it stops and joins them.
+#[derive(Debug)]
+pub struct IoThreads {
+    threads: Vec<IoThread>,
+    joins: Mutex<Vec<JoinHandle<()>>>,
+    next: AtomicUsize,
+}
+
+impl IoThreads {
+    /// Starts `count` threads named `{name}-{index}` (at most 15 bytes are shown by the kernel).
+    ///
+    /// # Errors
+    /// What the operating system says when it refuses a thread or a poller.
+    pub fn start(name: &str, count: usize) -> io::Result<Arc<Self>> {
+        let mut threads = Vec::with_capacity(count);
+        let mut joins = Vec::with_capacity(count);
+        for index in 0..count.max(1) {
+            let (thread, join) = start_one(&format!("{name}-{index}"))?;
+            threads.push(thread);
+            joins.push(join);
+        }
+        Ok(Arc::new(Self { threads, joins: Mutex::new(joins), next: AtomicUsize::new(0) }))
+    }
+
+    pub fn all(&self) -> &[IoThread] {
+        &self.threads
+    }
+
+    /// The threads in turn.
+    pub fn next(&self) -> &IoThread {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len();
+        &self.threads[index]
+    }
+}
+
+impl Drop for IoThreads {
+    fn drop(&mut self) {
+        for thread in &self.threads {
+            thread.shared.is_stopping.store(true, Ordering::Release);
+            thread.shared.is_woken.store(true, Ordering::Release);
+            thread.shared.waker.wake();
+        }
+        let own = std::thread::current().id();
+        for join in self.joins.lock().drain(..) {
+            // The last handle may go on an I/O thread itself, which cannot wait for its own end.
+            if join.thread().id() != own {
+                let _ = join.join();
+            }
+        }
+    }
+}
+
+fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
+    let shared = Arc::new(Shared {
+        queue: SegQueue::new(),
+        is_woken: AtomicBool::new(false),
+        is_stopping: AtomicBool::new(false),
+        waker: AtomicWaker::new(),
+    });
+    let runtime_sender = std::sync::mpsc::sync_channel(1);
+    let (sender, receiver) = runtime_sender;
+    let pump = Pump { shared: shared.clone() };
+    let join = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+            Ok(runtime) => {
+                let _ = sender.send(Ok(()));
+                runtime.block_on(pump);
+            }
+            Err(error) => {
+                let _ = sender.send(Err(error));
+            }
+        }
+    })?;
+    receiver.recv().unwrap_or_else(|_| Err(io::Error::other("the I/O thread ended at once")))?;
+    Ok((IoThread { shared }, join))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn every_piece_of_work_from_many_threads_runs_once() {
+        let threads = IoThreads::start("test", 2).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for worker in 0..4_u32 {
+                let (threads, sender) = (threads.clone(), sender.clone());
+                scope.spawn(move || {
+                    for index in 0..1000_u32 {
+                        let sender = sender.clone();
+                        threads.next().run(move || sender.send(worker * 1000 + index).unwrap());
+                    }
+                });
+            }
+        });
+        let mut seen: Vec<u32> = (0..4000)
+            .map(|_| receiver.recv_timeout(Duration::from_secs(10)).expect("work is not lost"))
+            .collect();
+        seen.sort_unstable();
+        assert_eq!((0..4000).collect::<Vec<_>>(), seen);
+    }
+
+    #[test]
+    fn dropping_the_group_ends_its_threads() {
+        let threads = IoThreads::start("test", 1).unwrap();
+        let alive = Arc::new(());
+        let held = alive.clone();
+        threads.next().run(move || {
+            tokio::task::spawn_local(async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            });
+        });
+        drop(threads);
+        assert_eq!(1, Arc::strong_count(&alive));
+    }
+}

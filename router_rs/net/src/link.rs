@@ -1,0 +1,227 @@
+//! What the two ends of a call share: the task on the I/O thread, and the user of the call in
+//! Python.
+//!
+//! Towards Python go `Event`s, through an `EventSink`; towards the task go `Command`s, into the
+//! inbox, delivered on the task's own thread. Bytes under way are counted on both roads, so that
+//! each side can wait for the other: neither road grows beyond `CREDIT_BYTES` plus one message.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::grpc::{Encoding, Message, Status};
+use crate::io::IoThread;
+use crate::server::Exchange;
+
+/// Bytes that may be under way on one road before its writer has to wait. 64 KiB holds a turn's
+/// worth of small messages and is a quarter of the HTTP/2 stream window (design decision 2).
+pub const CREDIT_BYTES: usize = 64 * 1024;
+
+/// User metadata in order, ready for a header block.
+pub type MetadataBlock = http::HeaderMap;
+
+/// Why a server call ended before its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelReason {
+    /// The client reset the stream or its connection went away.
+    Client,
+    /// The deadline passed; `DEADLINE_EXCEEDED` has been answered.
+    Deadline,
+    /// The server stops; `UNAVAILABLE` has been answered.
+    Shutdown,
+}
+
+/// What happens to a call, as its user learns it.
+#[derive(Debug)]
+pub enum Event {
+    /// Server: a new call; with its message when the request is unary.
+    Call {
+        exchange: Arc<Exchange>,
+        message: Option<Message>,
+    },
+    Message(Message),
+    HalfClose,
+    Cancel(CancelReason),
+    Writable,
+    InitialMetadata,
+    /// The client call is over; the message is that of a unary response.
+    Done(Option<Message>),
+    /// The channel's connectivity has changed.
+    State(u8),
+}
+
+/// Receives the events of calls; implemented by the bridge. Never blocks.
+pub trait EventSink: Send + Sync + std::fmt::Debug {
+    fn push(&self, token: u64, event: Event);
+}
+
+/// What a call's user asks of its task.
+#[derive(Debug)]
+pub enum Command {
+    /// Server: the whole answer of a unary call.
+    Reply(Bytes),
+    /// Server: response headers; the encoding that messages may use.
+    InitialMetadata(MetadataBlock, Encoding),
+    /// One message; compressed with the call's encoding if asked.
+    Message { payload: Bytes, encoding: Encoding },
+    /// Server: the end. A last message may come with it.
+    Finish { status: Status, metadata: MetadataBlock, message: Option<Bytes> },
+    /// Client: no more messages follow.
+    HalfClose,
+    /// Client: reset the stream; no `Done` follows.
+    Cancel,
+    /// Receive credit was returned (see `Link::take`); the task shall read on.
+    Resume,
+    /// Server: user code has ended after a cancellation.
+    Release,
+    /// The server is stopped: answer `UNAVAILABLE` unless an answer is on its way.
+    Shutdown,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    commands: VecDeque<Command>,
+    waker: Option<Waker>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Link {
+    pub token: u64,
+    pub deadline: Option<Instant>,
+    sink: Arc<dyn EventSink>,
+    thread: IoThread,
+    inbox: Mutex<Inbox>,
+    unsent_bytes: AtomicUsize,
+    unread_bytes: AtomicUsize,
+    is_writer_waiting: AtomicBool,
+    is_ended: AtomicBool,
+}
+
+/// Something with a link, to which commands can be delivered.
+pub trait Mailbox: Send + Sync {
+    fn link(&self) -> &Link;
+}
+
+impl Link {
+    pub fn new(
+        token: u64,
+        deadline: Option<Instant>,
+        sink: Arc<dyn EventSink>,
+        thread: IoThread,
+    ) -> Self {
+        Self {
+            token,
+            deadline,
+            sink,
+            thread,
+            inbox: Mutex::default(),
+            unsent_bytes: AtomicUsize::new(0),
+            unread_bytes: AtomicUsize::new(0),
+            is_writer_waiting: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+        }
+    }
+
+    pub fn thread(&self) -> &IoThread {
+        &self.thread
+    }
+
+    // === the user's side (any thread) ===
+
+    /// Counts a message that the user is about to queue.
+    pub fn begin_write(&self, size: usize) {
+        self.unsent_bytes.fetch_add(size, Ordering::AcqRel);
+    }
+
+    /// Whether the user may write on; if not, a `Writable` event will follow.
+    pub fn is_writable(&self) -> bool {
+        if self.is_ended() || self.unsent_bytes.load(Ordering::Acquire) < CREDIT_BYTES {
+            return true;
+        }
+        // Announce first, look again after: the task does it the other way round.
+        self.is_writer_waiting.store(true, Ordering::SeqCst);
+        if self.unsent_bytes.load(Ordering::SeqCst) < CREDIT_BYTES {
+            // If the task took the flag meanwhile, its event is on the way and does no harm.
+            return self.is_writer_waiting.swap(false, Ordering::SeqCst);
+        }
+        false
+    }
+
+    /// Returns receive credit; true when the task waits for it and must get `Command::Resume`.
+    pub fn take(&self, size: usize) -> bool {
+        let before = self.unread_bytes.fetch_sub(size, Ordering::AcqRel);
+        debug_assert!(before >= size, "credit returned twice");
+        before >= CREDIT_BYTES && before - size < CREDIT_BYTES
+    }
+
+    /// The call is over on the wire: nothing more can be sent or will be received.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+
+    // === the task's side (its I/O thread) ===
+
+    /// Puts a command into the inbox and wakes the task.
+    pub fn deliver(&self, command: Command) {
+        let waker = {
+            let mut inbox = self.inbox.lock();
+            inbox.commands.push_back(command);
+            inbox.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The next command; registers the task for the following one when there is none.
+    pub fn next_command(&self, context: &Context<'_>) -> Option<Command> {
+        let mut inbox = self.inbox.lock();
+        let command = inbox.commands.pop_front();
+        if command.is_none() && !inbox.waker.as_ref().is_some_and(|w| w.will_wake(context.waker()))
+        {
+            inbox.waker = Some(context.waker().clone());
+        }
+        command
+    }
+
+    pub fn push(&self, event: Event) {
+        self.sink.push(self.token, event);
+    }
+
+    /// Whether the task may push another message.
+    pub fn has_receive_credit(&self) -> bool {
+        self.unread_bytes.load(Ordering::Acquire) < CREDIT_BYTES
+    }
+
+    /// Counts and pushes a message of a stream.
+    pub fn push_message(&self, message: Message) {
+        self.unread_bytes.fetch_add(message.len(), Ordering::AcqRel);
+        self.push(Event::Message(message));
+    }
+
+    /// Counts bytes of a message that HTTP/2 has accepted.
+    pub fn sent(&self, size: usize) {
+        let before = self.unsent_bytes.fetch_sub(size, Ordering::SeqCst);
+        if before >= CREDIT_BYTES
+            && before - size < CREDIT_BYTES
+            && self.is_writer_waiting.swap(false, Ordering::SeqCst)
+        {
+            self.push(Event::Writable);
+        }
+    }
+
+    /// Marks the end; a waiting writer is released. True the first time.
+    pub fn end(&self) -> bool {
+        let is_first = !self.is_ended.swap(true, Ordering::AcqRel);
+        if is_first && self.is_writer_waiting.swap(false, Ordering::SeqCst) {
+            self.push(Event::Writable);
+        }
+        is_first
+    }
+}

@@ -1,0 +1,125 @@
+//! What happens at HEADERS: a request becomes a call, or is answered on the spot.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
+
+use super::call::CallTask;
+use super::connection::ConnectionState;
+use super::exchange::Exchange;
+use super::intake::Intake;
+use super::outlet::Outlet;
+use super::trust;
+use crate::grpc::{
+    CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT,
+    Status, compress, is_grpc_content_type, parse_timeout,
+};
+use crate::link::Link;
+use crate::mesh::names;
+
+/// Admits the request and starts its task, or answers it.
+pub(super) fn admit(
+    connection: &Rc<ConnectionState>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Framed>,
+) {
+    let (head, body) = request.into_parts();
+    if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
+        return answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+    if head.method != HttpMethod::POST {
+        return answer_http(respond, StatusCode::METHOD_NOT_ALLOWED);
+    }
+    if trust::is_handshake(&head) {
+        return trust::answer(connection, &head, &mut respond);
+    }
+    let (deadline, encoding) = match read_head(&head.headers) {
+        Ok(read) => read,
+        Err(status) => return refuse(respond, &status, HeaderMap::new()),
+    };
+    let server = &connection.server;
+    let method = server.methods.find(head.uri.path());
+    if let Err(full) = server.enter(method.weight) {
+        let mut extra = HeaderMap::new();
+        if connection.info.is_trusted() {
+            extra.insert(names::REFUSED, HeaderValue::from_static("1"));
+            extra.insert(names::LOAD, full.load);
+        }
+        return refuse(respond, &full.status, extra);
+    }
+    let link =
+        Link::new(server.next_token(), deadline, server.sink.clone(), connection.thread.clone());
+    let size_max = server.config.receive_bytes_max;
+    let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
+    let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
+    let exchange = Arc::new(Exchange {
+        link,
+        head,
+        method: method.index,
+        connection: connection.info.clone(),
+    });
+    let registration = connection.calls.borrow_mut().insert(exchange.clone());
+    tokio::task::spawn_local(CallTask {
+        exchange,
+        connection: connection.clone(),
+        method,
+        intake: Intake::new(body, encoding, size_max),
+        outlet: Outlet::new(respond, content_type, default_encoding, server.config.send_bytes_max),
+        deadline: deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
+        registration,
+        unary: None,
+        is_announced: false,
+        is_user_done: true,
+        waiting: VecDeque::new(),
+    });
+}
+
+/// Reads the deadline and the encoding of the request's messages.
+fn read_head(headers: &HeaderMap) -> Result<(Option<Instant>, Encoding), Status> {
+    let deadline = match headers.get(GRPC_TIMEOUT) {
+        None => None,
+        Some(value) => {
+            let timeout = parse_timeout(value.as_bytes()).ok_or_else(|| {
+                Status::new(
+                    Code::Internal,
+                    "malformed grpc-timeout, write at most eight digits and one of H M S m u n",
+                )
+            })?;
+            Some(Instant::now() + timeout)
+        }
+    };
+    Ok((deadline, Encoding::from_header(headers.get(GRPC_ENCODING))?))
+}
+
+/// What a call may be compressed with, given what its client accepts.
+pub(super) fn accepted_encoding(headers: &HeaderMap, wish: Encoding) -> Encoding {
+    let list = headers.get(GRPC_ACCEPT_ENCODING);
+    if wish.is_accepted_by(list) { wish } else { Encoding::Identity }
+}
+
+/// A Trailers-Only answer: no task, nothing admitted. Dropping the stream tells a client that
+/// still sends to stop (RST_STREAM with NO_ERROR).
+pub(super) fn refuse(mut respond: SendResponse<Framed>, status: &Status, mut trailers: HeaderMap) {
+    if status.code == Code::Unimplemented {
+        // The specification asks for it with an unknown compression; it never does harm.
+        trailers.insert(GRPC_ACCEPT_ENCODING, compress::ACCEPTED);
+    }
+    status.write(&mut trailers);
+    trailers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    let mut response = Response::new(());
+    *response.headers_mut() = trailers;
+    // An error means that the client is gone: there is nobody to tell.
+    let _ = respond.send_response(response, true);
+}
+
+fn answer_http(mut respond: SendResponse<Framed>, status: StatusCode) {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    let _ = respond.send_response(response, true);
+}

@@ -1,0 +1,246 @@
+//! The task of one call: reads the request, waits for commands, writes the response.
+//!
+//! It holds the call's place at the gate from HEADERS until both the wire and the user's code
+//! have ended, whatever happens in between.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::time::Sleep;
+
+use super::admit::accepted_encoding;
+use super::connection::ConnectionState;
+use super::exchange::Exchange;
+use super::intake::{Intake, Taken};
+use super::methods::Method;
+use super::outlet::{Outlet, wire_size};
+use crate::grpc::{Code, Message, Status};
+use crate::link::{CancelReason, Command, Event};
+use crate::mesh::names;
+
+pub(super) struct CallTask {
+    pub(super) exchange: Arc<Exchange>,
+    pub(super) connection: Rc<ConnectionState>,
+    pub(super) method: Method,
+    pub(super) intake: Intake,
+    pub(super) outlet: Outlet,
+    pub(super) deadline: Option<Pin<Box<Sleep>>>,
+    pub(super) registration: usize,
+    /// The message of a unary request, until its end has come.
+    pub(super) unary: Option<Message>,
+    /// Python knows of the call, and must be told of its end.
+    pub(super) is_announced: bool,
+    /// User code has ended, or never began.
+    pub(super) is_user_done: bool,
+    /// A message that waits for the peer's window, and what was asked after it.
+    pub(super) waiting: VecDeque<Command>,
+}
+
+impl Future for CallTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        this.run_commands(context);
+        if !this.outlet.is_closed() {
+            this.check_cancelled(context);
+        }
+        if !this.outlet.is_closed() {
+            this.read_request(context);
+            // A reply can come while the request was read on this very thread; a second look
+            // also registers for the next command.
+            this.run_commands(context);
+        }
+        if this.outlet.is_closed() && this.is_user_done { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl CallTask {
+    fn check_cancelled(&mut self, context: &mut Context<'_>) {
+        if self.outlet.poll_gone(context).is_ready() {
+            self.outlet.abandon();
+            self.cancel(CancelReason::Client);
+        } else if let Some(deadline) = &mut self.deadline {
+            if deadline.as_mut().poll(context).is_ready() {
+                let status = Status::new(Code::DeadlineExceeded, "the deadline has passed");
+                self.fail(&status, CancelReason::Deadline);
+            }
+        }
+    }
+
+    // === the request ===
+
+    fn read_request(&mut self, context: &mut Context<'_>) {
+        if self.method.is_request_streaming && !self.is_announced {
+            self.announce(None);
+        }
+        while self.intake.is_open() {
+            if self.method.is_request_streaming && !self.exchange.link.has_receive_credit() {
+                return; // `Command::Resume` comes when the user has taken some
+            }
+            let Poll::Ready(taken) = self.intake.poll(context) else { return };
+            match taken {
+                Ok(Taken::Message(message)) => self.on_message(message),
+                Ok(Taken::End) => self.on_request_end(),
+                Ok(Taken::Gone) => {
+                    self.outlet.abandon();
+                    self.cancel(CancelReason::Client);
+                }
+                Err(status) => self.fail(&status, CancelReason::Client),
+            }
+            if self.outlet.is_closed() {
+                return;
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: Message) {
+        if self.method.is_request_streaming {
+            self.exchange.link.push_message(message);
+        } else if self.unary.replace(message).is_some() {
+            let text = "the method takes one message and the request has more";
+            self.fail(&Status::new(Code::Unimplemented, text), CancelReason::Client);
+        }
+    }
+
+    fn on_request_end(&mut self) {
+        self.intake.close();
+        if self.method.is_request_streaming {
+            self.exchange.link.push(Event::HalfClose);
+        } else if let Some(message) = self.unary.take() {
+            self.announce(Some(message));
+        } else {
+            let text = "the method takes one message and the request has none";
+            self.fail(&Status::new(Code::Unimplemented, text), CancelReason::Client);
+        }
+    }
+
+    fn announce(&mut self, message: Option<Message>) {
+        self.is_announced = true;
+        self.is_user_done = false;
+        let exchange = self.exchange.clone();
+        self.exchange.link.push(Event::Call { exchange, message });
+    }
+
+    // === the response ===
+
+    fn run_commands(&mut self, context: &mut Context<'_>) {
+        loop {
+            while let Some(command) = self.exchange.link.next_command(context) {
+                match command {
+                    // These overtake a message that waits for the window.
+                    Command::Resume => {}
+                    Command::Release => self.is_user_done = true,
+                    Command::Shutdown => {
+                        let text = "the server is shutting down";
+                        self.fail(&Status::new(Code::Unavailable, text), CancelReason::Shutdown);
+                    }
+                    command => self.waiting.push_back(command),
+                }
+            }
+            if !self.run_next(context) {
+                return;
+            }
+        }
+    }
+
+    /// Runs the oldest command; false when there is none or it has to wait.
+    fn run_next(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(command) = self.waiting.front() else { return false };
+        if let Command::Message { payload, .. } | Command::Finish { message: Some(payload), .. } =
+            command
+        {
+            if self.outlet.poll_ready(wire_size(payload), context).is_pending() {
+                return false;
+            }
+        }
+        match self.waiting.pop_front() {
+            Some(Command::Reply(payload)) => self.reply(payload),
+            Some(Command::InitialMetadata(metadata, encoding)) => {
+                let encoding = accepted_encoding(&self.exchange.head.headers, encoding);
+                self.outlet.send_head(metadata, encoding);
+            }
+            Some(Command::Message { payload, encoding }) => {
+                self.exchange.link.sent(payload.len());
+                if let Err(status) = self.outlet.send_message(payload, encoding) {
+                    self.fail(&status, CancelReason::Client);
+                }
+            }
+            Some(Command::Finish { status, metadata, message }) => {
+                self.finish(&status, metadata, message);
+            }
+            _ => debug_assert!(false, "a command of the client's side"),
+        }
+        true
+    }
+
+    fn reply(&mut self, payload: Bytes) {
+        self.is_user_done = true;
+        let wish = self.connection.server.config.default_encoding;
+        match self.outlet.send_message(payload, wish) {
+            Ok(()) => {
+                let trailers = self.trailers(HeaderMap::with_capacity(2));
+                self.outlet.finish_ok(trailers);
+                self.exchange.link.end();
+            }
+            Err(status) => self.fail(&status, CancelReason::Client),
+        }
+    }
+
+    fn finish(&mut self, status: &Status, metadata: HeaderMap, message: Option<Bytes>) {
+        self.is_user_done = true;
+        if let Some(payload) = message {
+            let wish = self.connection.server.config.default_encoding;
+            if let Err(status) = self.outlet.send_message(payload, wish) {
+                return self.fail(&status, CancelReason::Client);
+            }
+        }
+        let trailers = self.trailers(metadata);
+        self.outlet.finish(status, trailers);
+        self.exchange.link.end();
+    }
+
+    /// Answers in the user's stead and tells user code to stop.
+    fn fail(&mut self, status: &Status, reason: CancelReason) {
+        if self.outlet.is_closed() {
+            return;
+        }
+        let trailers = self.trailers(HeaderMap::new());
+        self.outlet.finish(status, trailers);
+        self.cancel(reason);
+    }
+
+    fn cancel(&mut self, reason: CancelReason) {
+        self.intake.close();
+        self.waiting.clear();
+        self.exchange.link.end();
+        self.connection.server.counters.cancelled(reason);
+        if !self.is_user_done {
+            self.exchange.link.push(Event::Cancel(reason));
+        }
+    }
+
+    /// Adds the load that routers learn from (design decision 7).
+    fn trailers(&self, mut trailers: HeaderMap) -> HeaderMap {
+        if self.exchange.connection.is_trusted() {
+            let load = self.connection.server.load_after(self.method.weight);
+            trailers.insert(names::LOAD, load);
+        }
+        trailers
+    }
+}
+
+impl Drop for CallTask {
+    fn drop(&mut self) {
+        // Also on a panic, or when the runtime ends: the place at the gate is never lost.
+        self.exchange.link.end();
+        self.connection.calls.borrow_mut().try_remove(self.registration);
+        self.connection.server.leave(self.method.weight);
+    }
+}

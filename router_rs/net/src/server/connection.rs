@@ -1,0 +1,179 @@
+//! The task of one connection: accepts calls, keeps the connection alive, drains it.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use h2::server::{Builder, Connection};
+use slab::Slab;
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep, timeout};
+
+use super::admit::admit;
+use super::exchange::{ConnectionInfo, Exchange};
+use super::state::{Phase, ServerState};
+use crate::grpc::Framed;
+use crate::io::{IoThread, Peer, Stream};
+use crate::link::Command;
+
+/// A peer gets this long for its TLS and HTTP/2 greetings. Arbitrary; hyper waits 30 s for the
+/// whole request head.
+pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One stream's window: what a slow reader in Python can leave lying here (design decision 10).
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// Larger than all windows of the streams of a connection together, so that a stalled stream
+/// never stops its neighbours.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+
+/// Frames of a large message; fewer headers and polls than with the default of 16 KiB.
+const FRAME_BYTES_MAX: u32 = 64 * 1024;
+
+/// What the calls of a connection share. It lives on one thread.
+pub(super) struct ConnectionState {
+    pub(super) server: Arc<ServerState>,
+    pub(super) info: Arc<ConnectionInfo>,
+    pub(super) thread: IoThread,
+    /// The calls in flight, to be told when the server stops.
+    pub(super) calls: RefCell<Slab<Arc<Exchange>>>,
+    /// The nonce of an unfinished handshake.
+    pub(super) nonce: Cell<Vec<u8>>,
+}
+
+/// Serves a fresh connection until it ends.
+pub(super) async fn serve(
+    server: Arc<ServerState>,
+    thread: IoThread,
+    stream: Stream,
+    peer: Peer,
+    phase: watch::Receiver<Phase>,
+) {
+    let _count = server.count_connection();
+    let info = ConnectionInfo::new(peer, stream.peer_certificates(), stream.is_tls());
+    let greeting = settings(&server).handshake(stream);
+    let Ok(Ok(connection)) = timeout(GREETING_TIMEOUT, greeting).await else { return };
+    let state = Rc::new(ConnectionState {
+        server,
+        info: Arc::new(info),
+        thread,
+        calls: RefCell::default(),
+        nonce: Cell::default(),
+    });
+    Driver::new(connection, state, phase).await;
+}
+
+fn settings(server: &ServerState) -> Builder {
+    let config = &server.config;
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_concurrent_streams(config.concurrent_streams_max)
+        .max_header_list_size(config.metadata_bytes_max);
+    builder
+}
+
+/// Polls the connection, the server's phase, the keepalive and the connection's age.
+struct Driver {
+    connection: Connection<Stream, Framed>,
+    state: Rc<ConnectionState>,
+    phase: Pin<Box<dyn Future<Output = (Phase, watch::Receiver<Phase>)>>>,
+    keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    age: Option<Pin<Box<Sleep>>>,
+    current: Phase,
+}
+
+impl Driver {
+    fn new(
+        mut connection: Connection<Stream, Framed>,
+        state: Rc<ConnectionState>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let config = &state.server.config;
+        let keepalive = config.keepalive.zip(connection.ping_pong()).map(|(times, pings)| {
+            let future: Pin<Box<dyn Future<Output = ()>>> =
+                Box::pin(keep_alive(pings, times.time, times.timeout));
+            future
+        });
+        let age = config.connection_age_max.map(|age| Box::pin(sleep(age)));
+        let phase = Box::pin(next_phase(phase, Phase::Serving));
+        Self { connection, state, phase, keepalive, age, current: Phase::Serving }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        if self.current == Phase::Serving {
+            self.connection.graceful_shutdown();
+        }
+        if phase == Phase::Stopped {
+            for (_, exchange) in &*self.state.calls.borrow() {
+                crate::link::Mailbox::link(&**exchange).deliver(Command::Shutdown);
+            }
+        }
+        self.current = phase;
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        while let Poll::Ready((phase, receiver)) = this.phase.as_mut().poll(context) {
+            this.enter(phase);
+            this.phase = Box::pin(next_phase(receiver, phase));
+        }
+        if this
+            .keepalive
+            .as_mut()
+            .is_some_and(|keepalive| keepalive.as_mut().poll(context).is_ready())
+        {
+            return Poll::Ready(()); // the peer is silent: dropping the socket ends its calls
+        }
+        if this.age.as_mut().is_some_and(|age| age.as_mut().poll(context).is_ready()) {
+            this.age = None;
+            this.enter(this.current.max(Phase::Draining));
+        }
+        loop {
+            match this.connection.poll_accept(context) {
+                Poll::Ready(Some(Ok((request, respond)))) => admit(&this.state, request, respond),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// Waits for a phase later than `current`.
+async fn next_phase(
+    mut receiver: watch::Receiver<Phase>,
+    current: Phase,
+) -> (Phase, watch::Receiver<Phase>) {
+    let phase = match receiver.wait_for(|phase| *phase > current).await {
+        Ok(phase) => *phase,
+        Err(_) => Phase::Stopped, // the server object is gone
+    };
+    if phase == current {
+        std::future::pending::<()>().await;
+    }
+    (phase, receiver)
+}
+
+/// Ends when a ping stays unanswered for `patience`.
+async fn keep_alive(mut pings: h2::PingPong, period: Duration, patience: Duration) {
+    loop {
+        sleep(period).await;
+        if pings.send_ping(h2::Ping::opaque()).is_err() {
+            return;
+        }
+        match timeout(patience, poll_fn(|context| pings.poll_pong(context))).await {
+            Ok(Ok(_)) => {}
+            _ => return,
+        }
+    }
+}

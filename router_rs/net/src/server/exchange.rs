@@ -1,0 +1,61 @@
+//! What Python may ask of a call, from any thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::io::{Peer, PeerCertificates};
+use crate::link::{Link, Mailbox};
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub struct ConnectionInfo {
+    pub peer: Peer,
+    pub certificates: Option<PeerCertificates>,
+    pub is_tls: bool,
+    is_trusted: AtomicBool,
+}
+
+impl ConnectionInfo {
+    pub fn new(peer: Peer, certificates: Option<PeerCertificates>, is_tls: bool) -> Self {
+        Self { peer, certificates, is_tls, is_trusted: AtomicBool::new(false) }
+    }
+
+    /// The peer has proved that it holds the mesh token (design decision 12).
+    pub fn is_trusted(&self) -> bool {
+        self.is_trusted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn trust(&self) {
+        self.is_trusted.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One call: its request head, its connection, and the link to its task.
+#[derive(Debug)]
+pub struct Exchange {
+    pub(super) link: Link,
+    pub head: http::request::Parts,
+    /// The registered method's index, -1 for an unregistered path.
+    pub method: i32,
+    pub connection: Arc<ConnectionInfo>,
+}
+
+impl Exchange {
+    pub fn path(&self) -> &str {
+        self.head.uri.path()
+    }
+
+    /// The `:authority`, or the `host` header of older clients.
+    pub fn host(&self) -> &str {
+        let authority = self.head.uri.authority().map(http::uri::Authority::as_str);
+        authority
+            .or_else(|| self.head.headers.get(http::header::HOST)?.to_str().ok())
+            .unwrap_or_default()
+    }
+}
+
+impl Mailbox for Exchange {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+}

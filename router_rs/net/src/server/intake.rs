@@ -1,0 +1,85 @@
+//! The request side of a call: DATA frames in, messages out.
+
+use std::task::{Context, Poll};
+
+use h2::RecvStream;
+
+use crate::grpc::{Code, Decoder, Encoding, Message, Status, compress};
+
+/// One step of reading.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Message(Message),
+    /// The client sends no more, and ended between two messages.
+    End,
+    /// The stream broke: reset, or the connection is gone.
+    Gone,
+}
+
+/// Reads the messages of one request.
+#[derive(Debug)]
+pub(super) struct Intake {
+    body: Option<RecvStream>,
+    chunk: bytes::Bytes,
+    decoder: Decoder,
+    encoding: Encoding,
+    size_max: usize,
+}
+
+impl Intake {
+    pub(super) fn new(body: RecvStream, encoding: Encoding, size_max: usize) -> Self {
+        let decoder = Decoder::new(size_max);
+        Self { body: Some(body), chunk: bytes::Bytes::new(), decoder, encoding, size_max }
+    }
+
+    /// Nothing more will be read; h2 tells the client if it still sends.
+    pub(super) fn close(&mut self) {
+        self.body = None;
+        self.chunk.clear();
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Reads the next message.
+    ///
+    /// The window is returned as soon as a chunk is here: what this side holds is bounded by its
+    /// caller, who stops polling when the user is behind.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Taken, Status>> {
+        loop {
+            if let Some(message) = self.decoder.decode(&mut self.chunk)? {
+                return Poll::Ready(self.plain(message).map(Taken::Message));
+            }
+            let Some(body) = &mut self.body else { return Poll::Ready(Ok(Taken::End)) };
+            match std::task::ready!(body.poll_data(context)) {
+                Some(Ok(chunk)) => {
+                    // It fails only for a stream that is gone, which the next poll reports.
+                    let _ = body.flow_control().release_capacity(chunk.len());
+                    self.chunk = chunk;
+                }
+                Some(Err(_)) => {
+                    self.close();
+                    return Poll::Ready(Ok(Taken::Gone));
+                }
+                None => {
+                    self.body = None;
+                    if !self.decoder.is_between_messages() {
+                        return Poll::Ready(Err(Status::new(
+                            Code::Internal,
+                            "malformed frame: the request ended inside a message",
+                        )));
+                    }
+                    return Poll::Ready(Ok(Taken::End));
+                }
+            }
+        }
+    }
+
+    fn plain(&self, message: Message) -> Result<Message, Status> {
+        if !message.compressed {
+            return Ok(message);
+        }
+        compress::decompress(self.encoding, message, self.size_max)
+    }
+}

@@ -1,0 +1,267 @@
+//! A gRPC server: listeners, connections, the admission gate, one task a call.
+//!
+//! What calls mean is decided elsewhere: events go to an `EventSink`, commands come back through
+//! each call's `Link`.
+
+mod admit;
+mod call;
+mod connection;
+mod exchange;
+mod intake;
+mod methods;
+mod outlet;
+mod state;
+mod trust;
+
+use std::io;
+use std::net::TcpListener as StdTcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::io::{IoThread, IoThreads, Peer, Stream, bind_tcp, bind_unix, tune};
+use crate::link::EventSink;
+
+pub use exchange::{ConnectionInfo, Exchange};
+pub use methods::Method;
+use state::ServerState;
+pub use state::{Keepalive, Phase, ServerConfig, next_token};
+
+/// Where a server listens, before and after it has started.
+enum Listener {
+    Tcp(StdTcpListener, Option<Arc<rustls::ServerConfig>>),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// A server. Binding and starting are separate, so that a port is known before it serves.
+pub struct Server {
+    state: Arc<ServerState>,
+    threads: Arc<IoThreads>,
+    phase: watch::Sender<Phase>,
+    listeners: Mutex<Vec<Listener>>,
+    unix_paths: Mutex<Vec<PathBuf>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Server")
+            .field("phase", &*self.phase.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub fn new(config: ServerConfig, sink: Arc<dyn EventSink>, threads: Arc<IoThreads>) -> Self {
+        Self {
+            state: Arc::new(ServerState::new(config, sink)),
+            threads,
+            phase: watch::Sender::new(Phase::Serving),
+            listeners: Mutex::default(),
+            unix_paths: Mutex::default(),
+        }
+    }
+
+    pub fn register(&self, path: &str, method: Method) -> i32 {
+        self.state.methods.register(path, method)
+    }
+
+    /// Binds `host:port` and returns the port.
+    ///
+    /// # Errors
+    /// As `io::bind_tcp`.
+    pub fn listen_tcp(
+        &self,
+        address: &str,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        reuse_port: bool,
+    ) -> io::Result<u16> {
+        let listener = bind_tcp(address, reuse_port)?;
+        let port = listener.local_addr()?.port();
+        self.listeners.lock().push(Listener::Tcp(listener, tls));
+        Ok(port)
+    }
+
+    /// Binds a Unix socket; the file is removed when the server drains.
+    ///
+    /// # Errors
+    /// As `io::bind_unix`.
+    pub fn listen_unix(&self, path: &Path) -> io::Result<()> {
+        let listener = bind_unix(path)?;
+        self.unix_paths.lock().push(path.to_owned());
+        self.listeners.lock().push(Listener::Unix(listener));
+        Ok(())
+    }
+
+    /// Begins to accept on everything that is bound.
+    pub fn start(&self) {
+        for listener in self.listeners.lock().drain(..) {
+            let thread = self.threads.next().clone();
+            let acceptor = Acceptor {
+                state: self.state.clone(),
+                threads: self.threads.clone(),
+                thread: thread.clone(),
+                phase: self.phase.subscribe(),
+            };
+            thread.run(move || {
+                tokio::task::spawn_local(acceptor.accept(listener));
+            });
+        }
+    }
+
+    /// Stops listening and asks clients to go elsewhere; calls in flight go on.
+    pub fn drain(&self) {
+        self.advance(Phase::Draining);
+    }
+
+    /// Answers what is left with `UNAVAILABLE`; connections close when they are empty.
+    pub fn stop(&self) {
+        self.advance(Phase::Stopped);
+    }
+
+    fn advance(&self, phase: Phase) {
+        self.listeners.lock().clear();
+        self.phase.send_if_modified(|current| {
+            let is_later = phase > *current;
+            *current = phase.max(*current);
+            is_later
+        });
+        for path in self.unix_paths.lock().drain(..) {
+            // Somebody may have removed it already; a path that stays harms nobody.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    pub fn in_flight(&self) -> u32 {
+        self.state.in_flight()
+    }
+
+    pub fn set_concurrent_calls_max(&self, limit: Option<u32>) {
+        self.state.set_limit(limit);
+    }
+
+    /// Named counters, for status pages and tests.
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        let counters = &self.state.counters;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
+            ("in_flight", u64::from(self.in_flight())),
+            ("calls", read(&counters.calls)),
+            ("refused", read(&counters.refused)),
+            ("cancelled_by_client", read(&counters.cancelled_by_client)),
+            ("deadlines_exceeded", read(&counters.deadlines_exceeded)),
+            ("shut_down", read(&counters.shut_down)),
+            ("connections", read(&counters.connections)),
+        ]
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Accepts connections on one listener and spreads them over the I/O threads.
+struct Acceptor {
+    state: Arc<ServerState>,
+    threads: Arc<IoThreads>,
+    thread: IoThread,
+    phase: watch::Receiver<Phase>,
+}
+
+impl Acceptor {
+    async fn accept(mut self, listener: Listener) {
+        let mut phase = self.phase.clone();
+        tokio::select! {
+            _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
+            () = self.accept_all(listener) => {}
+        }
+    }
+
+    async fn accept_all(&mut self, listener: Listener) {
+        match listener {
+            Listener::Tcp(listener, tls) => {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
+                let tls = tls.map(TlsAcceptor::from);
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, address)) => {
+                            tune(&stream);
+                            self.hand_over_tcp(stream, Peer::Tcp(address), tls.clone());
+                        }
+                        Err(error) => pause_after(&error).await,
+                    }
+                }
+            }
+            Listener::Unix(listener) => {
+                let Ok(listener) = UnixListener::from_std(listener) else { return };
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, _)) => self.serve_here(Stream::Unix(stream), Peer::Unix),
+                        Err(error) => pause_after(&error).await,
+                    }
+                }
+            }
+        }
+    }
+
+    /// A Unix connection is a neighbour's and stays on the listener's thread.
+    fn serve_here(&self, stream: Stream, peer: Peer) {
+        let (state, phase) = (self.state.clone(), self.phase.clone());
+        tokio::task::spawn_local(connection::serve(
+            state,
+            self.thread.clone(),
+            stream,
+            peer,
+            phase,
+        ));
+    }
+
+    fn hand_over_tcp(&self, stream: tokio::net::TcpStream, peer: Peer, tls: Option<TlsAcceptor>) {
+        let target = self.threads.next().clone();
+        let (state, phase) = (self.state.clone(), self.phase.clone());
+        let thread = target.clone();
+        if target.is_same(&self.thread) {
+            tokio::task::spawn_local(serve_tcp(state, thread, stream, peer, phase, tls));
+            return;
+        }
+        // A socket belongs to the poller of one thread; it moves as a plain descriptor.
+        let Ok(stream) = stream.into_std() else { return };
+        target.run(move || {
+            if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
+                tokio::task::spawn_local(serve_tcp(state, thread, stream, peer, phase, tls));
+            }
+        });
+    }
+}
+
+async fn serve_tcp(
+    state: Arc<ServerState>,
+    thread: IoThread,
+    stream: tokio::net::TcpStream,
+    peer: Peer,
+    phase: watch::Receiver<Phase>,
+    tls: Option<TlsAcceptor>,
+) {
+    let stream = match tls {
+        None => Stream::Tcp(stream),
+        Some(acceptor) => {
+            let handshake =
+                tokio::time::timeout(connection::GREETING_TIMEOUT, acceptor.accept(stream));
+            let Ok(Ok(stream)) = handshake.await else { return };
+            Stream::Tls(Box::new(stream.into()))
+        }
+    };
+    connection::serve(state, thread, stream, peer, phase).await;
+}
+
+/// Out of descriptors: accepting again at once would spin. 50 ms is arbitrary.
+async fn pause_after(_error: &io::Error) {
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+}

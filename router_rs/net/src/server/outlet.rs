@@ -1,0 +1,138 @@
+//! The response side of a call: commands in, HTTP/2 frames out, in order.
+
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use h2::SendStream;
+use h2::server::SendResponse;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
+
+use crate::grpc::framing::check_size;
+use crate::grpc::{Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Status, compress};
+
+enum Stage {
+    /// No headers have been sent.
+    Head(SendResponse<Framed>),
+    Body(SendStream<Framed>),
+    Closed,
+}
+
+/// Writes one response.
+pub(super) struct Outlet {
+    stage: Stage,
+    content_type: HeaderValue,
+    /// What messages of this response may be compressed with.
+    encoding: Encoding,
+    size_max: usize,
+}
+
+impl Outlet {
+    pub(super) fn new(
+        respond: SendResponse<Framed>,
+        content_type: HeaderValue,
+        encoding: Encoding,
+        size_max: usize,
+    ) -> Self {
+        Self { stage: Stage::Head(respond), content_type, encoding, size_max }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.stage, Stage::Closed)
+    }
+
+    /// The client has reset the stream or is gone.
+    pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.stage {
+            Stage::Head(respond) => respond.poll_reset(context).map(|_| ()),
+            Stage::Body(stream) => stream.poll_reset(context).map(|_| ()),
+            Stage::Closed => Poll::Pending,
+        }
+    }
+
+    /// Waits until HTTP/2 would send something of a message of `size` bytes now. So it buffers
+    /// one message beyond the peer's window at most (design decision 10).
+    pub(super) fn poll_ready(&mut self, size: usize, context: &mut Context<'_>) -> Poll<()> {
+        let Stage::Body(stream) = &mut self.stage else { return Poll::Ready(()) };
+        stream.reserve_capacity(size.max(1));
+        while stream.capacity() == 0 {
+            match std::task::ready!(stream.poll_capacity(context)) {
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Sends the headers, once; later calls do nothing. `encoding` may narrow the default.
+    pub(super) fn send_head(&mut self, metadata: HeaderMap, encoding: Encoding) {
+        self.encoding = encoding;
+        self.send_block(metadata, false);
+    }
+
+    /// Sends one message, headers first if need be.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` over the limit; nothing of the message has been sent then.
+    pub(super) fn send_message(&mut self, payload: Bytes, wish: Encoding) -> Result<(), Status> {
+        check_size("sent", payload.len(), self.size_max)?;
+        let is_compressed = wish != Encoding::Identity && self.encoding != Encoding::Identity;
+        let payload =
+            if is_compressed { compress::compress(self.encoding, payload) } else { payload };
+        if matches!(self.stage, Stage::Head(_)) {
+            self.send_block(HeaderMap::with_capacity(2), false);
+        }
+        if let Stage::Body(stream) = &mut self.stage {
+            if stream.send_data(Framed::new(payload, is_compressed), false).is_err() {
+                self.stage = Stage::Closed;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the final status: trailers, or all in one block when no headers went before.
+    pub(super) fn finish(&mut self, status: &Status, mut trailers: HeaderMap) {
+        status.write(&mut trailers);
+        if matches!(self.stage, Stage::Head(_)) {
+            self.encoding = Encoding::Identity;
+            self.send_block(trailers, true);
+        } else if let Stage::Body(stream) = &mut self.stage {
+            // An error means that the client is gone: there is nobody to tell.
+            let _ = stream.send_trailers(trailers);
+        }
+        self.stage = Stage::Closed;
+    }
+
+    /// The trailers of most answers, without going through `Status`.
+    pub(super) fn finish_ok(&mut self, mut trailers: HeaderMap) {
+        trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+        if let Stage::Body(stream) = &mut self.stage {
+            let _ = stream.send_trailers(trailers);
+        }
+        self.stage = Stage::Closed;
+    }
+
+    /// Gives the stream up without an answer.
+    pub(super) fn abandon(&mut self) {
+        self.stage = Stage::Closed;
+    }
+
+    fn send_block(&mut self, mut headers: HeaderMap, is_end: bool) {
+        let Stage::Head(respond) = &mut self.stage else { return };
+        headers.insert(CONTENT_TYPE, self.content_type.clone());
+        if let Some(value) = self.encoding.header() {
+            headers.insert(GRPC_ENCODING, value);
+        }
+        let mut response = Response::new(());
+        *response.headers_mut() = headers;
+        self.stage = match respond.send_response(response, is_end) {
+            Ok(stream) if !is_end => Stage::Body(stream),
+            _ => Stage::Closed,
+        };
+    }
+}
+
+/// The bytes that a message takes on the wire, for `poll_ready`.
+pub(super) fn wire_size(payload: &Bytes) -> usize {
+    payload.remaining() + crate::grpc::PREFIX_BYTES
+}

@@ -1,0 +1,179 @@
+//! What all connections of a server share: settings, methods, the gate, the counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+use router_core::Gate;
+
+use super::methods::Methods;
+use crate::grpc::{Code, Encoding, Status};
+use crate::link::{CancelReason, EventSink};
+
+/// Where a server is in its life; phases only ever go forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Serving,
+    /// No new connection, GOAWAY on the others; calls in flight go on.
+    Draining,
+    /// Calls still in flight are answered `UNAVAILABLE`.
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Keepalive {
+    /// A ping is sent after this long.
+    pub time: Duration,
+    /// Without an answer in this time the connection is closed.
+    pub timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    pub receive_bytes_max: usize,
+    pub send_bytes_max: usize,
+    pub metadata_bytes_max: u32,
+    /// The admission gate; `None`: no limit.
+    pub concurrent_calls_max: Option<u32>,
+    /// Bound of calls of methods with weight 0.
+    pub idle_streams_max: u32,
+    pub concurrent_streams_max: u32,
+    pub default_encoding: Encoding,
+    pub keepalive: Option<Keepalive>,
+    pub connection_age_max: Option<Duration>,
+    /// What a router's handshake must find; empty for a server that is no replica.
+    pub replica_id: String,
+    /// The mesh token; empty: nobody is trusted.
+    pub token: Vec<u8>,
+}
+
+/// Counters for people and tests; relaxed, since nothing is decided by them.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) calls: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) cancelled_by_client: AtomicU64,
+    pub(super) deadlines_exceeded: AtomicU64,
+    pub(super) shut_down: AtomicU64,
+    pub(super) connections: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn cancelled(&self, reason: CancelReason) {
+        let counter = match reason {
+            CancelReason::Client => &self.cancelled_by_client,
+            CancelReason::Deadline => &self.deadlines_exceeded,
+            CancelReason::Shutdown => &self.shut_down,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ServerState {
+    pub(super) config: ServerConfig,
+    pub(super) methods: Methods,
+    pub(super) sink: Arc<dyn EventSink>,
+    pub(super) counters: Counters,
+    gate: Mutex<Gate>,
+    tokens: &'static AtomicU64,
+}
+
+/// The answer to a call that found the gate closed.
+pub(super) struct Full {
+    pub(super) status: Status,
+    pub(super) load: HeaderValue,
+}
+
+/// Tokens are unique in a process: one endpoint serves several servers and channels.
+static TOKENS: AtomicU64 = AtomicU64::new(1);
+
+/// A number that no other call of this process has.
+pub fn next_token() -> u64 {
+    TOKENS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl ServerState {
+    pub(super) fn new(config: ServerConfig, sink: Arc<dyn EventSink>) -> Self {
+        let gate = Gate::new(config.concurrent_calls_max, config.idle_streams_max);
+        Self {
+            config,
+            methods: Methods::default(),
+            sink,
+            counters: Counters::default(),
+            gate: Mutex::new(gate),
+            tokens: &TOKENS,
+        }
+    }
+
+    pub(super) fn next_token(&self) -> u64 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn enter(&self, weight: u32) -> Result<(), Full> {
+        match self.gate.lock().try_enter(weight) {
+            Ok(_) => {
+                self.counters.calls.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(full) => {
+                self.counters.refused.fetch_add(1, Ordering::Relaxed);
+                let text = format!(
+                    "{} calls are in flight and the limit is {}",
+                    full.in_flight, full.limit
+                );
+                Err(Full {
+                    status: Status::new(Code::ResourceExhausted, text),
+                    load: load_value(full.in_flight, full.limit),
+                })
+            }
+        }
+    }
+
+    pub(super) fn leave(&self, weight: u32) {
+        self.gate.lock().leave(weight);
+    }
+
+    /// The load as it will be when a call of `weight` has gone.
+    pub(super) fn load_after(&self, weight: u32) -> HeaderValue {
+        let load = self.gate.lock().load();
+        load_value(load.in_flight.saturating_sub(weight), load.limit)
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.gate.lock().in_flight()
+    }
+
+    pub(super) fn set_limit(&self, limit: Option<u32>) {
+        self.gate.lock().set_limit(limit);
+    }
+
+    /// Counts a connection for as long as the guard lives.
+    pub(super) fn count_connection(self: &Arc<Self>) -> ConnectionCount {
+        self.counters.connections.fetch_add(1, Ordering::Relaxed);
+        ConnectionCount { state: self.clone() }
+    }
+}
+
+pub(super) struct ConnectionCount {
+    state: Arc<ServerState>,
+}
+
+impl Drop for ConnectionCount {
+    fn drop(&mut self) {
+        self.state.counters.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// `<in_flight>;<limit>`, see `mesh::names::LOAD`.
+///
+/// It differs in nearly every answer, so it is marked as one that HPACK must not remember:
+/// it would push the useful entries out of the table.
+fn load_value(in_flight: u32, limit: u32) -> HeaderValue {
+    let mut value = HeaderValue::try_from(format!("{in_flight};{limit}"))
+        .expect("invariant: digits and a semicolon are ASCII");
+    value.set_sensitive(true);
+    value
+}

@@ -1,0 +1,64 @@
+//! The server's half of the mesh handshake (design decisions 12 and 13).
+
+use h2::server::SendResponse;
+use http::{HeaderValue, Response, StatusCode};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::connection::ConnectionState;
+use crate::grpc::Framed;
+use crate::mesh::{names, proof};
+
+const NONCE_BYTES: usize = 16;
+
+pub(super) fn is_handshake(head: &http::request::Parts) -> bool {
+    matches!(head.uri.path(), names::HELLO_PATH | names::PROVE_PATH)
+}
+
+/// Answers Hello with the replica's id and a fresh nonce, Prove with 200 or 403. A server that
+/// is no replica answers 404.
+pub(super) fn answer(
+    connection: &ConnectionState,
+    head: &http::request::Parts,
+    respond: &mut SendResponse<Framed>,
+) {
+    let config = &connection.server.config;
+    let mut response = Response::new(());
+    if config.replica_id.is_empty() {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+    } else if head.uri.path() == names::HELLO_PATH {
+        hello(connection, &mut response);
+    } else {
+        *response.status_mut() = prove(connection, head.headers.get(names::PROOF));
+    }
+    // An error means that the client is gone: there is nobody to tell.
+    let _ = respond.send_response(response, true);
+}
+
+fn hello(connection: &ConnectionState, response: &mut Response<()>) {
+    let mut nonce = vec![0; NONCE_BYTES];
+    if SystemRandom::new().fill(&mut nonce).is_err() {
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        return;
+    }
+    let headers = response.headers_mut();
+    let printable = "invariant: ids and hex are printable ASCII";
+    let id = HeaderValue::from_str(&connection.server.config.replica_id).expect(printable);
+    headers.insert(names::REPLICA_ID, id);
+    headers.insert(names::NONCE, proof::to_hex(&nonce).parse().expect(printable));
+    connection.nonce.replace(nonce);
+}
+
+/// A nonce serves once, right or wrong.
+fn prove(connection: &ConnectionState, claimed: Option<&HeaderValue>) -> StatusCode {
+    let config = &connection.server.config;
+    let nonce = connection.nonce.take();
+    let is_proven = !nonce.is_empty()
+        && claimed.and_then(|value| value.to_str().ok()).is_some_and(|claimed| {
+            proof::verify(&config.token, &nonce, &config.replica_id, claimed)
+        });
+    if !is_proven {
+        return StatusCode::FORBIDDEN;
+    }
+    connection.info.trust();
+    StatusCode::OK
+}
