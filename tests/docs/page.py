@@ -1,0 +1,181 @@
+"""Reads a page and does what it says, in a folder of its own.
+
+What a fenced block means is told by the words after its language, which renderers ignore:
+
+- ``python client.py``, ``proto greeter.proto``: the block is the content of that file.
+- ``console``: lines that begin with ``$ `` are run one after the other; the lines below each are
+  its whole output, where ``...`` stands for anything.
+- ``console server``: the command stays in the background; its block has run once its output
+  contains the lines below. It is interrupted at the end of the page and has to exit with 0.
+
+Other blocks are not run; those of Python have to compile.
+"""
+
+import ast
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.waiting import wait_until
+
+COMMAND_TIMEOUT_S = 60.0
+
+# What the pages say, and what the tests put there: a port that is free.
+PRINTED_ADDRESS = "127.0.0.1:8000"
+_BOUND_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+_FENCE = re.compile(
+    r"^```(?P<language>\w+)(?P<words>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block; ``line`` is that of its fence."""
+
+    language: str
+    words: tuple[str, ...]
+    body: str
+    line: int
+
+    @property
+    def is_file(self) -> bool:
+        return self.language in {"python", "proto"} and len(self.words) == 1
+
+    @property
+    def is_console(self) -> bool:
+        return self.language == "console"
+
+
+def read_blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    return [
+        Block(
+            found["language"],
+            tuple(found["words"].split()),
+            found["body"],
+            text.count("\n", 0, found.start()) + 1,
+        )
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def check_compiles(block: Block) -> None:
+    """Raise SyntaxError for a Python block that is none; top-level ``await`` is allowed."""
+    compile(block.body, f"line {block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def run_page(text: str, folder: Path) -> int:
+    """Do what the page says, in ``folder``; return how many commands were run.
+
+    Raises:
+        AssertionError: A command failed or its output is not what the page shows.
+    """
+    with ExitStack() as servers:
+        reader = _Reader(folder, servers)
+        for block in read_blocks(text):
+            reader.run(block)
+    return reader.commands
+
+
+@dataclass
+class _Reader:
+    folder: Path
+    servers: ExitStack
+    address: str = PRINTED_ADDRESS
+    commands: int = field(default=0)
+
+    def run(self, block: Block) -> None:
+        if block.is_file:
+            path = self.folder / block.words[0]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._localized(block.body), encoding="utf-8")
+        elif block.is_console:
+            for command, expected in _commands(self._localized(block.body)):
+                self.commands += 1
+                if "server" in block.words:
+                    self._serve(command, expected)
+                else:
+                    self._execute(command, expected)
+
+    def _localized(self, text: str) -> str:
+        return text.replace(PRINTED_ADDRESS, self.address)
+
+    def _execute(self, command: str, expected: str) -> None:
+        result = subprocess.run(
+            command,
+            shell=True,
+            cwd=self.folder,
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        assert result.returncode == 0, f"$ {command}\nexit {result.returncode}\n{result.stdout}"
+        pattern = _pattern(expected)
+        assert re.fullmatch(pattern, result.stdout.strip()), (
+            f"$ {command}\nprinted:\n{result.stdout}\nthe page says:\n{expected}"
+        )
+
+    def _serve(self, command: str, expected: str) -> None:
+        if command.startswith("pyserve run "):
+            command += " --address 127.0.0.1:0"
+            expected = expected.replace(PRINTED_ADDRESS, "...")
+        log = self.servers.enter_context(_background(command, self.folder))
+        pattern = re.compile(_pattern(expected))
+        wait_until(lambda: pattern.search(log.read_text()), COMMAND_TIMEOUT_S, f"{expected!r}")
+        if found := _BOUND_ADDRESS.search(log.read_text()):
+            self.address = found.group()
+
+
+def _commands(body: str) -> Iterator[tuple[str, str]]:
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, output = part.replace("\\\n", " ").partition("\n")
+        yield command.strip(), output.strip()
+
+
+def _pattern(expected: str) -> str:
+    """Turn what a page shows into a pattern, where ``...`` stands for anything."""
+    return re.escape(expected).replace(re.escape("..."), r"[\s\S]*?")
+
+
+def _environment() -> dict[str, str]:
+    """The tests' environment, with their interpreter and its programs in front."""
+    folder = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+
+
+@contextmanager
+def _background(command: str, folder: Path) -> Iterator[Path]:
+    log = folder / ".server.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            shlex.split(command),
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield log
+    except BaseException as error:
+        error.add_note(f"$ {command}\n{log.read_text()}")
+        raise
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            exit_code = process.wait(timeout=COMMAND_TIMEOUT_S)
+        finally:
+            process.kill()
+            process.wait()
+    assert exit_code == 0, f"$ {command}\nexit {exit_code}\n{log.read_text()}"

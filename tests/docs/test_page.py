@@ -1,0 +1,67 @@
+"""The reader of pages notices when a page is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page import check_compiles, read_blocks, run_page
+
+SERVER = """\
+```python server.py
+import signal, sys
+print("listening on 127.0.0.1:4711", flush=True)
+signal.sigwait([signal.SIGINT])
+print("bye", flush=True)
+sys.exit(EXIT)
+```
+```console server
+$ python server.py
+listening on ...
+```
+"""
+
+
+def test_a_page_is_read_as_files_and_commands(tmp_path: Path):
+    page = (
+        "# T\n```python sub/a.py\nprint('one')\nprint('two')\n```\nthen\n"
+        "```console\n$ python sub/a.py\none\n...\n$ python \\\n    -c pass\n```\n"
+        "```sh\nexit 1\n```\n"
+    )
+
+    assert 2 == run_page(page, tmp_path)
+    assert (tmp_path / "sub" / "a.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ("```console\n$ echo one\ntwo\n```\n", "the page says:\ntwo"),
+        ("```console\n$ echo one\n```\n", "printed:\none"),
+        ("```console\n$ false\n```\n", "exit 1"),
+    ],
+)
+def test_a_command_that_does_not_do_what_the_page_shows_is_noticed(
+    block: str, message: str, tmp_path: Path
+):
+    with pytest.raises(AssertionError, match=message):
+        run_page(block, tmp_path)
+
+
+def test_the_address_of_a_server_replaces_the_printed_one(tmp_path: Path):
+    page = SERVER.replace("EXIT", "0")
+    page += "```console\n$ echo 127.0.0.1:8000 | cut -d: -f2\n4711\n```\n"
+
+    assert 2 == run_page(page, tmp_path)
+
+
+def test_a_server_that_ends_badly_is_noticed(tmp_path: Path):
+    with pytest.raises(AssertionError, match="exit 3"):
+        run_page(SERVER.replace("EXIT", "3"), tmp_path)
+
+
+def test_python_that_is_none_is_noticed():
+    (good, bad) = read_blocks("```python\nawait f()\n```\n```python\nawait f(\n```\n")
+
+    check_compiles(good)
+    with pytest.raises(SyntaxError):
+        check_compiles(bad)
