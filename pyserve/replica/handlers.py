@@ -1,0 +1,179 @@
+"""Turns the methods of a constructed instance into the handlers that a server runs.
+
+A method with the signature ``(self, request, context)`` is registered as it is, so it costs
+nothing here; each of the other shapes gets the one thin function that it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+
+from pyserve.api.method import options_of
+from pyserve.batching import Batched
+from pyserve.errors import Abort
+from pyserve.replica.checks import Method
+from pyserve.replica.servicers import Handlers, Registry, Service
+
+# The user's callables: what they take and return is checked by kind and count, not by type.
+Behavior = Callable[[Any, Any], Any]
+
+
+def register(
+    instance: object,
+    services: tuple[Service, ...],
+    methods: Mapping[str, Method],
+    add: Callable[[str, Handlers], None],
+) -> None:
+    """Register every RPC of the services: the user's methods, and refusals for the others.
+
+    Args:
+        instance: The constructed object.
+        services: What its class implements.
+        methods: The implemented methods by path.
+        add: Takes a service's name and its handlers.
+    """
+    for service in services:
+        registry = Registry()
+        service.add_to_server(instance, registry)
+        (generated,) = registry.handlers.values()
+        handlers = {
+            name: _with_behavior(
+                handler, _behavior(instance, methods.get(f"/{service.name}/{name}"), name)
+            )
+            for name, handler in generated.items()
+        }
+        add(service.name, handlers)
+
+
+def weights(methods: Mapping[str, Method]) -> dict[str, int]:
+    """Return the weight at the admission gate of each method that does not count 1."""
+    found = {path: options_of(_function(method)).weight for path, method in methods.items()}
+    return {path: weight for path, weight in found.items() if weight != 1}
+
+
+def _behavior(instance: object, method: Method | None, name: str) -> Behavior:
+    if method is None:
+        return _unimplemented
+    bound = getattr(instance, name)
+    if isinstance(method.function, Batched):
+        adapted = _without_batch_layer(bound)
+    elif method.takes_context:
+        adapted = bound
+    else:
+        adapted = _without_context(bound)
+    timeout_s = options_of(_function(method)).timeout_s
+    return adapted if timeout_s is None else _with_timeout(adapted, timeout_s)
+
+
+def _function(method: Method) -> object:
+    function = method.function
+    if isinstance(function, staticmethod | classmethod):
+        return function.__func__
+    return function.function if isinstance(function, Batched) else function
+
+
+async def _unimplemented(_request: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    # The generated body would raise, and leave a traceback in the log for every call.
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not implemented!")
+
+
+def _without_batch_layer(bound: Any) -> Behavior:
+    submit: Callable[[object], Awaitable[object]] = bound.__pyserve_submit__
+
+    async def handle(request: object, _context: object) -> object:
+        return await submit(request)
+
+    return handle
+
+
+def _without_context(bound: Any) -> Behavior:
+    if inspect.isasyncgenfunction(bound):
+        # An async generator itself, so that closing it closes the user's.
+        async def stream(request: object, _context: object) -> AsyncIterator[object]:
+            generator = bound(request)
+            try:
+                async for message in generator:
+                    yield message
+            finally:
+                await generator.aclose()
+
+        return stream
+    if inspect.iscoroutinefunction(bound):
+
+        async def unary(request: object, _context: object) -> object:
+            return await bound(request)
+
+        return unary
+
+    def plain(request: object, _context: object) -> object:
+        return bound(request)
+
+    return plain
+
+
+def _with_timeout(behavior: Behavior, timeout_s: float) -> Behavior:
+    """Limit calls that come without a deadline."""
+
+    def expired() -> Abort:
+        return Abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"took longer than {timeout_s:g} s")
+
+    if inspect.isasyncgenfunction(behavior):
+
+        async def stream(request: object, context: Any) -> AsyncIterator[object]:
+            generator = behavior(request, context)
+            unlimited = context.time_remaining() is not None
+            deadline = asyncio.get_running_loop().time() + timeout_s
+            try:
+                while True:
+                    # The limit must not stand across a yield: its time is the client's.
+                    async with asyncio.timeout_at(None if unlimited else deadline) as limit:
+                        message = await anext(generator, _END)
+                    if message is _END:
+                        break
+                    yield message
+            except TimeoutError:
+                if not limit.expired():  # It is the user's own.
+                    raise
+                raise expired() from None
+            finally:
+                await generator.aclose()
+
+        return stream
+
+    async def unary(request: object, context: Any) -> object:
+        if context.time_remaining() is not None:
+            return await behavior(request, context)
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await behavior(request, context)
+        except TimeoutError:
+            if not limit.expired():  # It is the user's own.
+                raise
+            raise expired() from None
+
+    return unary
+
+
+_END = object()
+
+
+def _with_behavior(
+    handler: grpc.RpcMethodHandler[Any, Any], behavior: Behavior
+) -> grpc.RpcMethodHandler[Any, Any]:
+    make: Any = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    made: grpc.RpcMethodHandler[Any, Any] = make(
+        behavior,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
+    return made

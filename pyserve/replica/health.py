@@ -1,0 +1,85 @@
+"""Asks the user's ``check_health`` at intervals and reports what it says.
+
+A replica without that hook is healthy as long as it lives. The controller decides how many
+failures replace a replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from pyserve.config import DeploymentOptions
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Report(Protocol):
+    """Takes the outcome of one check."""
+
+    def __call__(self, *, healthy: bool, reason: str) -> Awaitable[None]:
+        """Send it to the controller."""
+
+
+class HealthMonitor:
+    """Checks while its context is entered.
+
+    Args:
+        instance: The user's object.
+        options: ``health_check_period_s`` and ``health_check_timeout_s``.
+        report: Called after every check that failed, and after the first that succeeds again.
+    """
+
+    def __init__(self, instance: object, options: DeploymentOptions, report: Report) -> None:
+        self._hook: Callable[[], object] | None = getattr(instance, "check_health", None)
+        self._period_s = options.health_check_period_s
+        self._timeout_s = options.health_check_timeout_s
+        self._report = report
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._hook is not None:
+            self._task = asyncio.create_task(self._check_forever(self._hook))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _check_forever(self, hook: Callable[[], object]) -> None:
+        was_healthy = True
+        while True:
+            await asyncio.sleep(self._period_s)
+            reason = await self._check(hook)
+            if reason:
+                _LOGGER.warning("the health check failed: %s", reason)
+            if reason or not was_healthy:
+                await self._report(healthy=not reason, reason=reason)
+            was_healthy = not reason
+
+    async def _check(self, hook: Callable[[], object]) -> str:
+        """Return why the replica is not healthy, or an empty string."""
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                if inspect.iscoroutinefunction(hook):
+                    await hook()
+                else:
+                    # A plain function may block, and must not hold up the calls in flight.
+                    result = await asyncio.to_thread(hook)
+                    if inspect.isawaitable(result):
+                        await result
+        except Exception as error:
+            if limit.expired():
+                return f"check_health took longer than {self._timeout_s:g} s"
+            return f"check_health raised {type(error).__name__}: {error}"
+        return ""

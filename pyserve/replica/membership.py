@@ -1,0 +1,167 @@
+"""The replica's stream to its controller: joins, stays, and joins again when it breaks.
+
+Losing the controller stops nothing: the replica goes on serving, dials with backoff, and says
+Hello and Ready again without a new construction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+import grpc.aio
+
+from pyserve.config.control import (
+    REDIAL_BACKOFF_FACTOR,
+    REDIAL_BACKOFF_INITIAL_S,
+    REDIAL_BACKOFF_MAX_S,
+)
+from pyserve.errors import MeshError
+from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
+
+_LOGGER = logging.getLogger(__name__)
+# What a controller answers to a replica that it will never take.
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+    }
+)
+# How long a last message may take to reach a controller; it is on this machine or close by.
+_FAREWELL_TIMEOUT_S = 2.0
+
+JoinCall = grpc.aio.StreamStreamCall[mesh_pb2.ReplicaMessage, mesh_pb2.ReplicaCommand]
+
+
+class Membership:
+    """One replica's place in the mesh.
+
+    Args:
+        controller: ``host:port`` or ``unix:path``.
+        token: The mesh token.
+        hello: What the replica is.
+        on_command: Called with every command after the first Assign, in the loop's thread.
+    """
+
+    def __init__(
+        self,
+        controller: str,
+        token: bytes,
+        hello: mesh_pb2.Hello,
+        on_command: Callable[[mesh_pb2.ReplicaCommand], None],
+    ) -> None:
+        self._controller = controller
+        self._metadata = (("pyserve-token-bin", token),)
+        self._hello = hello
+        self._on_command = on_command
+        self._assigned: asyncio.Future[mesh_pb2.Assign] = asyncio.get_running_loop().create_future()
+        self._ready: mesh_pb2.Ready | None = None
+        self._call: JoinCall | None = None  # The stream that stands, if one does.
+        self._write_lock = asyncio.Lock()  # grpc allows one write at a time.
+        self._task: asyncio.Task[None] | None = None
+
+    async def join(self) -> mesh_pb2.Assign:
+        """Start to keep a stream open, and return what this replica shall run.
+
+        Raises:
+            MeshError: The controller refuses this replica.
+        """
+        self._task = asyncio.create_task(self._stay())
+        return await self._assigned
+
+    async def announce(self, ready: mesh_pb2.Ready) -> None:
+        """Say that calls may come, now and after every new join."""
+        self._ready = ready
+        await self._send(mesh_pb2.ReplicaMessage(ready=ready))
+
+    async def report_health(self, *, healthy: bool, reason: str) -> None:
+        """Report one health check."""
+        health = mesh_pb2.Health(healthy=healthy, reason=reason)
+        await self._send(mesh_pb2.ReplicaMessage(health=health))
+
+    async def begin_drain(self) -> None:
+        """Say that this replica stops by itself, so that nothing new is sent to it."""
+        await self._send(mesh_pb2.ReplicaMessage(draining=mesh_pb2.Draining()))
+
+    async def fail(self, *, summary: str, traceback: str, user_code: bool) -> None:
+        """Report that this replica cannot be brought up. It ends after this."""
+        failed = mesh_pb2.Failed(summary=summary, traceback=traceback, user_code=user_code)
+        await self._send(mesh_pb2.ReplicaMessage(failed=failed))
+
+    async def leave(self) -> None:
+        """Close the stream in order, within a bounded time, and dial no more."""
+        call = self._call
+        if call is not None:
+            # The controller ends its side once it has read everything; its death is as good.
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+                async with asyncio.timeout(_FAREWELL_TIMEOUT_S):
+                    await call.done_writing()
+                    await call.code()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _send(self, message: mesh_pb2.ReplicaMessage) -> None:
+        """Write to the stream if one stands; a broken one is joined again by ``_stay``."""
+        async with self._write_lock:
+            if self._call is not None:
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await self._call.write(message)
+
+    async def _stay(self) -> None:
+        backoff_s = REDIAL_BACKOFF_INITIAL_S
+        async with self._dial() as stub:
+            while True:
+                try:
+                    # The channel dials by itself, with the same backoff, until it is connected.
+                    call = stub.Join(metadata=self._metadata, wait_for_ready=True)
+                    if await self._follow(call):
+                        backoff_s = REDIAL_BACKOFF_INITIAL_S
+                    status = f"{(await call.code()).name} {await call.details()}"
+                except grpc.aio.AioRpcError as error:
+                    status = f"{error.code().name} {error.details()}"
+                    if not self._assigned.done() and error.code() in _REFUSALS:
+                        refusal = MeshError(f"the controller refused: {error.details()}")
+                        self._assigned.set_exception(refusal)
+                        return
+                finally:
+                    self._call = None
+                _LOGGER.warning("lost the controller (%s); joining again", status)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+
+    @contextlib.asynccontextmanager
+    async def _dial(self) -> AsyncIterator[mesh_pb2_grpc.MeshAsyncStub]:
+        options = [
+            ("grpc.initial_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
+            ("grpc.min_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
+            ("grpc.max_reconnect_backoff_ms", int(REDIAL_BACKOFF_MAX_S * 1000)),
+            ("grpc.max_receive_message_length", -1),  # A pickled class may be large.
+            # A proxy of the environment has no business between a replica and its controller.
+            ("grpc.enable_http_proxy", 0),
+        ]
+        async with grpc.aio.insecure_channel(self._controller, options=options) as channel:
+            yield mesh_pb2_grpc.MeshStub(channel)
+
+    async def _follow(self, call: JoinCall) -> bool:
+        """Speak on one stream until it ends; return whether the controller took us."""
+        await call.write(mesh_pb2.ReplicaMessage(hello=self._hello))
+        taken = False
+        async for command in call:
+            if command.WhichOneof("kind") != "assign":
+                self._on_command(command)
+                continue
+            taken = True
+            async with self._write_lock:
+                if self._ready is not None:
+                    await call.write(mesh_pb2.ReplicaMessage(ready=self._ready))
+                self._call = call
+            if not self._assigned.done():
+                self._hello.replica_id = command.assign.replica_id
+                self._assigned.set_result(command.assign)
+        return taken

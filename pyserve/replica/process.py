@@ -1,0 +1,132 @@
+"""The process around a worker: arguments, event loop, signals, and the end of its launcher."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import threading
+from types import FrameType
+
+from pyserve.config import read_settings
+from pyserve.errors import OptionError
+from pyserve.replica.worker import Worker, WorkerSettings
+from pyserve.types import ApplicationName, DeploymentName, ReplicaId
+
+_TOKEN_BYTES_MAX = 4096
+# Without its launcher a replica has no ingress and soon no caller: what is in flight gets two
+# seconds, and an end that hangs (a handler holds the loop) is cut off after five. Arbitrary.
+_ORPHAN_GRACE_S = 2.0
+_ORPHAN_TIMEOUT_S = 5.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one replica; return the exit status: 0 after a drain, 1 when it could not serve."""
+    options = _parse(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format="%(levelname).1s %(asctime)s %(name)s: %(message)s"
+    )
+    os.register_at_fork(after_in_child=_forget_signals)
+    try:
+        settings = WorkerSettings(
+            controller=options.controller,
+            token=_read_token(options.token_fd),
+            application=ApplicationName(options.application),
+            deployment=DeploymentName(options.deployment),
+            replica_id=ReplicaId(options.replica_id),
+            mesh=read_settings(),
+        )
+    except OptionError as error:
+        logging.getLogger(__name__).error("%s", error)
+        return 2
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_run(settings, options.liveness_fd))
+
+
+async def _run(settings: WorkerSettings, liveness_fd: int | None) -> int:
+    loop = asyncio.get_running_loop()
+    worker = Worker(settings)
+    if liveness_fd is not None:
+        watcher = threading.Thread(
+            target=_watch_launcher, args=(liveness_fd, loop, worker), name="launcher", daemon=True
+        )
+        watcher.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _StopSignal(loop, worker))
+    return await worker.run()
+
+
+class _StopSignal:
+    """SIGTERM or SIGINT: drains the replica; the second one cuts the grace short.
+
+    A plain signal handler also interrupts a constructor that holds the loop, which a handler
+    of the loop could not.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+        self._loop = loop
+        self._worker = worker
+        self._count = 0
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        self._loop.call_soon_threadsafe(
+            self._worker.request_stop, None if self._count == 1 else 0.0
+        )
+        if self._worker.is_constructing:
+            raise SystemExit(0)
+
+
+def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+    """Wait until the launcher's end of the pipe closes, then see to it that this process ends."""
+    while os.read(liveness_fd, 1):
+        pass
+    logging.getLogger(__name__).warning("the launcher is gone; this replica ends")
+    loop.call_soon_threadsafe(worker.request_stop, _ORPHAN_GRACE_S)
+    ended = threading.Event()  # Never set: this thread ends with the process.
+    ended.wait(0 if worker.is_constructing else _ORPHAN_TIMEOUT_S)
+    worker.abandon()
+    os._exit(1)
+
+
+def _forget_signals() -> None:
+    """In a fork made by user code: its signals are not the replica's.
+
+    The wake-up descriptor is shared with the parent, which would take a SIGTERM for the child
+    as its own.
+    """
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # Not available on every platform; asyncio's own loop serves.
+        return None
+    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return loop
+
+
+def _read_token(descriptor: int | None) -> bytes:
+    """Read the mesh token and close the descriptor."""
+    if descriptor is None:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(_TOKEN_BYTES_MAX)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m pyserve.replica", description="One replica; started by a launcher."
+    )
+    parser.add_argument("--controller", required=True, help="host:port or unix:path")
+    parser.add_argument("--application", required=True)
+    parser.add_argument("--deployment", required=True)
+    parser.add_argument("--replica-id", default="")
+    parser.add_argument("--token-fd", type=int, help="descriptor to read the mesh token from")
+    parser.add_argument("--liveness-fd", type=int, help="pipe that the launcher holds open")
+    return parser.parse_args(arguments)

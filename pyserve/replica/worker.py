@@ -1,0 +1,251 @@
+"""The life of one replica: join, load, construct, serve, drain, end.
+
+Runs in the event loop of the replica's process; ``process.py`` gives it its settings and turns
+signals and the end of the launcher into ``request_stop``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import logging
+import os
+import shutil
+import traceback
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from pyserve.api.context import ReplicaContext, enter_replica
+from pyserve.config import MeshSettings
+from pyserve.errors import MeshError
+from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
+from pyserve.replica.health import HealthMonitor
+from pyserve.replica.loading import Loaded, LoadError, construct, load, warm_up
+from pyserve.replica.membership import Membership
+from pyserve.replica.servicers import file_descriptors
+from pyserve.replica.serving import make_server
+from pyserve.types import ApplicationName, DeploymentName, ReplicaId
+from pyserve.version import version
+from pyserve.wire.v1 import mesh_pb2
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+Value = TypeVar("Value")
+
+_LOGGER = logging.getLogger(__name__)
+# How long a user's aclose() may take after the last call has ended.
+_CLOSE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What the launcher tells a replica.
+
+    Attributes:
+        controller: ``host:port`` or ``unix:path``.
+        token: The mesh token.
+        application, deployment: What it shall run.
+        replica_id: Its name; empty: the controller gives it one.
+        mesh: Node, zone and directories from the environment.
+    """
+
+    controller: str
+    token: bytes
+    application: ApplicationName
+    deployment: DeploymentName
+    replica_id: ReplicaId
+    mesh: MeshSettings
+
+
+class Worker:
+    """One replica; made on a running loop, used once."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._stop = asyncio.Event()
+        self._grace_s: float | None = None  # None: the deployment's own.
+        self._told = False  # The controller asked for the drain, so it knows.
+        self._server: grpc.aio.Server | None = None
+        self._place: SocketPlace | None = None
+        self._membership = Membership(
+            settings.controller, settings.token, _hello(settings), self._on_command
+        )
+        self.is_constructing = False
+        """User code holds the loop: nothing is in flight, and only a signal can end it."""
+
+    def request_stop(self, grace_s: float | None = None) -> None:
+        """Begin the drain: what is in flight gets ``grace_s``, by default the deployment's."""
+        if grace_s is not None and (self._grace_s is None or grace_s < self._grace_s):
+            self._grace_s = grace_s
+        self._stop.set()
+
+    def abandon(self) -> None:
+        """Remove this replica's files, and those of the mesh, whose controller is gone."""
+        if self._place is not None:
+            self._place.close()
+        if self._settings.mesh.run_dir is not None:
+            shutil.rmtree(self._settings.mesh.run_dir, ignore_errors=True)
+
+    async def run(self) -> int:
+        """Live until the drain has ended; return the exit status of the process."""
+        try:
+            assign = await self._unless_stopped(self._membership.join())
+            loaded, instance = await self._bring_up(assign)
+            await self._serve(assign, loaded, instance)
+        except _StoppedEarly:
+            pass
+        except MeshError as error:
+            _LOGGER.error("%s", error)
+            return 1
+        except LoadError as error:
+            _LOGGER.error("%s\n%s", error.summary, error.traceback)
+            await self._membership.fail(
+                summary=error.summary, traceback=error.traceback, user_code=error.user_code
+            )
+            return 1
+        finally:
+            await self._membership.leave()
+        return 0
+
+    async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Loaded, object]:
+        self.is_constructing = True
+        try:
+            loaded = load(assign.spec)
+            instance = construct(loaded)
+        finally:
+            self.is_constructing = False
+        await self._unless_stopped(warm_up(instance))
+        return loaded, instance
+
+    async def _unless_stopped(self, step: Coroutine[object, object, Value]) -> Value:
+        """Await ``step``, or cancel it and raise when this replica is to end."""
+        task = asyncio.ensure_future(step)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not task.done():
+            task.cancel()
+            raise _StoppedEarly
+        return task.result()
+
+    async def _serve(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> None:
+        replica_id = ReplicaId(assign.replica_id)
+        context = ReplicaContext(
+            app_name=self._settings.application,
+            deployment=self._settings.deployment,
+            replica_id=replica_id,
+            servable_object=instance,
+        )
+        enter_replica(context)
+        server = make_server(
+            loaded,
+            instance,
+            replica_id=replica_id,
+            token=self._settings.token,
+            development=assign.development,
+        )
+        self._place = choose_socket(self._settings.mesh.run_dir)
+        try:
+            endpoints = self._listen(server, self._place)
+            # Model, modules and handlers live as long as the process: full collections need
+            # not walk through them again and again.
+            gc.collect()
+            gc.freeze()
+            await server.start()
+            self._server = server
+            await self._membership.announce(_ready(assign, loaded, endpoints))
+            async with HealthMonitor(instance, loaded.options, self._membership.report_health):
+                await self._stop.wait()
+            await self._drain(server, loaded.options.graceful_shutdown_timeout_s)
+        finally:
+            self._place.close()
+        enter_replica(None)
+        await _close(instance)
+
+    def _listen(self, server: grpc.aio.Server, place: SocketPlace) -> mesh_pb2.Endpoints:
+        node, controller = self._settings.mesh.node, self._settings.controller
+        host = bind_host(node, controller)
+        try:
+            port = server.add_insecure_port(f"{host}:0")
+            server.add_insecure_port(f"unix:{place.path}")
+            place.path.chmod(0o600)
+        except (OSError, RuntimeError) as error:  # RuntimeError is what grpc raises here.
+            raise LoadError(
+                f"the replica cannot listen on {host} and {place.path}: {error}; look at "
+                f"PYSERVE_BIND_HOST and PYSERVE_HOME",
+                traceback.format_exc(),
+                user_code=False,
+            ) from error
+        advertised = advertised_host(node, controller, host)
+        return mesh_pb2.Endpoints(address=f"{advertised}:{port}", unix_path=str(place.path))
+
+    async def _drain(self, server: grpc.aio.Server, default_grace_s: float) -> None:
+        if not self._told:
+            await self._membership.begin_drain()
+        # Listeners close now. A call that a router has sent meanwhile is refused before it
+        # starts, so the router offers it to another replica.
+        stopping = asyncio.create_task(
+            server.stop(default_grace_s if self._grace_s is None else self._grace_s)
+        )
+        self._stop.clear()
+        again = asyncio.create_task(self._stop.wait())  # A second signal cuts the grace short.
+        await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
+        if not stopping.done():
+            await server.stop(0)
+        await stopping
+        self._server = None
+
+    def _on_command(self, command: mesh_pb2.ReplicaCommand) -> None:
+        kind = command.WhichOneof("kind")
+        if kind == "drain":
+            self._told = True
+            self.request_stop(command.drain.grace_s)
+        elif kind == "limits":
+            set_limit = getattr(self._server, "set_maximum_concurrent_rpcs", None)
+            if set_limit is not None:
+                set_limit(command.limits.max_ongoing_requests)
+
+
+class _StoppedEarly(Exception):
+    """This replica was asked to end before it served."""
+
+
+def _ready(
+    assign: mesh_pb2.Assign, loaded: Loaded, endpoints: mesh_pb2.Endpoints
+) -> mesh_pb2.Ready:
+    return mesh_pb2.Ready(
+        endpoints=endpoints,
+        services=[service.name for service in loaded.services],
+        file_descriptors=file_descriptors([service.file for service in loaded.services]),
+        deployment_version=assign.deployment_version,
+    )
+
+
+def _hello(settings: WorkerSettings) -> mesh_pb2.Hello:
+    return mesh_pb2.Hello(
+        replica_id=settings.replica_id,
+        application=settings.application,
+        deployment=settings.deployment,
+        version=version(),
+        pid=os.getpid(),
+        node=settings.mesh.node.node_id,
+        zone=settings.mesh.node.zone,
+    )
+
+
+async def _close(instance: object) -> None:
+    """Call the instance's ``aclose``, if it has one; ``__del__`` follows its last reference."""
+    hook = getattr(instance, "aclose", None)
+    if hook is not None:
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                result = hook()
+                if inspect.isawaitable(result):
+                    await result
+        except Exception:
+            _LOGGER.exception("%s.aclose raised", type(instance).__qualname__)
+    gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
