@@ -1,0 +1,1 @@
+"""Handwritten digits: a real classifier behind a ``.proto``, with a demonstration."""
