@@ -1,0 +1,41 @@
+"""The clients, and the servers that they call."""
+
+from collections.abc import AsyncIterator
+
+import grpc
+import grpc.aio
+import pytest
+
+from services.echo import echo_pb2_grpc
+from services.echo.service import Echo
+from tests.contract.foreign import node_client
+from tests.contract.foreign.calls import Client
+from tests.contract.foreign.compressing import CompressOnDemand
+from tests.contract.foreign.grpcio_client import GrpcioClient
+from tests.contract.foreign.grpclib_client import GrpclibClient
+from tests.contract.foreign.node_client import NodeClient
+
+
+@pytest.fixture(params=[GrpcioClient, GrpclibClient, NodeClient], ids=lambda kind: kind.name)
+def client(request: pytest.FixtureRequest) -> Client:
+    if request.param is NodeClient and (reason := node_client.why_not()):
+        pytest.skip(reason)
+    made: Client = request.param()
+    return made
+
+
+@pytest.fixture
+async def grpc_aio_address() -> AsyncIterator[str]:
+    """The same service under grpcio's own server: shows that the expectations are gRPC's."""
+    server = grpc.aio.server(interceptors=[CompressOnDemand()])
+    echo_pb2_grpc.add_EchoServicer_to_server(Echo.target(), server)  # type: ignore[attr-defined]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+@pytest.fixture(params=["grpc_aio_address"])
+def address(request: pytest.FixtureRequest) -> str:
+    value: str = request.getfixturevalue(request.param)
+    return value
