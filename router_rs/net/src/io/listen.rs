@@ -3,14 +3,33 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::net::TcpStream;
 
 /// Connections that wait for `accept`; the kernel's own default bound (somaxconn) since 5.4.
 const BACKLOG: i32 = 4096;
+
+/// A socket that was bound: what a forked child needs to find it again.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    pub descriptor: RawFd,
+    pub address: SockAddr,
+    /// 0 for a Unix socket.
+    pub port: u16,
+}
+
+impl Bound {
+    /// # Errors
+    /// When the socket has no address, which a bound one has.
+    pub fn of<S: AsFd>(socket: &S, port: u16) -> io::Result<Self> {
+        let address = SockRef::from(socket).local_addr()?;
+        Ok(Self { descriptor: socket.as_fd().as_raw_fd(), address, port })
+    }
+}
 
 /// Binds `host:port` (port 0: any). A host with several addresses binds the first that works.
 ///

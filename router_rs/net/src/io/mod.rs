@@ -1,10 +1,11 @@
 //! Sockets, TLS and the threads that serve them. Knows neither gRPC nor Python.
 
+pub mod identity;
 mod listen;
 mod stream;
 mod threads;
 pub mod tls;
 
-pub use listen::{bind_tcp, bind_unix, tune};
+pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub use stream::{Peer, PeerCertificates, Stream};
 pub use threads::{IoThread, IoThreads, Work};

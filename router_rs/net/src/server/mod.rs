@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::io::{IoThread, IoThreads, Peer, Stream, bind_tcp, bind_unix, tune};
+use crate::io::{Bound, IoThread, IoThreads, Peer, Stream, bind_tcp, bind_unix, tune};
 use crate::link::EventSink;
 
 pub use exchange::{ConnectionInfo, Exchange};
@@ -71,7 +71,7 @@ impl Server {
         self.state.methods.register(path, method)
     }
 
-    /// Binds `host:port` and returns the port.
+    /// Binds `host:port`.
     ///
     /// # Errors
     /// As `io::bind_tcp`.
@@ -80,22 +80,24 @@ impl Server {
         address: &str,
         tls: Option<Arc<rustls::ServerConfig>>,
         reuse_port: bool,
-    ) -> io::Result<u16> {
+    ) -> io::Result<Bound> {
         let listener = bind_tcp(address, reuse_port)?;
         let port = listener.local_addr()?.port();
+        let bound = Bound::of(&listener, port)?;
         self.listeners.lock().push(Listener::Tcp(listener, tls));
-        Ok(port)
+        Ok(bound)
     }
 
     /// Binds a Unix socket; the file is removed when the server drains.
     ///
     /// # Errors
     /// As `io::bind_unix`.
-    pub fn listen_unix(&self, path: &Path) -> io::Result<()> {
+    pub fn listen_unix(&self, path: &Path) -> io::Result<Bound> {
         let listener = bind_unix(path)?;
+        let bound = Bound::of(&listener, 0)?;
         self.unix_paths.lock().push(path.to_owned());
         self.listeners.lock().push(Listener::Unix(listener));
-        Ok(())
+        Ok(bound)
     }
 
     /// Begins to accept on everything that is bound.

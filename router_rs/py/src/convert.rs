@@ -1,0 +1,98 @@
+//! Conversions between Python's types and those of `router_net`.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyString, PyTuple};
+use router_net::grpc::metadata::{self, Value};
+use router_net::grpc::{Encoding, Message};
+
+/// Below this a copy is cheaper than a reference that must find its way back to the interpreter
+/// to be dropped (arbitrary; the same figure as the ring's credit).
+const COPY_BYTES_MAX: usize = 64 * 1024;
+
+/// A message's bytes for sending; large ones are borrowed from the Python object.
+pub(crate) fn payload(message: &Bound<'_, PyBytes>) -> Bytes {
+    let bytes = message.as_bytes();
+    if bytes.len() < COPY_BYTES_MAX {
+        Bytes::copy_from_slice(bytes)
+    } else {
+        Bytes::from_owner(PyBackedBytes::from(message.clone()))
+    }
+}
+
+/// A received message as one `bytes`, with one copy.
+pub(crate) fn message<'py>(py: Python<'py>, message: &Message) -> PyResult<Bound<'py, PyBytes>> {
+    match &message.segments[..] {
+        [] => Ok(PyBytes::new(py, b"")),
+        [segment] => Ok(PyBytes::new(py, segment)),
+        _ => PyBytes::new_with(py, message.len(), |target| {
+            message.copy_to(target);
+            Ok(())
+        }),
+    }
+}
+
+/// The user's metadata of a header block, see the stub's `Metadata`.
+pub(crate) fn metadata_to_python<'py>(
+    py: Python<'py>,
+    block: &HeaderMap,
+    shows_mesh: bool,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let mut pairs = Vec::with_capacity(block.len());
+    metadata::for_each(block, shows_mesh, |key, value| {
+        let value = match value {
+            Value::Text(text) => PyString::new(py, &text).into_any(),
+            Value::Binary(bytes) => PyBytes::new(py, &bytes).into_any(),
+        };
+        pairs.push((PyString::new(py, key), value));
+    });
+    PyTuple::new(py, pairs)
+}
+
+/// A header block of pairs from Python; any iterable of pairs will do.
+pub(crate) fn metadata_from_python(pairs: &Bound<'_, PyAny>) -> PyResult<HeaderMap> {
+    let mut block = HeaderMap::new();
+    for pair in pairs.try_iter()? {
+        let (key, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
+        let value = if let Ok(bytes) = value.cast::<PyBytes>() {
+            if metadata::is_binary(&key) {
+                Value::Binary(bytes.as_bytes().to_vec())
+            } else {
+                Value::Text(String::from_utf8_lossy(bytes.as_bytes()).into_owned())
+            }
+        } else if let Ok(text) = value.cast::<PyString>() {
+            Value::Text(text.to_string())
+        } else {
+            let kind = value.get_type().name()?;
+            let text = format!("metadata {key:?} has a value of type {kind}, use str or bytes");
+            return Err(PyTypeError::new_err(text));
+        };
+        metadata::append(&mut block, &key, &value).map_err(PyValueError::new_err)?;
+    }
+    Ok(block)
+}
+
+pub(crate) const IDENTITY: i32 = 0;
+/// `grpc.Compression` numbers them so.
+pub(crate) const DEFLATE: i32 = 1;
+pub(crate) const GZIP: i32 = 2;
+
+/// A compression constant of the stub.
+pub(crate) fn encoding(number: i32) -> PyResult<Encoding> {
+    match number {
+        IDENTITY => Ok(Encoding::Identity),
+        GZIP => Ok(Encoding::Gzip),
+        DEFLATE => Ok(Encoding::Deflate),
+        _ => Err(PyValueError::new_err(format!(
+            "compression {number} is unknown, use IDENTITY, GZIP or DEFLATE"
+        ))),
+    }
+}
+
+/// `-1` stands for "no limit".
+pub(crate) fn limit_bytes(limit: i64) -> usize {
+    usize::try_from(limit).unwrap_or(u32::MAX as usize).min(u32::MAX as usize)
+}

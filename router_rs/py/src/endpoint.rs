@@ -1,0 +1,126 @@
+//! `Endpoint`: the ring as Python sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use router_net::link::{CancelReason, Event};
+
+use crate::convert;
+use crate::ring::Ring;
+use crate::runtime::ensure_not_forked;
+use crate::server::ServerCall;
+
+pub(crate) const CALL: i32 = 0;
+pub(crate) const MESSAGE: i32 = 1;
+pub(crate) const HALF_CLOSE: i32 = 2;
+pub(crate) const CANCEL: i32 = 3;
+pub(crate) const WRITABLE: i32 = 4;
+pub(crate) const INITIAL_METADATA: i32 = 5;
+pub(crate) const DONE: i32 = 6;
+pub(crate) const STATE: i32 = 7;
+
+pub(crate) const CANCEL_CLIENT: i32 = 0;
+pub(crate) const CANCEL_DEADLINE: i32 = 1;
+pub(crate) const CANCEL_SHUTDOWN: i32 = 2;
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) ring: Arc<Ring>,
+}
+
+#[pymethods]
+impl Endpoint {
+    #[new]
+    fn new() -> PyResult<Self> {
+        ensure_not_forked()?;
+        Ok(Self { ring: Arc::new(Ring::new()?) })
+    }
+
+    fn fileno(&self) -> i32 {
+        self.ring.descriptor()
+    }
+
+    fn drain<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyList>> {
+        let mut events = Vec::with_capacity(limit.min(64));
+        while events.len() < limit {
+            let Some((token, event)) = self.ring.pop() else { break };
+            events.push(to_python(py, &self.ring, token, event)?);
+        }
+        self.ring.observe(events.len() as u64);
+        PyList::new(py, events)
+    }
+
+    fn arm(&self) -> bool {
+        self.ring.arm()
+    }
+
+    fn flush(&self) {
+        self.ring.flush();
+    }
+
+    fn close(&self) {
+        self.ring.close();
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = &self.ring.stats;
+        let counters = [
+            ("wakeups", &stats.wakeups),
+            ("events", &stats.events),
+            ("commands", &stats.commands),
+            ("flushes", &stats.flushes),
+            ("queue_length_max", &stats.queue_length_max),
+        ];
+        let dict = PyDict::new(py);
+        for (name, counter) in counters {
+            dict.set_item(name, counter.load(Ordering::Relaxed))?;
+        }
+        Ok(dict)
+    }
+}
+
+/// The tuple `(kind, token, subject, payload)` of an event.
+fn to_python<'py>(
+    py: Python<'py>,
+    ring: &Arc<Ring>,
+    token: u64,
+    event: Event,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let none = || py.None().into_bound(py);
+    let number = |number: i32| number.into_pyobject(py).map(Bound::into_any);
+    let (kind, subject, payload) = match event {
+        Event::Call { exchange, message } => {
+            let call = Bound::new(py, ServerCall::new(exchange, ring.clone()))?.into_any();
+            let payload = match message {
+                Some(message) => convert::message(py, &message)?.into_any(),
+                None => none(),
+            };
+            (CALL, call, payload)
+        }
+        Event::Message(message) => (MESSAGE, none(), convert::message(py, &message)?.into_any()),
+        Event::HalfClose => (HALF_CLOSE, none(), none()),
+        Event::Cancel(reason) => (CANCEL, number(cancel_number(reason))?, none()),
+        Event::Writable => (WRITABLE, none(), none()),
+        Event::InitialMetadata => (INITIAL_METADATA, none(), none()),
+        Event::Done(message) => {
+            let payload = match message {
+                Some(message) => convert::message(py, &message)?.into_any(),
+                None => none(),
+            };
+            (DONE, none(), payload)
+        }
+        Event::State(state) => (STATE, number(i32::from(state))?, none()),
+    };
+    PyTuple::new(py, [number(kind)?, token.into_pyobject(py)?.into_any(), subject, payload])
+}
+
+fn cancel_number(reason: CancelReason) -> i32 {
+    match reason {
+        CancelReason::Client => CANCEL_CLIENT,
+        CancelReason::Deadline => CANCEL_DEADLINE,
+        CancelReason::Shutdown => CANCEL_SHUTDOWN,
+    }
+}

@@ -1,0 +1,120 @@
+//! The ring: events from the I/O threads to one event loop, with one wake-up per batch.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_queue::SegQueue;
+use parking_lot::Mutex;
+use router_net::io::{IoThread, Work};
+use router_net::link::{Command, Event, EventSink, Mailbox};
+
+use crate::doorbell::Doorbell;
+
+/// Counters for people and tests.
+#[derive(Debug, Default)]
+pub(crate) struct RingStats {
+    pub(crate) wakeups: AtomicU64,
+    pub(crate) events: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) queue_length_max: AtomicU64,
+}
+
+/// Shared by the endpoint in Python and by everything that sends it events.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    queue: SegQueue<(u64, Event)>,
+    bell: Doorbell,
+    signal: OwnedFd,
+    is_closed: AtomicBool,
+    /// The I/O threads that have commands of this turn and were not woken yet.
+    unwoken: Mutex<Vec<IoThread>>,
+    pub(crate) stats: RingStats,
+}
+
+impl Ring {
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            queue: SegQueue::new(),
+            bell: Doorbell::new(),
+            signal,
+            is_closed: AtomicBool::new(false),
+            unwoken: Mutex::default(),
+            stats: RingStats::default(),
+        })
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.signal.as_fd().as_raw_fd()
+    }
+
+    pub(crate) fn pop(&self) -> Option<(u64, Event)> {
+        self.queue.pop()
+    }
+
+    /// Notes how long the queue was when a drain began.
+    pub(crate) fn observe(&self, drained: u64) {
+        self.stats.events.fetch_add(drained, Ordering::Relaxed);
+        let length = drained + self.queue.len() as u64;
+        self.stats.queue_length_max.fetch_max(length, Ordering::Relaxed);
+    }
+
+    /// See `Endpoint.arm`.
+    pub(crate) fn arm(&self) -> bool {
+        let mut count = [0; 8];
+        // "Would block" means that nobody rang: as good as an empty read.
+        let _ = rustix::io::read(&self.signal, &mut count);
+        self.bell.arm(|| self.queue.is_empty())
+    }
+
+    /// Queues a command at the call's I/O thread; true when it is the turn's first.
+    pub(crate) fn queue(&self, mailbox: std::sync::Arc<dyn Mailbox>, command: Command) -> bool {
+        let thread = mailbox.link().thread().clone();
+        thread.queue(Work::Deliver(mailbox, command));
+        self.note(thread)
+    }
+
+    /// Notes that a thread has work; true when it is the turn's first.
+    pub(crate) fn note(&self, thread: IoThread) -> bool {
+        self.stats.commands.fetch_add(1, Ordering::Relaxed);
+        let mut unwoken = self.unwoken.lock();
+        let is_first = unwoken.is_empty();
+        if !unwoken.iter().any(|known| known.is_same(&thread)) {
+            unwoken.push(thread);
+        }
+        is_first
+    }
+
+    /// Wakes the threads that have commands.
+    pub(crate) fn flush(&self) {
+        self.stats.flushes.fetch_add(1, Ordering::Relaxed);
+        for thread in self.unwoken.lock().drain(..) {
+            thread.wake();
+        }
+    }
+
+    /// After this, events are dropped: their loop is gone.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        while self.queue.pop().is_some() {}
+        self.flush();
+    }
+}
+
+impl EventSink for Ring {
+    fn push(&self, token: u64, event: Event) {
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        self.queue.push((token, event));
+        if self.bell.ring() {
+            self.stats.wakeups.fetch_add(1, Ordering::Relaxed);
+            // It can only fail when the counter is full, and then the loop is awake anyway.
+            let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
+        }
+    }
+}

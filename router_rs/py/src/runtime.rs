@@ -1,0 +1,90 @@
+//! The process's I/O threads, and what becomes of them in a fork.
+//!
+//! Threads are a property of the process: this is the one place that holds them. They start at
+//! the first server or channel, never at import.
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use router_net::io::IoThreads;
+use socket2::{SockAddr, SockRef};
+
+struct Runtime {
+    pid: u32,
+    threads: Arc<IoThreads>,
+}
+
+static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
+/// Listening sockets of this process, with their addresses: a fork must not keep them open.
+static LISTENERS: Mutex<Vec<(RawFd, SockAddr)>> = Mutex::new(Vec::new());
+
+/// The threads that serve servers and channels of this process; one is enough for what one
+/// interpreter can handle.
+pub(crate) fn threads() -> PyResult<Arc<IoThreads>> {
+    let mut runtime = RUNTIME.lock();
+    if let Some(runtime) = &*runtime {
+        check_owner(runtime.pid)?;
+        return Ok(runtime.threads.clone());
+    }
+    let threads = IoThreads::start("pyserve-io", 1)?;
+    *runtime = Some(Runtime { pid: std::process::id(), threads: threads.clone() });
+    Ok(threads)
+}
+
+fn check_owner(pid: u32) -> PyResult<()> {
+    if pid == std::process::id() {
+        return Ok(());
+    }
+    Err(PyRuntimeError::new_err(
+        "this process is a fork of one that runs pyserve: its network threads did not come along. \
+         Start workers with multiprocessing's \"spawn\" method, or call pyserve in the parent",
+    ))
+}
+
+/// See the stub.
+#[pyfunction]
+pub(crate) fn forked() -> bool {
+    // A thread of the parent may have held the lock at the fork; then it is a fork.
+    RUNTIME.try_lock().is_none_or(|runtime| {
+        runtime.as_ref().is_some_and(|runtime| runtime.pid != std::process::id())
+    })
+}
+
+/// Raises in a fork; every entry into the runtime begins with it.
+pub(crate) fn ensure_not_forked() -> PyResult<()> {
+    match RUNTIME.try_lock() {
+        Some(runtime) => runtime.as_ref().map_or(Ok(()), |runtime| check_owner(runtime.pid)),
+        None => Ok(()),
+    }
+}
+
+/// Remembers a listening socket for `close_listeners_after_fork`.
+pub(crate) fn remember_listener(descriptor: RawFd, address: SockAddr) {
+    let mut listeners = LISTENERS.lock();
+    listeners.retain(|(known, _)| *known != descriptor);
+    listeners.push((descriptor, address));
+}
+
+/// Closes the parent's listening sockets; to be called in a forked child only.
+///
+/// A descriptor whose number was used again for something else is left alone: it is closed only
+/// if it is a listening socket at the remembered address.
+#[pyfunction]
+pub(crate) fn close_listeners_after_fork() {
+    let Some(mut listeners) = LISTENERS.try_lock() else { return };
+    for (descriptor, address) in listeners.drain(..) {
+        // SAFETY: the number is only asked about; a closed descriptor answers with an error.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let socket = SockRef::from(&borrowed);
+        let is_ours = socket.is_listener().unwrap_or(false)
+            && socket.local_addr().is_ok_and(|local| local == address);
+        if is_ours {
+            // SAFETY: the threads that own the descriptor do not exist in this process, so
+            // nobody uses or closes it again.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}

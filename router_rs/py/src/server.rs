@@ -1,0 +1,241 @@
+//! `Server` and `ServerCall`: the native server as Python sees it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use router_net::grpc::{Code, Status};
+use router_net::link::{Command, Mailbox};
+use router_net::server::{Exchange, Keepalive, Method, Server as NetServer, ServerConfig};
+
+use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
+use crate::endpoint::Endpoint;
+use crate::ring::Ring;
+use crate::runtime;
+use crate::tls::ServerTls;
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct Server {
+    server: NetServer,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (
+        endpoint, *, max_receive_message_bytes = 4 << 20, max_send_message_bytes = -1,
+        max_metadata_bytes = 16384, max_concurrent_calls = -1, max_concurrent_streams = 4096,
+        max_idle_streams = 1000, default_compression = 0, keepalive_time_s = None,
+        keepalive_timeout_s = 20.0, max_connection_age_s = None, replica_id = "", token = Vec::new(),
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn new(
+        endpoint: &Endpoint,
+        max_receive_message_bytes: i64,
+        max_send_message_bytes: i64,
+        max_metadata_bytes: u32,
+        max_concurrent_calls: i64,
+        max_concurrent_streams: u32,
+        max_idle_streams: u32,
+        default_compression: i32,
+        keepalive_time_s: Option<f64>,
+        keepalive_timeout_s: f64,
+        max_connection_age_s: Option<f64>,
+        replica_id: &str,
+        token: Vec<u8>,
+    ) -> PyResult<Self> {
+        let config = ServerConfig {
+            receive_bytes_max: limit_bytes(max_receive_message_bytes),
+            send_bytes_max: limit_bytes(max_send_message_bytes),
+            metadata_bytes_max: max_metadata_bytes,
+            concurrent_calls_max: u32::try_from(max_concurrent_calls).ok(),
+            idle_streams_max: max_idle_streams,
+            concurrent_streams_max: max_concurrent_streams,
+            default_encoding: encoding(default_compression)?,
+            keepalive: keepalive_time_s.map(|time| Keepalive {
+                time: Duration::from_secs_f64(time),
+                timeout: Duration::from_secs_f64(keepalive_timeout_s),
+            }),
+            connection_age_max: max_connection_age_s.map(Duration::from_secs_f64),
+            replica_id: replica_id.to_owned(),
+            token,
+        };
+        let server = NetServer::new(config, endpoint.ring.clone(), runtime::threads()?);
+        Ok(Self { server })
+    }
+
+    fn register(
+        &self,
+        path: &str,
+        request_streaming: bool,
+        response_streaming: bool,
+        weight: u32,
+    ) -> i32 {
+        let method = Method {
+            index: -1,
+            is_request_streaming: request_streaming,
+            is_response_streaming: response_streaming,
+            weight,
+        };
+        self.server.register(path, method)
+    }
+
+    fn listen_tcp(
+        &self,
+        address: &str,
+        tls: Option<&ServerTls>,
+        reuse_port: bool,
+    ) -> PyResult<u16> {
+        let bound =
+            self.server.listen_tcp(address, tls.map(|tls| tls.config.clone()), reuse_port)?;
+        runtime::remember_listener(bound.descriptor, bound.address);
+        Ok(bound.port)
+    }
+
+    fn listen_unix(&self, path: &str) -> PyResult<()> {
+        let bound = self.server.listen_unix(Path::new(path))?;
+        runtime::remember_listener(bound.descriptor, bound.address);
+        Ok(())
+    }
+
+    fn start(&self) -> PyResult<()> {
+        runtime::ensure_not_forked()?;
+        self.server.start();
+        Ok(())
+    }
+
+    fn drain(&self) {
+        self.server.drain();
+    }
+
+    fn stop(&self) {
+        self.server.stop();
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.server.in_flight()
+    }
+
+    fn set_max_concurrent_calls(&self, limit: i64) {
+        self.server.set_concurrent_calls_max(u32::try_from(limit).ok());
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, value) in self.server.stats() {
+            dict.set_item(name, value)?;
+        }
+        Ok(dict)
+    }
+}
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct ServerCall {
+    exchange: Arc<Exchange>,
+    ring: Arc<Ring>,
+}
+
+impl ServerCall {
+    pub(crate) fn new(exchange: Arc<Exchange>, ring: Arc<Ring>) -> Self {
+        Self { exchange, ring }
+    }
+
+    fn queue(&self, command: Command) -> bool {
+        self.ring.queue(self.exchange.clone(), command)
+    }
+}
+
+#[pymethods]
+impl ServerCall {
+    #[getter]
+    fn token(&self) -> u64 {
+        self.exchange.link().token
+    }
+
+    #[getter]
+    fn method(&self) -> i32 {
+        self.exchange.method
+    }
+
+    #[getter]
+    fn path(&self) -> &str {
+        self.exchange.path()
+    }
+
+    #[getter]
+    fn host(&self) -> &str {
+        self.exchange.host()
+    }
+
+    #[getter]
+    fn peer(&self) -> String {
+        self.exchange.connection.peer.uri()
+    }
+
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let shows_mesh = self.exchange.connection.is_trusted();
+        metadata_to_python(py, &self.exchange.head.headers, shows_mesh)
+    }
+
+    fn auth_context<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        crate::tls::auth_context(py, &self.exchange.connection)
+    }
+
+    fn time_remaining(&self) -> Option<f64> {
+        let deadline = self.exchange.link().deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()).as_secs_f64())
+    }
+
+    fn is_active(&self) -> bool {
+        !self.exchange.link().is_ended()
+    }
+
+    fn reply(&self, message: &Bound<'_, PyBytes>) -> bool {
+        self.queue(Command::Reply(convert::payload(message)))
+    }
+
+    fn send_initial_metadata(
+        &self,
+        metadata: &Bound<'_, PyAny>,
+        compression: i32,
+    ) -> PyResult<bool> {
+        let block = metadata_from_python(metadata)?;
+        Ok(self.queue(Command::InitialMetadata(block, encoding(compression)?)))
+    }
+
+    fn write(&self, message: &Bound<'_, PyBytes>, compression: i32) -> PyResult<bool> {
+        let payload = convert::payload(message);
+        self.exchange.link().begin_write(payload.len());
+        Ok(self.queue(Command::Message { payload, encoding: encoding(compression)? }))
+    }
+
+    fn writable(&self) -> bool {
+        self.exchange.link().is_writable()
+    }
+
+    fn taken(&self, size: usize) -> bool {
+        self.exchange.link().take(size) && self.queue(Command::Resume)
+    }
+
+    #[pyo3(signature = (code, details, trailing_metadata, message))]
+    fn finish(
+        &self,
+        code: u32,
+        details: String,
+        trailing_metadata: &Bound<'_, PyAny>,
+        message: Option<&Bound<'_, PyBytes>>,
+    ) -> PyResult<bool> {
+        let metadata = metadata_from_python(trailing_metadata)?;
+        let status = Status::new(Code::from_number(code), details);
+        let message = message.map(convert::payload);
+        Ok(self.queue(Command::Finish { status, metadata, message }))
+    }
+
+    fn release(&self) -> bool {
+        self.queue(Command::Release)
+    }
+}
