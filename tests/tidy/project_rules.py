@@ -19,6 +19,10 @@ _FORBIDDEN_EDGES = {
 }  # fmt: skip
 _DEPENDENCY_SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")
 _DATA_FOLDERS = ("scenario", "scenarios", "testdata")
+_GENERATED_WITH = {
+    "grpcio": r"GRPC_GENERATED_VERSION = '([\d.]+)'",
+    "protobuf": r"# Protobuf Python Version: ([\d.]+)",
+}
 _CODE_SUFFIXES = (".py", ".rs", ".md", ".js", ".mjs", ".pyi")
 
 
@@ -54,4 +58,27 @@ def data_files_are_used(sources: Sequence[Source]) -> Iterator[Finding]:
             yield Finding(source.path, 1, "a data file that no test names")
 
 
-PROJECT_RULES = (crate_edges, data_files_are_used)
+def generated_code_fits_the_bounds(sources: Sequence[Source]) -> Iterator[Finding]:
+    """Whoever installs the lowest versions that pyproject.toml allows can import our code."""
+    bounds = next(
+        (_lower_bounds(source.text) for source in sources if source.path == "pyproject.toml"), {}
+    )
+    for source in sources:
+        for package, pattern in _GENERATED_WITH.items():
+            for version in re.findall(pattern, source.text) if source.generated else ():
+                if _numbers(bounds.get(package, "0")) < _numbers(version):
+                    message = f"needs {package}>={version}, pyproject.toml allows less"
+                    yield Finding(source.path, 1, message)
+
+
+def _lower_bounds(manifest: str) -> dict[str, str]:
+    dependencies = tomllib.loads(manifest)["project"]["dependencies"]
+    found = (re.match(r"([\w.-]+)>=([\d.]+)", line) for line in dependencies)
+    return {match[1]: match[2] for match in found if match}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+PROJECT_RULES = (crate_edges, data_files_are_used, generated_code_fits_the_bounds)

@@ -4,7 +4,11 @@ import pytest
 
 from tests.tidy import rust
 from tests.tidy.markdown_rules import markdown_rules
-from tests.tidy.project_rules import crate_edges, data_files_are_used
+from tests.tidy.project_rules import (
+    crate_edges,
+    data_files_are_used,
+    generated_code_fits_the_bounds,
+)
 from tests.tidy.python_rules import PURE_MODULES, python_rules
 from tests.tidy.rules import RULES
 from tests.tidy.rust_rules import rust_rules
@@ -262,3 +266,13 @@ def test_a_scenario_is_used_by_a_test(test: str, *, unused: bool):
     found = list(data_files_are_used([scenario, Source("router_rs/core/tests/a.rs", test)]))
 
     assert unused == bool(found)
+
+
+@pytest.mark.parametrize(("bound", "allowed"), [("7.35.1", True), ("7.36", True), ("6.33", False)])
+def test_generated_code_can_be_imported_with_the_lowest_versions(bound: str, *, allowed: bool):
+    manifest = Source("pyproject.toml", f'[project]\ndependencies = ["protobuf>={bound}"]\n')
+    generated = Source("a_pb2.py", "# Protobuf Python Version: 7.35.1\n")
+
+    found = list(generated_code_fits_the_bounds([manifest, generated]))
+
+    assert allowed == (not found)

@@ -1,6 +1,6 @@
 """The clients, and the servers that they call."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import grpc
 import grpc.aio
@@ -14,6 +14,7 @@ from tests.contract.foreign.compressing import CompressOnDemand
 from tests.contract.foreign.grpcio_client import GrpcioClient
 from tests.contract.foreign.grpclib_client import GrpclibClient
 from tests.contract.foreign.node_client import NodeClient
+from tests.support.mesh import running_mesh
 
 
 @pytest.fixture(params=[GrpcioClient, GrpclibClient, NodeClient], ids=lambda kind: kind.name)
@@ -35,7 +36,14 @@ async def grpc_aio_address() -> AsyncIterator[str]:
     await server.stop(None)
 
 
-@pytest.fixture(params=["grpc_aio_address"])
+@pytest.fixture(scope="session")
+def mesh_address() -> Iterator[str]:
+    """The ingress of a mesh with one replica: its counters speak for the whole service."""
+    with running_mesh("tests.contract.foreign.application:app") as mesh:
+        yield mesh.address
+
+
+@pytest.fixture(params=["grpc_aio_address", "mesh_address"])
 def address(request: pytest.FixtureRequest) -> str:
     value: str = request.getfixturevalue(request.param)
     return value

@@ -1,0 +1,97 @@
+"""A mesh of its own process and home, as ``pyserve run`` makes it."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
+from tests.support.waiting import wait_until
+
+_ROOT = Path(__file__).resolve().parents[2]
+_READY = re.compile(r"is ready at (127\.0\.0\.1:\d+)")
+_START_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class RunningMesh:
+    """A mesh in the foreground of another process.
+
+    Attributes:
+        address: Where the ingress listens, "host:port".
+        home: Its ``PYSERVE_HOME``; drivers with another home do not attach to it.
+        process: The ``pyserve run``.
+        session: The value of ``SESSION_VARIABLE`` in all its processes.
+    """
+
+    address: str
+    home: Path
+    process: subprocess.Popen[bytes]
+    session: str
+    log: Path
+
+    def output(self) -> str:
+        """Return what all its processes have written so far."""
+        return self.log.read_text(errors="replace")
+
+
+@contextmanager
+def running_mesh(target: str, *arguments: str) -> Iterator[RunningMesh]:
+    """Run ``pyserve run target arguments`` on a free port until the block ends.
+
+    Then it is interrupted, has to exit with 0, and no process and no socket may be left.
+
+    Args:
+        target: ``module:attribute``, importable from the root of the project.
+        arguments: Further arguments of the command.
+    """
+    # Short, because the path of a Unix socket has room for 107 bytes.
+    home = Path(tempfile.mkdtemp(prefix="pyserve-mesh-", dir="/tmp"))
+    session = uuid.uuid4().hex
+    log = home / "output.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["pyserve", "run", target, *arguments, "--address", "127.0.0.1:0"],
+            executable=Path(sys.executable).with_name("pyserve"),
+            cwd=_ROOT,
+            env={**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        address = _await_address(process, log)
+        mesh = RunningMesh(address, home, process, session, log)
+        yield mesh
+        process.send_signal(signal.SIGINT)
+        assert process.wait(_END_TIMEOUT_S) == 0
+        wait_until(lambda: not processes_of(session), what="the mesh has left no process")
+        assert [] == sockets_below(home)
+    except BaseException as error:
+        error.add_note(f"the mesh of {target} wrote:\n{log.read_text(errors='replace')[-10_000:]}")
+        raise
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _await_address(process: subprocess.Popen[bytes], log: Path) -> str:
+    wait_until(
+        lambda: process.poll() is not None or _READY.search(log.read_text(errors="replace")),
+        _START_TIMEOUT_S,
+        "the mesh is ready",
+    )
+    found = _READY.search(log.read_text(errors="replace"))
+    assert found, f"pyserve run ended with {process.poll()}"
+    return found.group(1)
