@@ -1,0 +1,428 @@
+"""The thin driver around state, reconcile and registry: one loop, no polling.
+
+Every event changes the state and asks for one step at the end of the loop's turn. A step lets
+``reconcile`` speak until it is silent, carries its actions out, offers the new views to the
+registry, tells the waiting drivers, and sets one timer for the next time that matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+
+from pyserve.config import check_name
+from pyserve.control.deploys import DeployWatch
+from pyserve.control.launching import Launcher, ReplicaOrder
+from pyserve.control.reconcile import (
+    Action,
+    CompleteVersion,
+    FailVersion,
+    ForgetDeployment,
+    KillReplica,
+    StartReplica,
+    StopReplica,
+    next_wakeup,
+    reconcile,
+)
+from pyserve.control.registry import Registry
+from pyserve.control.sessions import Session
+from pyserve.control.specs import read_versions
+from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Place, Replica
+from pyserve.control.status import ApplicationInfo, application_statuses
+from pyserve.control.views import views_of
+from pyserve.errors import MeshError, MeshNotFound
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId, ServiceName
+from pyserve.version import version
+from pyserve.wire.v1 import control_pb2, mesh_pb2
+
+_LOGGER = logging.getLogger(__name__)
+# Rounds of one step. Each round's actions change what the next one sees, and a replica's life
+# has three phases, so a handful is enough; more is a bug that must not hang the loop.
+_ROUNDS_MAX = 20
+# Letters and digits that nobody confuses, for names that people read aloud.
+_ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 5
+
+
+class Controller:
+    """The mesh's desired and observed state, and everything that acts upon it.
+
+    Args:
+        launcher: starts and kills replica processes.
+        development: whether the texts of exceptions may reach clients.
+        addresses: returns where the ingress listens.
+        visible: waits until the ingress of this process, if there is one, knows a version of
+            the registry, so that a deployment which is reported can be called.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        *,
+        development: bool,
+        addresses: Callable[[], Sequence[str]] = tuple,
+        visible: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        self.registry = Registry()
+        self.state = MeshState()
+        self.development = development
+        self.addresses = addresses
+        self.visible = visible
+        self._launcher = launcher
+        self._loop = asyncio.get_running_loop()
+        self._applications: dict[ApplicationName, ApplicationInfo] = {}
+        self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
+        self._sessions: dict[ReplicaId, Session] = {}
+        self._watches: set[DeployWatch] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._deploys = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._step_is_due = False
+        self._closing = False
+        # Resolved at the end of each step, for whoever waits for the state to change.
+        self._stepped: asyncio.Future[None] = self._loop.create_future()
+
+    # What drivers ask for.
+
+    def deploy(self, request: control_pb2.DeployRequest) -> DeployWatch:
+        """Replace or make an application.
+
+        Raises:
+            UsageError: the request names something twice, or an option is not allowed.
+            MeshError: the mesh is about to end.
+        """
+        if self._closing:
+            raise MeshError("the mesh is shutting down and takes no new application")
+        application = ApplicationName(check_name("application", request.application))
+        versions = read_versions(application, request.deployments, next(self._deploys))
+        for watch in self._watches:
+            if watch.application == application:
+                watch.failed(application, "a newer deploy of the same application replaced it")
+        self._applications[application] = ApplicationInfo(
+            route_prefix=request.route_prefix, ingress_deployment=request.ingress_deployment
+        )
+        self._specs |= {target.id: spec for target, spec in versions.values()}
+        self.state.on_deploy(application, {key: item for key, (item, _) in versions.items()})
+        watch = DeployWatch(application, {key: item.id for key, (item, _) in versions.items()})
+        self._watches.add(watch)
+        self._changed()
+        return watch
+
+    def forget(self, watch: DeployWatch) -> None:
+        """Nobody waits any more; the deploy itself goes on."""
+        self._watches.discard(watch)
+
+    async def delete(self, name: str) -> None:
+        """Drain and end an application; return when nothing of it is left.
+
+        Raises:
+            MeshNotFound: there is none of that name.
+        """
+        application = ApplicationName(name)
+        if application not in self._applications:
+            known = ", ".join(sorted(self._applications)) or "none"
+            raise MeshNotFound(f"there is no application {name!r}; there is: {known}")
+        for watch in self._watches:
+            if watch.application == application:
+                watch.failed(application, "the application was deleted")
+        self.state.on_delete(application)
+        self._changed()
+        while list(self.state.of_application(application)):
+            await self._next_step()
+
+    def status(self) -> control_pb2.StatusReply:
+        """Return the state of everything."""
+        return control_pb2.StatusReply(
+            version=version(),
+            addresses=self.addresses(),
+            applications=application_statuses(self.state, self._applications),
+            controller_pid=os.getpid(),
+        )
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new application, drain every replica for ``grace_s`` and wait for their end."""
+        self._closing = True
+        for watch in self._watches:
+            watch.failed(watch.application, "the mesh is shutting down")
+        for replica in self.state.replicas.values():
+            # The grace of this shutdown, where it is the shorter one.
+            grace_left_s = min(grace_s, replica.options.graceful_shutdown_timeout_s)
+            replica.options = dataclasses.replace(
+                replica.options, graceful_shutdown_timeout_s=grace_left_s
+            )
+        for name in self._applications:
+            self.state.on_delete(name)
+        self._changed()
+        while self.state.replicas or self.state.deployments:
+            await self._next_step()
+
+    async def close(self) -> None:
+        """Kill what is left. The state stays readable. Idempotent."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in self._sessions.values():
+            session.end()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._launcher.close()
+
+    # What replicas say.
+
+    def join(self, hello: mesh_pb2.Hello) -> Session:
+        """Take a replica in, and queue its Assign.
+
+        Raises:
+            MeshNotFound: its deployment does not exist, or it is not wanted any more.
+        """
+        key = DeploymentKey(ApplicationName(hello.application), DeploymentName(hello.deployment))
+        replica = self.state.replicas.get(ReplicaId(hello.replica_id))
+        if replica is None:
+            replica = self._adopt(key, hello)
+        spec = self._specs.get(replica.version)
+        if spec is None:
+            raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
+        place = replica.place if replica.place.address else _place(hello)
+        self.state.on_joined(replica.id, pid=hello.pid, place=place)
+        session = Session(replica.id)
+        former = self._sessions.pop(replica.id, None)
+        if former is not None:
+            former.end()
+        self._sessions[replica.id] = session
+        assign = mesh_pb2.Assign(
+            replica_id=replica.id,
+            spec=spec,
+            deployment_version=replica.version,
+            development=self.development,
+        )
+        session.send(mesh_pb2.ReplicaCommand(assign=assign))
+        self._changed()
+        return session
+
+    def hear(self, session: Session, message: mesh_pb2.ReplicaMessage) -> None:
+        """Take one message of a replica that has joined."""
+        replica = self.state.replicas.get(session.replica_id)
+        if replica is None or self._sessions.get(session.replica_id) is not session:
+            return
+        now = self._loop.time()
+        match message.WhichOneof("kind"):
+            case "ready":
+                self._on_ready(replica, message.ready, now)
+            case "failed":
+                failure = Failure(
+                    message.failed.summary, message.failed.traceback, message.failed.user_code
+                )
+                self.state.on_failed(replica.id, failure=failure, now=now)
+            case "health":
+                if not message.health.healthy:
+                    _LOGGER.warning(
+                        "replica %s is not healthy: %s", replica.id, message.health.reason
+                    )
+                self.state.on_health(replica.id, healthy=message.health.healthy, now=now)
+            case "draining":
+                grace_s = replica.options.graceful_shutdown_timeout_s
+                self.state.on_draining(replica.id, grace_s=grace_s, now=now)
+            case _:
+                _LOGGER.warning("replica %s sent a message of no known kind", replica.id)
+        self._changed()
+
+    def leave(self, session: Session) -> None:
+        """The replica's stream has ended."""
+        if self._sessions.get(session.replica_id) is session:
+            del self._sessions[session.replica_id]
+            if session.replica_id in self.state.replicas:
+                self.state.on_left(session.replica_id, now=self._loop.time())
+            self._changed()
+
+    def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
+        self.state.on_ready(replica.id, place=_ready_place(replica, ready), now=now)
+        desired = self.state.deployments.get(replica.key)
+        target = desired.target if desired is not None else None
+        if desired is not None and (
+            not desired.services or (target and target.id == replica.version)
+        ):
+            desired.services = tuple(map(ServiceName, ready.services))
+            desired.file_descriptors = tuple(ready.file_descriptors)
+
+    def _adopt(self, key: DeploymentKey, hello: mesh_pb2.Hello) -> Replica:
+        """Make a place for a replica that nobody here started."""
+        desired = self.state.deployments.get(key)
+        if desired is None or desired.target is None:
+            raise MeshNotFound(f"there is no deployment {key}; deploy the application first")
+        name = ReplicaId(hello.replica_id) if hello.replica_id else self._new_id(key)
+        replica = Replica(
+            id=name,
+            key=key,
+            version=desired.target.id,
+            options=desired.target.options,
+            slot=EXTERNAL_SLOT,
+            created_at=self._loop.time(),
+        )
+        self.state.on_external(replica)
+        return replica
+
+    # Steps.
+
+    def _changed(self) -> None:
+        if not self._step_is_due:
+            self._step_is_due = True
+            self._loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        self._step_is_due = False
+        now = self._loop.time()
+        for _ in range(_ROUNDS_MAX):
+            actions = reconcile(self.state.deployments, self.state.replicas, now)
+            if not actions:
+                break
+            for action in actions:
+                self._carry_out(action, now)
+        else:
+            _LOGGER.error("reconcile does not come to rest; its last actions: %s", actions)
+        self.registry.offer(views_of(self.state), now)
+        self.registry.publish(now)
+        self._tell()
+        self._drop_unused()
+        self._set_timer(now)
+        self._stepped.set_result(None)
+        self._stepped = self._loop.create_future()
+
+    def _carry_out(self, action: Action, now: float) -> None:
+        match action:
+            case StartReplica(key, version_id, slot):
+                self._start(key, version_id, slot, now)
+            case StopReplica(replica_id, grace_s, reason):
+                _LOGGER.info("replica %s drains: it %s", replica_id, reason)
+                self.state.on_stop(replica_id, grace_s=grace_s, now=now)
+                drain = mesh_pb2.ReplicaCommand(drain=mesh_pb2.Drain(grace_s=grace_s))
+                if replica_id in self._sessions:
+                    self._sessions[replica_id].send(drain)
+            case KillReplica(replica_id, reason, failure):
+                _LOGGER.info("replica %s is killed: it %s", replica_id, reason)
+                self.state.on_kill(replica_id, failure=failure, now=now)
+                if replica_id in self._sessions:
+                    self._sessions[replica_id].end()
+                self._launcher.kill(replica_id)
+            case FailVersion(key, failure):
+                self.state.on_version_failed(key, failure)
+            case CompleteVersion(key):
+                self.state.on_version_completed(key)
+            case ForgetDeployment(key):
+                self.state.on_forget(key)
+
+    def _start(self, key: DeploymentKey, version_id: str, slot: int, now: float) -> None:
+        target = self.state.version_of(key, version_id)
+        assert target is not None, "reconcile starts versions that exist"
+        replica = Replica(
+            id=self._new_id(key),
+            key=key,
+            version=version_id,
+            options=target.options,
+            slot=slot,
+            created_at=now,
+        )
+        self.state.on_start(replica)
+        task = self._loop.create_task(self._launch(replica, self._specs[version_id]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _launch(self, replica: Replica, spec: mesh_pb2.DeploymentSpec) -> None:
+        def on_exit(summary: str) -> None:
+            self.state.on_exited(replica.id, summary=summary, now=self._loop.time())
+            self._changed()
+
+        try:
+            await self._launcher.start(_order(replica, spec), on_exit)
+        except OSError as error:
+            on_exit(f"cannot be started: {error}")
+        if replica.killed:
+            # The decision fell while the process was being made.
+            self._launcher.kill(replica.id)
+
+    def _new_id(self, key: DeploymentKey) -> ReplicaId:
+        while True:
+            letters = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+            name = ReplicaId(f"{key.deployment}#{letters}")
+            if name not in self.state.replicas:
+                return name
+
+    def _tell(self) -> None:
+        """Pass on what happened, and the last word to drivers whose deploy has come to one."""
+        notes, self.state.notes = self.state.notes, []
+        for key, note in notes:
+            _LOGGER.info("%s: %s", key, note)
+        for watch in self._watches:
+            watch.follow(self.state, notes)
+            if watch.done or watch.finishing:
+                continue
+            outcome = watch.outcome(self.state)
+            if outcome is True:
+                watch.finishing = True
+                task = self._loop.create_task(self._finish(watch, self.registry.pending_version))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            elif outcome:
+                assert outcome.failure is not None
+                failure = outcome.failure
+                watch.failed(outcome.key.deployment, failure.summary, failure.traceback)
+
+    async def _finish(self, watch: DeployWatch, view_version: int) -> None:
+        if self.visible is not None:
+            await self.visible(view_version)
+        watch.deployed(tuple(self.addresses()))
+
+    def _drop_unused(self) -> None:
+        """Let go of the code of versions that nothing runs, and of applications that ended."""
+        used = {replica.version for replica in self.state.replicas.values()}
+        for desired in self.state.deployments.values():
+            used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
+        self._specs = {name: spec for name, spec in self._specs.items() if name in used}
+        live = {key.application for key in self.state.deployments}
+        self._applications = {
+            name: info for name, info in self._applications.items() if name in live
+        }
+
+    async def _next_step(self) -> None:
+        # Shielded, because one waiter's cancellation must not cancel the others' wait.
+        await asyncio.shield(self._stepped)
+
+    def _set_timer(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        times = (
+            next_wakeup(self.state.deployments, self.state.replicas, now),
+            self.registry.next_wakeup(),
+        )
+        due = min((time for time in times if time is not None), default=None)
+        if due is not None:
+            self._timer = self._loop.call_at(due, self._step)
+
+
+def _order(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
+    return ReplicaOrder(
+        replica_id=replica.id,
+        key=replica.key,
+        sys_path=tuple(spec.code.sys_path),
+        working_directory=replica.options.working_dir or spec.code.working_directory,
+        environment=replica.options.env_vars,
+        resources=replica.options.resources,
+    )
+
+
+def _place(hello: mesh_pb2.Hello) -> Place:
+    return Place(node=hello.node, zone=hello.zone)
+
+
+def _ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
+    return dataclasses.replace(
+        replica.place,
+        address=ready.endpoints.address,
+        unix_path=ready.endpoints.unix_path,
+    )

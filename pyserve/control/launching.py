@@ -1,0 +1,50 @@
+"""What the controller needs from whatever starts replica processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyserve.config import Resources
+from pyserve.types import DeploymentKey, ReplicaId
+
+# Called once, in the loop's thread, when the process has ended, with how: "ended with exit
+# code 1", "was killed by SIGKILL".
+OnExit = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaOrder:
+    """One process to start.
+
+    Attributes:
+        sys_path: where its interpreter looks for modules, as in the driver; may be empty.
+        working_directory: where it runs; "" for the launcher's own.
+        environment: changes to the launcher's environment.
+        resources: what to reserve.
+    """
+
+    replica_id: ReplicaId
+    key: DeploymentKey
+    sys_path: tuple[str, ...]
+    working_directory: str
+    environment: Mapping[str, str]
+    resources: Resources
+
+
+class Launcher(Protocol):
+    """Starts replicas, watches their end, and kills them. All methods belong to one loop."""
+
+    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> None:
+        """Start a process and return once it exists.
+
+        Raises:
+            OSError: it cannot be started; the message says why. ``on_exit`` is not called then.
+        """
+
+    def kill(self, replica_id: ReplicaId) -> None:
+        """End the process and all that it started, at once; unknown ids are ignored."""
+
+    async def close(self) -> None:
+        """Kill what is left and wait until it has ended. Idempotent."""

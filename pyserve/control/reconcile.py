@@ -1,0 +1,292 @@
+"""Decides what to do next so that the mesh becomes what it should be. Pure.
+
+``reconcile`` looks at desired and observed state and returns actions; carrying them out changes
+the state through ``MeshState``'s events, after which it is asked again until it has no more to
+say. ``next_wakeup`` tells when time alone will give it something to say.
+
+Rules, each of which a test can break:
+
+- A missing replica is started, at once after a first death, then with growing delay.
+- While an older version serves, the new one comes up in steps of ``rolling_update_percentage``,
+  and an old replica drains only when a new one serves in its place.
+- A version fails for good when every slot that was tried has failed before any replica was ever
+  ready, or when its starts have failed ``max_constructor_retry_count`` times before it was
+  complete. What served before then serves on.
+- A replica that drains is killed when its grace has passed; one that hangs is replaced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyserve.config.control import (
+    HEALTH_FAILURES_MAX,
+    REJOIN_TIMEOUT_S,
+    SILENT_START_FAILURES_MAX,
+)
+from pyserve.control.state import EXTERNAL_SLOT, Desired, Failure, Phase, Replica, Version
+from pyserve.types import DeploymentKey, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class StartReplica:
+    """Start a process for a slot of a version."""
+
+    key: DeploymentKey
+    version: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplica:
+    """Take the replica out of the views and let it finish what it has, for ``grace_s``."""
+
+    replica_id: ReplicaId
+    grace_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillReplica:
+    """End the process now; ``failure`` is given when that makes its start a failed one."""
+
+    replica_id: ReplicaId
+    reason: str
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailVersion:
+    """Give the target up and go back to what served before, if anything did."""
+
+    key: DeploymentKey
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteVersion:
+    """The target serves with all its replicas, and nothing else does."""
+
+    key: DeploymentKey
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetDeployment:
+    """Nothing of the deployment is left."""
+
+    key: DeploymentKey
+
+
+Action = StartReplica | StopReplica | KillReplica | FailVersion | CompleteVersion | ForgetDeployment
+
+
+def reconcile(
+    desired: Mapping[DeploymentKey, Desired],
+    observed: Mapping[ReplicaId, Replica],
+    now: float,
+) -> list[Action]:
+    """Return what to do now, in order; an empty list when all is as it should be.
+
+    Args:
+        desired: every deployment that exists or has not ended yet.
+        observed: every replica whose process has not ended yet.
+        now: seconds, on the clock of the state's times.
+    """
+    replicas = _by_deployment(observed.values())
+    actions: list[Action] = []
+    for key, deployment in desired.items():
+        mine = replicas[key]
+        overdue = list(_overdue(mine, now))
+        if overdue:
+            # What follows depends on who is left, so it waits for the next round.
+            actions += overdue
+        elif deployment.target is None:
+            others_settled = _others_settled(desired, key)
+            actions += _retire(deployment, mine, now, others_settled=others_settled)
+        else:
+            actions += _approach(deployment, deployment.target, mine, now)
+    return actions
+
+
+def next_wakeup(
+    desired: Mapping[DeploymentKey, Desired],
+    observed: Mapping[ReplicaId, Replica],
+    now: float,
+) -> float | None:
+    """Return the earliest time after ``now`` at which ``reconcile`` may have more to say."""
+    replicas = _by_deployment(observed.values())
+    times: list[float] = []
+    for key, deployment in desired.items():
+        for replica in replicas[key]:
+            times += (time for time, _ in _deadlines(replica))
+        if deployment.target is not None and not _is_failed(deployment):
+            times += (slot.start_not_before for slot in deployment.target.slots.values())
+    return min((time for time in times if time > now), default=None)
+
+
+def _by_deployment(replicas: Iterable[Replica]) -> defaultdict[DeploymentKey, list[Replica]]:
+    groups: defaultdict[DeploymentKey, list[Replica]] = defaultdict(list)
+    for replica in replicas:
+        groups[replica.key].append(replica)
+    return groups
+
+
+def _others_settled(desired: Mapping[DeploymentKey, Desired], key: DeploymentKey) -> bool:
+    return all(
+        other.is_settled() or other.target is None or _is_failed(other)
+        for other_key, other in desired.items()
+        if other_key.application == key.application and other_key != key
+    )
+
+
+def _is_failed(deployment: Desired) -> bool:
+    """The target was given up and nothing is there to go back to."""
+    return (
+        deployment.failure is not None
+        and deployment.target is not None
+        and not deployment.target.completed
+    )
+
+
+def _overdue(replicas: Sequence[Replica], now: float) -> Iterator[Action]:
+    for replica in replicas:
+        for time, action in _deadlines(replica):
+            if time <= now:
+                yield action
+                break
+
+
+def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
+    """Yield what happens to the replica at which time, if nothing else happens before."""
+    options = replica.options
+    match replica.phase:
+        case Phase.STOPPING:
+            if not replica.killed and replica.kill_at is not None:
+                yield replica.kill_at, KillReplica(replica.id, "its grace has passed")
+        case Phase.STARTING:
+            limit_s = options.startup_timeout_s
+            summary = (
+                f"replica {replica.id} was not ready after {limit_s:g} s; its module or "
+                "constructor hangs, or startup_timeout_s is too small"
+            )
+            failure = Failure(summary, user_code=True)
+            yield replica.created_at + limit_s, KillReplica(replica.id, "hangs", failure)
+        case Phase.RUNNING:
+            if replica.left_at is not None:
+                yield (
+                    replica.left_at + REJOIN_TIMEOUT_S,
+                    KillReplica(replica.id, "left and did not join again"),
+                )
+            else:
+                allowed = max(HEALTH_FAILURES_MAX - replica.health_failures, 0)
+                silence_s = options.health_check_period_s + options.health_check_timeout_s
+                if allowed == 0 or replica.reports_health:
+                    yield (
+                        replica.health_at + allowed * silence_s,
+                        StopReplica(
+                            replica.id, options.graceful_shutdown_timeout_s, "is not healthy"
+                        ),
+                    )
+
+
+def _retire(
+    deployment: Desired, replicas: Sequence[Replica], now: float, *, others_settled: bool
+) -> Iterator[Action]:
+    if deployment.fallback is not None and not others_settled:
+        # The rest of the application is not there yet: what served before is kept alive.
+        current = [item for item in _live(replicas) if item.version == deployment.fallback.id]
+        yield from _start_missing(deployment, deployment.fallback, current, now, limit=None)
+    elif replicas:
+        yield from map(_stop, _live(replicas))
+    else:
+        yield ForgetDeployment(deployment.key)
+
+
+def _approach(
+    deployment: Desired, target: Version, replicas: Sequence[Replica], now: float
+) -> Iterator[Action]:
+    live = _live(replicas)
+    current = [item for item in live if item.version == target.id]
+    others = [item for item in live if item.version != target.id]
+    if _is_failed(deployment):
+        yield from map(_stop, live)
+        return
+    failure = _final_failure(target)
+    if failure is not None:
+        yield FailVersion(deployment.key, failure)
+        return
+    surplus = [item for item in current if item.slot >= target.num_replicas]
+    ready = sum(item.serves and item.slot != EXTERNAL_SLOT for item in current) - sum(
+        item.serves for item in surplus
+    )
+    starting = sum(item.phase is Phase.STARTING for item in current)
+    limit = None
+    if any(item.serves for item in others):
+        step = math.ceil(target.options.rolling_update_percentage * target.num_replicas)
+        limit = max(1, step) - starting
+    yield from _start_missing(deployment, target, current, now, limit=limit)
+    yield from map(_stop, surplus)
+    yield from map(_stop, _replaced(others, target.num_replicas, ready))
+    if ready >= target.num_replicas and not others and not target.completed:
+        yield CompleteVersion(deployment.key)
+
+
+def _live(replicas: Sequence[Replica]) -> list[Replica]:
+    return [item for item in replicas if item.phase is not Phase.STOPPING]
+
+
+def _start_missing(
+    deployment: Desired,
+    version: Version,
+    current: Sequence[Replica],
+    now: float,
+    *,
+    limit: int | None,
+) -> Iterator[Action]:
+    taken = {item.slot for item in current}
+    missing = [
+        index
+        for index in range(version.num_replicas)
+        if index not in taken
+        and (index not in version.slots or version.slots[index].start_not_before <= now)
+    ]
+    if limit is not None:
+        missing = missing[: max(limit, 0)]
+    for index in missing:
+        yield StartReplica(deployment.key, version.id, index)
+
+
+def _replaced(others: Sequence[Replica], wanted: int, ready: int) -> list[Replica]:
+    """Return those replicas of older versions that are not needed any more."""
+    if ready >= wanted:
+        return list(others)
+    starting = [item for item in others if item.phase is Phase.STARTING]
+    if ready == 0:
+        return starting
+    serving = sorted((item for item in others if item.serves), key=lambda item: item.created_at)
+    return starting + serving[: max(len(serving) - (wanted - ready), 0)]
+
+
+def _stop(replica: Replica) -> Action:
+    if replica.serves:
+        grace_s = replica.options.graceful_shutdown_timeout_s
+        return StopReplica(replica.id, grace_s, "is not needed any more")
+    return KillReplica(replica.id, "is not needed any more")
+
+
+def _final_failure(version: Version) -> Failure | None:
+    """Return why the version will never come up, or ``None`` while it may."""
+    if version.completed or version.first_failure is None:
+        return None
+    hopeless = all(
+        slot.failed_in_user_code or slot.start_failures_in_a_row >= SILENT_START_FAILURES_MAX
+        for slot in version.slots.values()
+    )
+    if (hopeless and not version.proven) or (
+        version.start_failures >= version.options.max_constructor_retry_count
+    ):
+        return version.first_failure
+    return None

@@ -1,0 +1,341 @@
+"""What the mesh should be and what it is: plain data, changed by events that carry ``now``.
+
+``MeshState`` decides nothing about what to do next (``reconcile`` does) and performs no I/O.
+Times are seconds on one clock that never goes back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pyserve.config import DeploymentOptions
+from pyserve.config.control import KILL_MARGIN_S, RESTART_FORGET_S, restart_delay_s
+from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
+
+# The slot of replicas that nobody here started (compose, another engine): they fill none.
+EXTERNAL_SLOT = -1
+
+
+class Phase(enum.Enum):
+    """Where a replica is in its life; there is no way back."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a start, or a whole version, failed.
+
+    Attributes:
+        summary: one line: what, where, what to do.
+        traceback: of the replica's process, or "".
+        user_code: raised by, or hanging in, the user's module or constructor.
+    """
+
+    summary: str
+    traceback: str = ""
+    user_code: bool = False
+
+
+@dataclass(slots=True)
+class Slot:
+    """One of the places 0 … n-1 of a version; a replacement takes the place of the dead."""
+
+    deaths_in_a_row: int = 0
+    start_failures_in_a_row: int = 0
+    start_not_before: float = 0.0
+    failed_in_user_code: bool = False
+
+
+@dataclass(slots=True)
+class Version:
+    """One deployed form of a deployment: its code, arguments and options.
+
+    Attributes:
+        id: unique in the mesh's life; what ``Assign.deployment_version`` carries.
+        proven: a replica of it has been ready once.
+        completed: all its replicas were ready at once, and no older version served any more.
+    """
+
+    id: str
+    options: DeploymentOptions
+    slots: dict[int, Slot] = field(default_factory=dict)
+    proven: bool = False
+    completed: bool = False
+    start_failures: int = 0
+    first_failure: Failure | None = None
+
+    @property
+    def num_replicas(self) -> int:
+        """How many replicas this version shall have."""
+        return self.options.initial_num_replicas
+
+    def slot(self, index: int) -> Slot:
+        """Return the slot, made on first use."""
+        return self.slots.setdefault(index, Slot())
+
+
+@dataclass(slots=True)
+class Desired:
+    """What one deployment should be.
+
+    Attributes:
+        target: the version that shall serve; None: the deployment shall end.
+        fallback: the version that serves until the whole application is settled, and again if
+            one of its deployments fails.
+        failure: why the last version failed for good; cleared by the next one.
+        services: full names, as the replicas registered them.
+        file_descriptors: serialized, dependencies first, for reflection.
+    """
+
+    key: DeploymentKey
+    target: Version | None
+    fallback: Version | None = None
+    failure: Failure | None = None
+    services: tuple[ServiceName, ...] = ()
+    file_descriptors: tuple[bytes, ...] = ()
+
+    def is_settled(self) -> bool:
+        """Nothing is left to bring up or to take out of service."""
+        return self.target is not None and self.target.completed
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replica runs and how others reach it."""
+
+    node: str = ""
+    zone: str = ""
+    address: str = ""
+    unix_path: str = ""
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica as it is known.
+
+    Attributes:
+        options: of the version that it runs.
+        joined: its Join stream stands. Only replicas with one are announced.
+        left_at: when the stream broke, None while it stands or before it first did.
+        health_at: when it last reported, or became ready.
+        kill_at: when a replica that stops has stopped long enough.
+        reports_health: it has reported at least once, so silence means something.
+    """
+
+    id: ReplicaId
+    key: DeploymentKey
+    version: str
+    options: DeploymentOptions
+    slot: int
+    created_at: float
+    phase: Phase = Phase.STARTING
+    joined: bool = False
+    left_at: float | None = None
+    ready_at: float | None = None
+    health_at: float = 0.0
+    health_failures: int = 0
+    reports_health: bool = False
+    kill_at: float | None = None
+    killed: bool = False
+    pid: int = 0
+    place: Place = field(default_factory=Place)
+
+    @property
+    def serves(self) -> bool:
+        """Calls may be sent to it."""
+        return self.phase is Phase.RUNNING and self.joined
+
+
+@dataclass(slots=True)
+class MeshState:
+    """All deployments and replicas of a mesh, and the events that change them.
+
+    Attributes:
+        notes: what happened since somebody last took them, for whoever waits for a deployment.
+    """
+
+    deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
+    replicas: dict[ReplicaId, Replica] = field(default_factory=dict)
+    notes: list[tuple[DeploymentKey, str]] = field(default_factory=list)
+
+    def of_application(self, name: ApplicationName) -> Iterator[Desired]:
+        """Yield the deployments of one application."""
+        return (item for key, item in self.deployments.items() if key.application == name)
+
+    def of_deployment(self, key: DeploymentKey) -> Iterator[Replica]:
+        """Yield the replicas of one deployment, of any version and phase."""
+        return (replica for replica in self.replicas.values() if replica.key == key)
+
+    # What drivers want.
+
+    def on_deploy(
+        self, application: ApplicationName, targets: dict[DeploymentKey, Version]
+    ) -> None:
+        """Replace the application: what ``targets`` lacks shall end once they are complete."""
+        for desired in list(self.of_application(application)):
+            self._retarget(desired, targets.get(desired.key))
+        for key, version in targets.items():
+            self.deployments.setdefault(key, Desired(key=key, target=version))
+
+    def on_delete(self, application: ApplicationName) -> None:
+        """Let every deployment of the application end."""
+        for desired in self.of_application(application):
+            desired.target = desired.fallback = desired.failure = None
+
+    def on_external(self, replica: Replica) -> None:
+        """A replica that nobody here started has said Hello."""
+        self.replicas[replica.id] = replica
+
+    def _retarget(self, desired: Desired, version: Version | None) -> None:
+        if desired.target is not None and desired.target.completed:
+            desired.fallback = desired.target
+        desired.target = version
+        desired.failure = None
+
+    # What reconcile decided and the driver has begun.
+
+    def on_start(self, replica: Replica) -> None:
+        """A process is being started for ``replica``."""
+        self.replicas[replica.id] = replica
+        version = self._version(replica)
+        if version is not None:
+            version.slot(replica.slot)
+        self.notes.append((replica.key, f"replica {replica.id} starts"))
+
+    def on_stop(self, replica_id: ReplicaId, *, grace_s: float, now: float) -> None:
+        """The replica has been told to drain; it is out of every view from now on."""
+        replica = self.replicas[replica_id]
+        replica.phase = Phase.STOPPING
+        replica.kill_at = now + grace_s + KILL_MARGIN_S
+
+    def on_kill(self, replica_id: ReplicaId, *, failure: Failure | None, now: float) -> None:
+        """The replica's process is being killed; ``failure`` says why its start failed."""
+        replica = self.replicas[replica_id]
+        if failure is not None:
+            self._count_start_failure(replica, failure)
+        if replica.phase is not Phase.STOPPING:
+            if failure is not None:
+                self._count_death(replica, now)
+            replica.phase = Phase.STOPPING
+        replica.killed = True
+        replica.kill_at = now
+
+    def on_version_failed(self, key: DeploymentKey, failure: Failure) -> None:
+        """The target is given up; what served before serves on, in all of the application."""
+        for desired in self.of_application(key.application):
+            if desired.fallback is not None:
+                desired.target, desired.fallback = desired.fallback, None
+        self.deployments[key].failure = failure
+
+    def on_version_completed(self, key: DeploymentKey) -> None:
+        """All replicas of the target serve and no other one does."""
+        target = self.deployments[key].target
+        assert target is not None
+        target.completed = True
+        application = list(self.of_application(key.application))
+        if all(item.is_settled() or item.target is None for item in application):
+            for item in application:
+                item.fallback = None
+        self.notes.append((key, "is ready"))
+
+    def on_forget(self, key: DeploymentKey) -> None:
+        """The deployment has ended."""
+        del self.deployments[key]
+
+    # What replicas and processes do.
+
+    def on_joined(self, replica_id: ReplicaId, *, pid: int, place: Place) -> None:
+        """The replica's Join stream stands."""
+        replica = self.replicas[replica_id]
+        replica.joined, replica.left_at = True, None
+        replica.pid, replica.place = pid, place
+
+    def on_ready(self, replica_id: ReplicaId, *, place: Place, now: float) -> None:
+        """The replica has constructed its class and takes calls."""
+        replica = self.replicas[replica_id]
+        replica.place = place
+        replica.health_at, replica.health_failures = now, 0
+        if replica.phase is not Phase.STARTING:
+            return
+        replica.phase, replica.ready_at = Phase.RUNNING, now
+        version = self._version(replica)
+        if version is not None:
+            version.proven = True
+            version.slot(replica.slot).start_failures_in_a_row = 0
+        took_s = now - replica.created_at
+        self.notes.append((replica.key, f"replica {replica.id} is ready after {took_s:.1f} s"))
+
+    def on_failed(self, replica_id: ReplicaId, *, failure: Failure, now: float) -> None:
+        """The replica says that it cannot come up; it ends by itself now."""
+        replica = self.replicas[replica_id]
+        if replica.phase is Phase.STARTING:
+            self._count_start_failure(replica, failure)
+            self._count_death(replica, now)
+        replica.phase = Phase.STOPPING
+        replica.kill_at = now + KILL_MARGIN_S
+
+    def on_health(self, replica_id: ReplicaId, *, healthy: bool, now: float) -> None:
+        """The replica reports the result of one check."""
+        replica = self.replicas[replica_id]
+        replica.reports_health, replica.health_at = True, now
+        replica.health_failures = 0 if healthy else replica.health_failures + 1
+
+    def on_draining(self, replica_id: ReplicaId, *, grace_s: float, now: float) -> None:
+        """The replica stops by itself (told so from outside)."""
+        if self.replicas[replica_id].phase is not Phase.STOPPING:
+            self.on_stop(replica_id, grace_s=grace_s, now=now)
+
+    def on_left(self, replica_id: ReplicaId, *, now: float) -> None:
+        """The replica's Join stream has ended; it is out of every view from now on."""
+        replica = self.replicas[replica_id]
+        replica.joined, replica.left_at = False, now
+        if replica.slot == EXTERNAL_SLOT:
+            del self.replicas[replica_id]
+
+    def on_exited(self, replica_id: ReplicaId, *, summary: str, now: float) -> None:
+        """The replica's process has ended; ``summary`` says how."""
+        replica = self.replicas.pop(replica_id, None)
+        if replica is None:
+            return
+        if replica.phase is Phase.STARTING:
+            self._count_start_failure(replica, Failure(f"replica {replica.id} {summary}"))
+        if replica.phase is not Phase.STOPPING:
+            self._count_death(replica, now)
+            self.notes.append((replica.key, f"replica {replica.id} {summary}"))
+
+    def version_of(self, key: DeploymentKey, version_id: str) -> Version | None:
+        """Return the target or the fallback of that id."""
+        desired = self.deployments.get(key)
+        candidates = (desired.target, desired.fallback) if desired is not None else ()
+        return next((item for item in candidates if item and item.id == version_id), None)
+
+    def _version(self, replica: Replica) -> Version | None:
+        return self.version_of(replica.key, replica.version)
+
+    def _count_start_failure(self, replica: Replica, failure: Failure) -> None:
+        version = self._version(replica)
+        if version is None:
+            return
+        slot = version.slot(replica.slot)
+        slot.start_failures_in_a_row += 1
+        slot.failed_in_user_code |= failure.user_code
+        version.start_failures += 1
+        first = version.first_failure
+        if first is None or (failure.user_code and not first.user_code):
+            version.first_failure = failure
+        self.notes.append((replica.key, f"replica {replica.id} failed: {failure.summary}"))
+
+    def _count_death(self, replica: Replica, now: float) -> None:
+        version = self._version(replica)
+        if version is None:
+            return
+        slot = version.slot(replica.slot)
+        if replica.ready_at is not None and now - replica.ready_at >= RESTART_FORGET_S:
+            slot.deaths_in_a_row = 0
+        slot.deaths_in_a_row += 1
+        slot.start_not_before = now + restart_delay_s(slot.deaths_in_a_row)

@@ -1,0 +1,77 @@
+"""The mesh's state as drivers and the command line read it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyserve.control.state import Desired, MeshState, Replica
+from pyserve.types import ApplicationName
+from pyserve.wire.v1 import control_pb2, mesh_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationInfo:
+    """What an application has besides its deployments."""
+
+    route_prefix: str
+    ingress_deployment: str
+
+
+def application_statuses(
+    state: MeshState, applications: Mapping[ApplicationName, ApplicationInfo]
+) -> list[control_pb2.ApplicationStatus]:
+    """Return the status of every application, in the order of their names."""
+    return [
+        control_pb2.ApplicationStatus(
+            name=name,
+            route_prefix=info.route_prefix,
+            deployments=[
+                _deployment_status(state, desired)
+                for desired in sorted(state.of_application(name), key=lambda item: str(item.key))
+            ],
+        )
+        for name, info in sorted(applications.items())
+    ]
+
+
+def _deployment_status(state: MeshState, desired: Desired) -> control_pb2.DeploymentStatus:
+    replicas = sorted(state.of_deployment(desired.key), key=lambda item: item.created_at)
+    word, message = _health(desired, replicas)
+    return control_pb2.DeploymentStatus(
+        name=desired.key.deployment,
+        state=word,
+        message=message,
+        wanted=desired.target.num_replicas if desired.target is not None else 0,
+        replicas=[_replica_status(replica) for replica in replicas],
+        services=desired.services,
+    )
+
+
+def _health(desired: Desired, replicas: list[Replica]) -> tuple[str, str]:
+    failure = desired.failure.summary if desired.failure is not None else ""
+    if desired.target is None:
+        return "UPDATING", "is being removed"
+    if failure and not desired.target.completed:
+        return "DEPLOY_FAILED", failure
+    if failure:
+        failure = f"the last deploy failed, the version before serves on: {failure}"
+    if not desired.target.completed:
+        return "UPDATING", "replicas start"
+    serving = sum(item.serves and item.version == desired.target.id for item in replicas)
+    if serving < desired.target.num_replicas:
+        missing = f"{serving} of {desired.target.num_replicas} replicas serve"
+        return "UNHEALTHY", f"{missing}; {failure}" if failure else missing
+    return "HEALTHY", failure
+
+
+def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
+    return control_pb2.ReplicaStatus(
+        replica_id=replica.id,
+        state=replica.phase.value,
+        pid=replica.pid,
+        node=replica.place.node,
+        endpoints=mesh_pb2.Endpoints(
+            address=replica.place.address, unix_path=replica.place.unix_path
+        ),
+    )

@@ -1,0 +1,48 @@
+"""What routers are told about the mesh, computed from its state. Pure."""
+
+from __future__ import annotations
+
+from pyserve.control.state import Desired, MeshState, Replica
+from pyserve.types import DeploymentKey
+from pyserve.wire.v1 import mesh_pb2
+
+
+def views_of(state: MeshState) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
+    """Return a view of every deployment whose services are known.
+
+    A deployment without a replica that serves keeps its view, so that requests wait for the next
+    replica instead of failing as unknown.
+    """
+    views = {}
+    for key, desired in state.deployments.items():
+        serving = [replica for replica in state.of_deployment(key) if replica.serves]
+        if desired.services and (serving or desired.target is not None):
+            views[key] = _view(desired, serving)
+    return views
+
+
+def _view(desired: Desired, serving: list[Replica]) -> mesh_pb2.DeploymentView:
+    version = desired.target or desired.fallback
+    options = version.options if version is not None else serving[0].options
+    return mesh_pb2.DeploymentView(
+        key=mesh_pb2.DeploymentKey(
+            application=desired.key.application, name=desired.key.deployment
+        ),
+        services=desired.services,
+        replicas=[_replica_view(replica) for replica in serving],
+        max_queued_requests=options.queued_requests_limit,
+        request_timeout_s=options.request_timeout_s or 0.0,
+        max_request_bytes=options.max_receive_message_bytes,
+        file_descriptors=desired.file_descriptors,
+    )
+
+
+def _replica_view(replica: Replica) -> mesh_pb2.ReplicaView:
+    place = replica.place
+    return mesh_pb2.ReplicaView(
+        replica_id=replica.id,
+        node=place.node,
+        zone=place.zone,
+        endpoints=mesh_pb2.Endpoints(address=place.address, unix_path=place.unix_path),
+        max_ongoing_requests=replica.options.ongoing_requests_limit(),
+    )
