@@ -5,10 +5,11 @@ This is the one place that holds state of the process; everything else gets it p
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pyserve.errors import MeshNotFound, NotInReplica
+from pyserve.errors import MeshNotFound, NotInReplica, RuntimeForked
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -49,6 +50,7 @@ class ReplicaContext:
 class _Process:
     mesh: Mesh | None = None
     replica: ReplicaContext | None = None
+    pid: int = 0  # Of the process that attached; a fork has another one.
 
 
 _process = _Process()
@@ -76,6 +78,22 @@ def enter_replica(context: ReplicaContext | None) -> None:
 def attach(mesh: Mesh | None) -> None:
     """Make ``mesh`` the one that the handles of this process use."""
     _process.mesh = mesh
+    _process.pid = os.getpid()
+
+
+def attachment() -> Mesh | None:
+    """Return the mesh of this process, if it has one.
+
+    Raises:
+        RuntimeForked: This process is a fork of the one that was attached.
+    """
+    if _process.mesh is not None and _process.pid != os.getpid():
+        raise RuntimeForked(
+            f"this process is a fork of process {_process.pid}, where the connections of the "
+            f"mesh live; start it with multiprocessing's 'spawn' method, or use the mesh in the "
+            f"parent only"
+        )
+    return _process.mesh
 
 
 def attached() -> Mesh:
@@ -83,9 +101,11 @@ def attached() -> Mesh:
 
     Raises:
         MeshNotFound: It has none.
+        RuntimeForked: This process is a fork of the one that was attached.
     """
-    if _process.mesh is None:
+    mesh = attachment()
+    if mesh is None:
         raise MeshNotFound(
             "this process is in no mesh; call pyserve.run(app), or pyserve.start() to attach"
         )
-    return _process.mesh
+    return mesh

@@ -1,0 +1,5 @@
+"""``python -m pyserve``: the command line, also where the script is not installed."""
+
+from pyserve.cli import main
+
+main()

@@ -1,0 +1,106 @@
+"""The command group, and the one place that turns errors into messages and exit statuses.
+
+Exit statuses: 0 fine, 1 the mesh or the user's code said no, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import NoReturn
+
+import click
+
+from pyserve.errors import DeploymentFailed, OptionError, PyserveError
+
+_COMMANDS = {
+    "call": ("pyserve.cli.call:call", "Call a method of a running service."),
+    "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),
+    "run": ("pyserve.cli.run:run", "Run an application in the foreground."),
+    "shutdown": ("pyserve.cli.shutdown:shutdown", "Drain and end the mesh."),
+    "status": ("pyserve.cli.status:status", "Show what runs."),
+}
+
+
+class _Commands(click.Group):
+    """Imports a command's module when it is used, so that each starts quickly."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module_name, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module_name), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from pyserve.version import version
+
+        click.echo(f"pyserve {version()}")
+        context.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version.",
+)
+def commands() -> None:
+    """Serve Python models as a mesh of gRPC services."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        commands.main(args=arguments, prog_name="pyserve", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.exceptions.Exit as request:
+        sys.exit(request.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)  # What a shell reports for a program that SIGINT ended.
+    except CommandFailed as error:
+        _print_error(str(error), error.traceback)
+        sys.exit(1)
+    except DeploymentFailed as error:
+        _print_error(
+            f"deployment {error.deployment!r} failed: {error.summary}", error.remote_traceback
+        )
+        sys.exit(1)
+    except PyserveError as error:
+        _print_error(str(error), "")
+        sys.exit(2 if isinstance(error, OptionError) else 1)
+    sys.exit(0)
+
+
+class CommandFailed(PyserveError):
+    """A command cannot do what it was asked for.
+
+    Args:
+        message: What was wrong, where, and what to write instead.
+        traceback: Of user code, "" where none is to blame.
+    """
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+def _print_error(message: str, traceback: str) -> None:
+    label = click.style("Error:", fg="red", bold=True) if sys.stderr.isatty() else "Error:"
+    click.echo(f"{label} {message}", err=True)
+    if traceback:
+        click.echo(f"\n{traceback.rstrip()}", err=True)

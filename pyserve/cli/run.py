@@ -1,0 +1,139 @@
+"""``pyserve run``: a mesh on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from pyserve.api.graph import pack
+from pyserve.cli.settings import settings_for
+from pyserve.cli.target import load_application, parse_arguments
+from pyserve.config import check_address, check_name
+from pyserve.driver.api import deploy
+from pyserve.driver.session import Session, end_session, open_session
+from pyserve.types import ApplicationName
+
+# How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
+_ALIVE_CHECK_S = 0.2
+
+
+@click.command(short_help="Run an application in the foreground.")
+@click.argument("target", metavar="MODULE:ATTRIBUTE")
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--name", default="default", show_default=True, help="Name of the application.")
+@click.option("--route-prefix", default="/", show_default=True, help="Where plain HTTP reaches it.")
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where the ingress listens; port 0 picks one. [default: 127.0.0.1:8000 and [::1]:8000]",
+)
+@click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
+def run(
+    target: str,
+    arguments: tuple[str, ...],
+    name: str,
+    route_prefix: str,
+    addresses: tuple[str, ...],
+    controller: str | None,
+) -> None:
+    """Run an application until Ctrl-C.
+
+    MODULE:ATTRIBUTE names an application, a deployment, or a function that returns an
+    application. KEY=VALUE are its arguments.
+    """
+    check_name("--name", name)
+    for address in addresses:
+        check_address("--address", address)
+    settings = settings_for(controller)
+    application = load_application(target, parse_arguments(arguments))
+    packed = pack(application, ApplicationName(name))
+    interrupt = _Interrupt()
+    with interrupt:
+        session = open_session(addresses or None, settings)
+        try:
+            interrupt.session = session
+            listening = deploy(session, packed, route_prefix=route_prefix, timeout_s=None)
+            _print_ready(session, name, listening)
+            while session.is_running() and not interrupt.wait(_ALIVE_CHECK_S):
+                pass
+            _end(session, ApplicationName(name))
+        except _Interrupted:
+            _end(session, ApplicationName(name))
+        finally:
+            end_session()
+
+
+class _Interrupted(BaseException):
+    """Ctrl-C or SIGTERM came while the application was being deployed."""
+
+
+class _Interrupt:
+    """Ctrl-C and SIGTERM: the first drains, the second stops at once."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self._came = threading.Event()
+        self._ready = False
+        self._previous: dict[int, object] = {}
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the first signal, which from now on only sets a flag."""
+        self._ready = True
+        return self._came.wait(timeout_s)
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._on_signal)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._came.is_set():
+            self._stop_at_once(number)
+        self._came.set()
+        sys.stderr.write("\npyserve: draining; a second Ctrl-C stops at once\n")
+        if not self._ready:
+            raise _Interrupted
+
+    def _stop_at_once(self, number: int) -> NoReturn:
+        # The pipe to the mesh closes with this process; without the kill it would still drain.
+        if self.session is not None and self.session.process is not None:
+            self.session.process.close(0)
+        os._exit(128 + number)
+
+
+def _print_ready(session: Session, name: str, listening: tuple[str, ...]) -> None:
+    where = " and ".join(listening) or "no address"
+    click.echo(f"pyserve: application {name!r} is ready at {where}")
+    reply = session.client.status()
+    services = sorted(
+        {
+            service
+            for application in reply.applications
+            if application.name == name
+            for deployment in application.deployments
+            for service in deployment.services
+        }
+    )
+    for service in services:
+        click.echo(f"pyserve: serving {service}; try `pyserve call {service}/METHOD key=value`")
+
+
+def _end(session: Session, name: ApplicationName) -> None:
+    """End an owned mesh; in another's mesh only the application."""
+    if not session.is_running():
+        return
+    if session.process is not None:
+        session.shutdown()
+    else:
+        session.client.delete(name)

@@ -1,0 +1,32 @@
+"""``pyserve shutdown``: drains and ends the mesh."""
+
+from __future__ import annotations
+
+import click
+
+from pyserve.cli.settings import settings_for
+from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.driver.session import end_session, find_session
+from pyserve.errors import MeshNotFound
+
+
+@click.command(short_help="Drain and end the mesh.")
+@click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(min=0),
+    default=SHUTDOWN_GRACE_S,
+    show_default=True,
+    help="Seconds that calls in flight may take.",
+)
+def shutdown(controller: str | None, grace_s: float) -> None:
+    """Let calls in flight finish, then end every process of the mesh."""
+    session = find_session(settings_for(controller))
+    if session is None:
+        raise MeshNotFound("no mesh runs here, so there is nothing to shut down")
+    try:
+        session.shutdown(grace_s)
+    finally:
+        end_session()
+    click.echo("pyserve: the mesh has ended")

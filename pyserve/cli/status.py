@@ -1,0 +1,59 @@
+"""``pyserve status``: what runs, as a table or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import click
+
+from pyserve.cli.settings import settings_for
+from pyserve.driver.session import end_session, find_session
+from pyserve.driver.status import DeploymentStatus, MeshStatus, read_status
+from pyserve.errors import MeshNotFound
+
+
+@click.command(short_help="Show what runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
+def status(as_json: bool, controller: str | None) -> None:
+    """Show the applications, deployments and replicas of the mesh."""
+    session = find_session(settings_for(controller))
+    if session is None:
+        raise MeshNotFound(
+            "no mesh runs here; start one with `pyserve run module:app`, or name one with "
+            "--controller"
+        )
+    try:
+        found = read_status(session.client.status())
+    finally:
+        end_session()
+    click.echo(json.dumps(dataclasses.asdict(found), indent=2) if as_json else as_text(found))
+
+
+def as_text(found: MeshStatus) -> str:
+    """Return the status as lines for people."""
+    where = ", ".join(found.addresses) or "no address"
+    lines = [f"pyserve {found.version}, process {found.controller_pid}, listening at {where}"]
+    for application in found.applications.values():
+        prefix = f" ({application.route_prefix})" if application.route_prefix else ""
+        lines.append(f"{application.name}{prefix}")
+        for deployment in application.deployments.values():
+            lines.extend(_deployment_lines(deployment))
+    if not found.applications:
+        lines.append("no applications")
+    return "\n".join(lines)
+
+
+def _deployment_lines(deployment: DeploymentStatus) -> list[str]:
+    running = sum(replica.state == "RUNNING" for replica in deployment.replicas)
+    head = f"  {deployment.name}  {deployment.status}  {running}/{deployment.wanted} replicas"
+    services = f"  {', '.join(deployment.services)}" if deployment.services else ""
+    lines = [f"{head}{services}"]
+    if deployment.message:
+        lines.append(f"    {deployment.message}")
+    lines += [
+        f"    {replica.replica_id}  {replica.state}  pid {replica.pid}  {replica.address}".rstrip()
+        for replica in deployment.replicas
+    ]
+    return lines

@@ -1,0 +1,122 @@
+"""From ``module:attribute`` and ``key=value`` on the command line to an application."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pyserve.api.code import import_attribute
+from pyserve.api.deployment import Application, Deployment
+from pyserve.cli.main import CommandFailed
+from pyserve.errors import ImportPathError, PyserveError
+
+
+def load_application(path: str, arguments: Mapping[str, object]) -> Application:
+    """Import ``module:attribute`` and make an application of it.
+
+    An ``Application`` is taken as it is, a ``Deployment`` is bound to the arguments, a function
+    is called: without an argument, or with the arguments as a dict or as the pydantic model
+    that its parameter is annotated with.
+
+    Raises:
+        CommandFailed: It cannot be imported, or raises, or is something else.
+        click.UsageError: Arguments are given to what takes none.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = import_attribute(path)
+    except ImportPathError as error:
+        raise CommandFailed(str(error)) from error
+    except Exception as error:
+        raise _user_code_failed(f"importing {path.partition(':')[0]} failed", error) from error
+    if isinstance(found, Application):
+        if arguments:
+            raise click.UsageError(
+                f"{path} is bound already, so it takes no {next(iter(arguments))}=...; name the "
+                f"deployment or a function instead"
+            )
+        return found
+    if isinstance(found, Deployment):
+        return _bind(found, arguments, path)
+    if callable(found) and not inspect.isclass(found):
+        found = _call(found, arguments, path)
+        path += "(...)"
+    if not isinstance(found, Application):
+        raise CommandFailed(
+            f"{path} is {found!r}; name an application (what .bind() returns), a deployment, or "
+            f"a function that returns an application"
+        )
+    return found
+
+
+def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
+    """Read ``key=value`` pairs; a value that is JSON is read as such, any other is text.
+
+    Raises:
+        click.UsageError: A pair has no ``=``.
+    """
+    arguments: dict[str, object] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise click.UsageError(f"{pair!r} is no argument; write key=value")
+        try:
+            arguments[key] = json.loads(value)
+        except json.JSONDecodeError:
+            arguments[key] = value
+    return arguments
+
+
+def _bind(deployment: Deployment[Any], arguments: Mapping[str, object], path: str) -> Application:
+    try:
+        return deployment.bind(**arguments)
+    except TypeError as error:
+        raise click.UsageError(f"{path}: {error}") from error
+
+
+def _call(function: Callable[..., object], arguments: Mapping[str, object], path: str) -> object:
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) > 1:
+        raise CommandFailed(
+            f"{path} takes {len(parameters)} parameters; a function that makes an application "
+            f"takes none, or one with all arguments (a dict or a pydantic model)"
+        )
+    if not parameters and arguments:
+        raise click.UsageError(f"{path} takes no arguments, but {', '.join(arguments)} is given")
+    try:
+        return function(_model(function, parameters[0], arguments)) if parameters else function()
+    except PyserveError as error:
+        raise CommandFailed(str(error), traceback.format_exc()) from error
+    except Exception as error:
+        raise _user_code_failed(f"{path} raised", error) from error
+
+
+def _model(
+    function: Callable[..., object], parameter: inspect.Parameter, arguments: Mapping[str, object]
+) -> object:
+    hints = inspect.get_annotations(function, eval_str=True)
+    validate = getattr(hints.get(parameter.name), "model_validate", None)
+    return validate(dict(arguments)) if validate is not None else dict(arguments)
+
+
+def _user_code_failed(what: str, error: Exception) -> CommandFailed:
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen") and "/pyserve/" not in frame.filename
+    ]
+    place = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    text = str(error)
+    if isinstance(error, SyntaxError) and error.filename:
+        place, text = f" (at {error.filename}:{error.lineno})", error.msg
+    return CommandFailed(
+        f"{what}: {type(error).__name__}: {text}{place}",
+        "".join(traceback.format_exception(error)),
+    )

@@ -1,0 +1,1 @@
+"""What wires a driver to its mesh: run, start, status, delete, shutdown."""

@@ -1,0 +1,180 @@
+"""``pyserve.run`` and the other verbs of a driver; they work on the process's one session.
+
+All of them block their thread, also inside a running event loop, and may be called from any
+thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+
+from pyserve.api.deployment import Application, Deployment
+from pyserve.api.graph import PackedApplication, pack
+from pyserve.api.handle import DeploymentHandle
+from pyserve.config import check_name
+from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.driver.progress import ProgressView, progress_view
+from pyserve.driver.session import Session, end_session, find_session, open_session
+from pyserve.driver.status import MeshStatus, read_status
+from pyserve.errors import (
+    DeploymentFailed,
+    MeshNotFound,
+    MeshUnavailable,
+    NotYetSupported,
+    UsageError,
+)
+from pyserve.types import ApplicationName
+
+# How often a blocking run looks whether its mesh still lives: nobody waits for it, and the
+# child's end has no other sign that a signal could not interrupt.
+_ALIVE_CHECK_S = 0.5
+
+
+def run(
+    app: Application,
+    *,
+    name: str = "default",
+    route_prefix: str | None = "/",
+    blocking: bool = False,
+    timeout_s: float | None = None,
+    local_testing_mode: bool = False,
+    _local_testing_mode: bool = False,
+) -> DeploymentHandle:
+    """Deploy an application and wait until every replica is ready.
+
+    Attaches to a running mesh, or starts one that ends with this process. An application of
+    the same name is replaced; the call returns when only the new version serves.
+
+    Args:
+        app: What ``bind`` returned.
+        name: The application's name in the mesh.
+        route_prefix: Where plain HTTP reaches it; ``None``: nowhere.
+        blocking: Wait until Ctrl-C, then shut down.
+        timeout_s: How long to wait for the replicas; ``None``: each has its
+            ``startup_timeout_s``.
+        local_testing_mode: Run in this process, without a mesh; not supported yet.
+
+    Returns:
+        A handle of the application's deployment; ``handle.channel()`` serves generated stubs.
+
+    Raises:
+        DeploymentFailed: A replica could not be brought up; the text has its traceback.
+        MeshError: The mesh cannot be reached or started.
+        UsageError: ``app`` is no application, or cannot travel to the replicas.
+    """
+    if local_testing_mode or _local_testing_mode:
+        raise NotYetSupported(
+            "local_testing_mode is not supported yet; leave it out to run a mesh on this machine"
+        )
+    packed = _packed(app, name)
+    session = open_session()
+    deploy(session, packed, route_prefix=route_prefix or "", timeout_s=timeout_s)
+    if blocking:
+        _block(session)
+    return DeploymentHandle(packed.ingress, packed.name)
+
+
+def start(*, address: str | Sequence[str] | None = None) -> None:
+    """Attach to a running mesh, or start one that ends with this process.
+
+    Args:
+        address: ``host:port``, one or several, where the ingress of a new mesh listens; port 0
+            picks one, see ``status().addresses``. By default port 8000 of the loopback.
+
+    Raises:
+        MeshError: The mesh cannot be reached or started, e.g. since the port is taken.
+    """
+    addresses = (address,) if isinstance(address, str) else address
+    open_session(addresses)
+
+
+def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+    """Drain every replica and end the mesh. Does nothing when there is none.
+
+    Args:
+        grace_s: How long calls in flight may take.
+    """
+    session = find_session()
+    if session is not None:
+        try:
+            session.shutdown(grace_s)
+        finally:
+            end_session()
+
+
+def status() -> MeshStatus:
+    """Return what runs in the mesh.
+
+    Raises:
+        MeshNotFound: No mesh runs.
+    """
+    return read_status(_running().client.status())
+
+
+def delete(name: str) -> None:
+    """Drain and end one application.
+
+    Raises:
+        MeshNotFound: No mesh runs, or it has no application of that name.
+    """
+    _running().client.delete(ApplicationName(name))
+
+
+def deploy(
+    session: Session,
+    packed: PackedApplication,
+    *,
+    route_prefix: str,
+    timeout_s: float | None,
+    view: ProgressView | None = None,
+) -> tuple[str, ...]:
+    """Deploy a packed application, show the progress, and return the ingress's addresses.
+
+    Raises:
+        DeploymentFailed: A replica could not be brought up.
+        MeshError: The controller does not answer, or refuses.
+    """
+    events = session.client.deploy(packed, route_prefix=route_prefix, timeout_s=timeout_s)
+    with view or progress_view(sys.stderr) as shown:
+        for event in events:
+            kind = event.WhichOneof("kind")
+            if kind == "progress":
+                shown.update(event.progress)
+            elif kind == "deployed":
+                return tuple(event.deployed.addresses)
+            elif kind == "failed":
+                failed = event.failed
+                raise DeploymentFailed(failed.deployment, failed.summary, failed.traceback)
+    raise MeshUnavailable(
+        f"the controller ended while it deployed {packed.name!r}; its output says why"
+    )
+
+
+def _packed(app: object, name: str) -> PackedApplication:
+    check_name("name", name)
+    if isinstance(app, Deployment):
+        raise UsageError(f"run() takes an application; write {app.name}.bind(...)")
+    if not isinstance(app, Application):
+        raise UsageError(f"run() takes what .bind(...) returns, not {app!r}")
+    return pack(app, ApplicationName(name))
+
+
+def _running() -> Session:
+    session = find_session()
+    if session is None:
+        raise MeshNotFound(
+            "no mesh runs here; start one with `pyserve run module:app` or pyserve.run(app), or "
+            "name one in PYSERVE_CONTROLLER"
+        )
+    return session
+
+
+def _block(session: Session) -> None:
+    never = threading.Event()
+    try:
+        while session.is_running():
+            never.wait(_ALIVE_CHECK_S)
+    except KeyboardInterrupt:
+        shutdown()

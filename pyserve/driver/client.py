@@ -1,0 +1,142 @@
+"""The driver's side of the control service, with errors of our own tree.
+
+Calls are synchronous, from any thread: grpc's own threads do the I/O, so a running event loop
+of the caller is blocked but never re-entered, and no second loop competes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from pyserve.api.graph import PackedApplication, PackedDeployment
+from pyserve.control.discovery import MeshAddress
+from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError, VersionSkew
+from pyserve.types import ApplicationName
+from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
+
+# A controller on this machine answers in milliseconds; ten seconds cover one that is swapped out.
+_ANSWER_TIMEOUT_S = 10.0
+
+
+class ControlClient:
+    """A connection to one controller.
+
+    Every method raises ``MeshUnavailable`` when the controller does not answer, and
+    ``MeshError`` when it refuses.
+    """
+
+    def __init__(self, address: MeshAddress) -> None:
+        self._target = address.controller
+        self._metadata = (("pyserve-token-bin", address.token),)
+        self._channel = grpc.insecure_channel(
+            address.controller,
+            options=[
+                ("grpc.max_send_message_length", -1),  # Classes by value may be large.
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.enable_http_proxy", 0),
+            ],
+        )
+        self._stub = control_pb2_grpc.ControlStub(self._channel)
+
+    def deploy(
+        self, application: PackedApplication, *, route_prefix: str, timeout_s: float | None
+    ) -> Iterator[control_pb2.DeployEvent]:
+        """Replace or make an application; yield events until it serves or has failed.
+
+        Closing the iterator stops watching, not deploying.
+        """
+        request = _deploy_request(application, route_prefix)
+        with self._errors(f"deploying {application.name!r}", timeout_s):
+            call = self._stub.Deploy(request, metadata=self._metadata, timeout=timeout_s)
+            try:
+                yield from call
+            finally:
+                call.cancel()
+
+    def status(self) -> control_pb2.StatusReply:
+        """Return what runs."""
+        with self._errors("asking for the status", _ANSWER_TIMEOUT_S):
+            return self._stub.Status(
+                control_pb2.StatusRequest(), metadata=self._metadata, timeout=_ANSWER_TIMEOUT_S
+            )
+
+    def delete(self, application: ApplicationName) -> None:
+        """Drain and end an application."""
+        with self._errors(f"deleting {application!r}", _ANSWER_TIMEOUT_S):
+            self._stub.Delete(
+                control_pb2.DeleteRequest(application=application),
+                metadata=self._metadata,
+                timeout=_ANSWER_TIMEOUT_S,
+            )
+
+    def shutdown(self, grace_s: float) -> None:
+        """Drain everything and end the mesh; return when every replica has ended."""
+        timeout_s = grace_s + _ANSWER_TIMEOUT_S
+        with self._errors("shutting the mesh down", timeout_s):
+            self._stub.Shutdown(
+                control_pb2.ShutdownRequest(grace_s=grace_s),
+                metadata=self._metadata,
+                timeout=timeout_s,
+            )
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._channel.close()
+
+    @contextmanager
+    def _errors(self, what: str, timeout_s: float | None) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise self._translated(error, what, timeout_s) from None
+
+    def _translated(self, error: grpc.RpcError, what: str, timeout_s: float | None) -> PyserveError:
+        call: Any = error  # What a stub raises is the call itself, which its type does not say.
+        code, details = call.code(), call.details()
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return MeshUnavailable(
+                f"{what}: the controller at {self._target} does not answer ({details}); look "
+                f"whether it runs with `pyserve status`"
+            )
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return MeshUnavailable(f"{what} took longer than {timeout_s:g} s")
+        if code is grpc.StatusCode.NOT_FOUND:
+            return MeshNotFound(f"{what}: {details}")
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return MeshError(
+                f"{what}: the controller at {self._target} does not accept the mesh token; set "
+                f"PYSERVE_TOKEN_FILE to the file of that mesh"
+            )
+        kind = VersionSkew if code is grpc.StatusCode.FAILED_PRECONDITION else MeshError
+        return kind(f"{what}: {details}")
+
+
+def _deploy_request(application: PackedApplication, route_prefix: str) -> control_pb2.DeployRequest:
+    return control_pb2.DeployRequest(
+        application=application.name,
+        deployments=[_spec(application.name, packed) for packed in application.deployments],
+        ingress_deployment=application.ingress,
+        route_prefix=route_prefix,
+    )
+
+
+def _spec(application: ApplicationName, packed: PackedDeployment) -> mesh_pb2.DeploymentSpec:
+    code = mesh_pb2.Code(
+        sys_path=packed.code.sys_path, working_directory=packed.code.working_directory
+    )
+    if packed.code.import_path:
+        code.import_path = packed.code.import_path
+    else:
+        code.pickled = packed.code.pickled
+    return mesh_pb2.DeploymentSpec(
+        application=application,
+        name=packed.name,
+        code=code,
+        arguments=packed.arguments,
+        options_json=packed.options.to_json(),
+        interceptors=packed.interceptors,
+    )

@@ -1,0 +1,101 @@
+"""Shows how far a deployment has come: a live line on a terminal, plain lines otherwise."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from pyserve.wire.v1 import control_pb2
+
+
+class ProgressView(Protocol):
+    """Takes progress while it is entered."""
+
+    def update(self, progress: control_pb2.Progress) -> None:
+        """Show one event."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class PlainProgress:
+    """Writes one line for each change."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._last: dict[str, str] = {}
+
+    def update(self, progress: control_pb2.Progress) -> None:
+        """Write the event, unless it says what the last one said."""
+        note = f" ({progress.note})" if progress.note else ""
+        line = f"{progress.deployment}: {progress.ready} of {progress.wanted} replicas ready{note}"
+        if self._last.get(progress.deployment) != line:
+            self._last[progress.deployment] = line
+            self._file.write(f"pyserve: {line}\n")
+            self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+class LiveProgress:
+    """Draws one bar for each deployment."""
+
+    def __init__(self, file: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} ready"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=Console(file=file),
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, progress: control_pb2.Progress) -> None:
+        """Move the deployment's bar."""
+        task = self._tasks.get(progress.deployment)
+        if task is None:
+            task = self._bars.add_task(progress.deployment, total=progress.wanted, note="")
+            self._tasks[progress.deployment] = task
+        self._bars.update(task, completed=progress.ready, total=progress.wanted, note=progress.note)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+
+def progress_view(file: TextIO | None = None) -> ProgressView:
+    """Return the view that suits the file, by default standard error."""
+    target = sys.stderr if file is None else file
+    return LiveProgress(target) if target.isatty() else PlainProgress(target)

@@ -1,0 +1,147 @@
+"""The mesh that this process drives: attached to, or started as a child and owned."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyserve.api.context import attach, attachment
+from pyserve.config import MeshSettings, read_settings
+from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
+from pyserve.control.discovery import MeshAddress, find_mesh
+from pyserve.driver.channels import Channels
+from pyserve.driver.client import ControlClient
+from pyserve.errors import MeshError, RuntimeForked, UsageError
+from pyserve.launch import MeshProcess
+
+if TYPE_CHECKING:
+    from pyserve import aio
+    from pyserve.types import DeploymentKey
+
+DEFAULT_ADDRESSES = ("127.0.0.1:8000", "[::1]:8000")
+
+
+class Session:
+    """A driver's connection to its mesh; handles of this process go through it.
+
+    Attributes:
+        address: The controller.
+        process: The child that runs the mesh, ``None`` when this driver attached to another's.
+        client: Calls to the controller.
+    """
+
+    def __init__(self, address: MeshAddress, process: MeshProcess | None) -> None:
+        self.address = address
+        self.process = process
+        self.client = ControlClient(address)
+        self._channels = Channels(address, read_settings().node)
+
+    def open_channel(self, key: DeploymentKey) -> aio.Channel:
+        """Return a channel that is routed in this process to one deployment's replicas."""
+        return self._channels.open(key)
+
+    def is_running(self) -> bool:
+        """Say whether the mesh lives, as far as can be told without asking it."""
+        return self.process is None or self.process.poll() is None
+
+    def shutdown(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+        """Drain and end the whole mesh, also one that this driver only attached to."""
+        try:
+            if self.is_running():
+                self.client.shutdown(grace_s)
+        finally:
+            self.close(grace_s)
+
+    def close(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+        """Let go of the mesh; one that this driver owns drains and ends. Idempotent."""
+        self._channels.close()
+        self.client.close()
+        if self.process is not None:
+            self.process.close(grace_s + 2 * KILL_MARGIN_S)
+
+
+def current_session() -> Session | None:
+    """Return the session of this process, if there is one whose mesh still lives.
+
+    Raises:
+        UsageError: This process is a replica, which drives no mesh.
+        RuntimeForked: This process is a fork of the one that opened the session.
+    """
+    mesh = attachment()
+    if mesh is None:
+        return None
+    if not isinstance(mesh, Session):
+        raise UsageError(
+            "a replica cannot deploy to or control its mesh; do that in a driver's process"
+        )
+    if mesh.is_running():
+        return mesh
+    end_session()
+    return None
+
+
+def open_session(
+    addresses: Sequence[str] | None = None, settings: MeshSettings | None = None
+) -> Session:
+    """Return the session of this process; attach to a running mesh or start one if need be.
+
+    Args:
+        addresses: Where the ingress of a mesh that is started listens; ``None``: the default.
+        settings: Which mesh; by default what the environment says.
+
+    Raises:
+        MeshError: The mesh cannot be reached or started; the text says why and what to do.
+    """
+    session = current_session()
+    if session is None:
+        session = _attach_or_start(addresses, settings or read_settings())
+        attach(session)
+        atexit.register(end_session)
+    return session
+
+
+def find_session(settings: MeshSettings | None = None) -> Session | None:
+    """Return the session of this process, or one attached to a running mesh; start none."""
+    session = current_session()
+    if session is None:
+        address = find_mesh(settings or read_settings())
+        if address is not None:
+            session = Session(address, None)
+            attach(session)
+            atexit.register(end_session)
+    return session
+
+
+def end_session() -> None:
+    """Close the session of this process, if there is one. An owned mesh ends with it."""
+    atexit.unregister(end_session)
+    try:
+        session = attachment()
+    except RuntimeForked:  # The parent's mesh is not ours to end.
+        return
+    if isinstance(session, Session):
+        attach(None)
+        session.close()
+
+
+def _attach_or_start(addresses: Sequence[str] | None, settings: MeshSettings) -> Session:
+    address = find_mesh(settings)
+    if address is None:
+        process = MeshProcess.start(DEFAULT_ADDRESSES if addresses is None else addresses)
+        return Session(process.address(), process)
+    session = Session(address, None)
+    reply = session.client.status()
+    sys.stderr.write(
+        f"pyserve: attached to the mesh of process {reply.controller_pid} "
+        f"at {', '.join(reply.addresses) or address.controller}\n"
+    )
+    if addresses is not None and not set(addresses) <= set(reply.addresses):
+        session.close()
+        raise MeshError(
+            f"a mesh runs already and listens at {', '.join(reply.addresses)}, not at "
+            f"{', '.join(addresses)}; leave the address out to attach to it, end it with "
+            f"`pyserve shutdown`, or set PYSERVE_HOME to another directory"
+        )
+    return session

@@ -1,0 +1,103 @@
+"""What runs in a mesh, as plain values: the answer of ``pyserve.status()``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyserve.wire.v1 import control_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One replica process.
+
+    Attributes:
+        replica_id: Unique in the mesh.
+        state: ``STARTING``, ``RUNNING`` or ``STOPPING``.
+        pid: Of the process, on its node.
+        node: Name of the machine.
+        address: ``host:port`` where it listens, "" before it is ready.
+    """
+
+    replica_id: str
+    state: str
+    pid: int
+    node: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentStatus:
+    """One deployment.
+
+    Attributes:
+        name: Unique in its application.
+        status: ``UPDATING``, ``HEALTHY``, ``UNHEALTHY`` or ``DEPLOY_FAILED``.
+        message: Why, where there is something to say.
+        wanted: How many replicas shall run.
+        replicas: Those that run, start or stop.
+        services: Full names of the gRPC services.
+    """
+
+    name: str
+    status: str
+    message: str
+    wanted: int
+    replicas: tuple[ReplicaStatus, ...]
+    services: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationStatus:
+    """One application and its deployments by name."""
+
+    name: str
+    route_prefix: str
+    deployments: Mapping[str, DeploymentStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshStatus:
+    """A whole mesh.
+
+    Attributes:
+        version: Of pyserve, in the controller's process.
+        controller_pid: The controller's process.
+        addresses: ``host:port`` each, where the ingress listens.
+        applications: By name.
+    """
+
+    version: str
+    controller_pid: int
+    addresses: tuple[str, ...]
+    applications: Mapping[str, ApplicationStatus]
+
+
+def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
+    """Return the values of a controller's answer."""
+    return MeshStatus(
+        version=reply.version,
+        controller_pid=reply.controller_pid,
+        addresses=tuple(reply.addresses),
+        applications={each.name: _application(each) for each in reply.applications},
+    )
+
+
+def _application(message: control_pb2.ApplicationStatus) -> ApplicationStatus:
+    deployments = {each.name: _deployment(each) for each in message.deployments}
+    return ApplicationStatus(message.name, message.route_prefix, deployments)
+
+
+def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatus:
+    return DeploymentStatus(
+        name=message.name,
+        status=message.state,
+        message=message.message,
+        wanted=message.wanted,
+        replicas=tuple(
+            ReplicaStatus(each.replica_id, each.state, each.pid, each.node, each.endpoints.address)
+            for each in message.replicas
+        ),
+        services=tuple(message.services),
+    )
