@@ -1,0 +1,78 @@
+"""A gRPC server and channel with grpc.aio's public interface, served by native threads.
+
+An existing grpc.aio program changes its import and keeps working; the differences on purpose
+are listed in docs/reference/aio-differences.md. Exceptions, status codes, metadata and the
+base classes of interceptors are grpc's own, so handlers of them need no change.
+"""
+
+from grpc.aio import (
+    EOF,
+    AbortError,
+    AioRpcError,
+    BaseError,
+    Call,
+    ClientCallDetails,
+    ClientInterceptor,
+    InternalError,
+    Metadata,
+    RpcContext,
+    ServerInterceptor,
+    StreamStreamCall,
+    StreamStreamClientInterceptor,
+    StreamStreamMultiCallable,
+    StreamUnaryCall,
+    StreamUnaryClientInterceptor,
+    StreamUnaryMultiCallable,
+    UnaryStreamCall,
+    UnaryStreamClientInterceptor,
+    UnaryStreamMultiCallable,
+    UnaryUnaryCall,
+    UnaryUnaryClientInterceptor,
+    UnaryUnaryMultiCallable,
+    UsageError,
+)
+
+from pyserve.aio._channel import Channel, insecure_channel, secure_channel
+from pyserve.aio._client_interceptors import InterceptedUnaryUnaryCall
+from pyserve.aio._context import ServicerContext
+from pyserve.aio._credentials import ServerCredentials, ssl_server_credentials
+from pyserve.aio._options import ServerSettings, Status
+from pyserve.aio._server import Server, server
+
+__all__ = [
+    "EOF",
+    "AbortError",
+    "AioRpcError",
+    "BaseError",
+    "Call",
+    "Channel",
+    "ClientCallDetails",
+    "ClientInterceptor",
+    "InterceptedUnaryUnaryCall",
+    "InternalError",
+    "Metadata",
+    "RpcContext",
+    "Server",
+    "ServerCredentials",
+    "ServerInterceptor",
+    "ServerSettings",
+    "ServicerContext",
+    "Status",
+    "StreamStreamCall",
+    "StreamStreamClientInterceptor",
+    "StreamStreamMultiCallable",
+    "StreamUnaryCall",
+    "StreamUnaryClientInterceptor",
+    "StreamUnaryMultiCallable",
+    "UnaryStreamCall",
+    "UnaryStreamClientInterceptor",
+    "UnaryStreamMultiCallable",
+    "UnaryUnaryCall",
+    "UnaryUnaryClientInterceptor",
+    "UnaryUnaryMultiCallable",
+    "UsageError",
+    "insecure_channel",
+    "secure_channel",
+    "server",
+    "ssl_server_credentials",
+]

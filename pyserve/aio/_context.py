@@ -1,0 +1,361 @@
+"""The servicer context: what a handler knows and decides about its call.
+
+Every sending method only queues a command, so the context works on the loop and, for ``def``
+handlers, on a thread of the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from pyserve import _router
+from pyserve.aio._metadata import (
+    MetadataLike,
+    Metadatum,
+    WireMetadata,
+    received,
+    status_number,
+    to_wire,
+)
+from pyserve.aio._options import compression_number
+from pyserve.aio._streams import MessageStream
+
+if TYPE_CHECKING:
+    from pyserve.aio._handlers import CallKit, Method
+    from pyserve.aio._streams import SyncRequestIterator
+
+_LOGGER = logging.getLogger(__name__)
+
+RPC_FINISHED = "RPC already finished."
+_SSL_IDENTITY_KEYS = ("x509_subject_alternative_name", "x509_common_name")
+
+
+class ServicerContext:
+    """The context of one call, with the methods of ``grpc.aio.ServicerContext``.
+
+    Fields that most calls never set are class attributes, which makes a context cheap.
+    """
+
+    # False as soon as anything but "one message, status OK" is to be sent.
+    plain = True
+    # The call is over for the client: it was cancelled, timed out, or the server stopped.
+    cancel_reason: int | None = None
+    # A status was queued; nothing more may be sent.
+    finished = False
+    ended = False
+    task: asyncio.Task[None] | None = None
+    stream: MessageStream | SyncRequestIterator | None = None
+    abort_error: grpc.aio.AbortError | None = None
+    initial_metadata_sent = False
+    compression: int | None = None
+    on_cancelled: Callable[[], None] | None = None
+    _next_uncompressed = False
+    _code: grpc.StatusCode | int | None = None
+    _details = ""
+    _trailing_metadata: WireMetadata = ()
+    _done_callbacks: list[Callable[[Any], None]] | None = None
+
+    def __init__(self, call: _router.ServerCall, method: Method, kit: CallKit) -> None:
+        self.call = call
+        self.method = method
+        self.kit = kit
+
+    # --- events -------------------------------------------------------------------------
+
+    def on_event(self, kind: int, subject: object, payload: object) -> None:
+        """Take one event of this call from the ring."""
+        if kind == _router.CANCEL:
+            self.cancel_reason = int(subject)  # type: ignore[call-overload]
+            self.plain = False
+            if self.stream is not None:
+                self.stream.wake_all()
+            if self.on_cancelled is not None:
+                self.on_cancelled()
+            elif self.task is not None and not self.finished:
+                self.task.cancel()
+        elif self.stream is not None:
+            self.stream.on_event(kind, payload)
+
+    def abandon(self) -> None:
+        """The loop closes; stopping the server has ended the call."""
+        self.cancel_reason = _router.CANCEL_SHUTDOWN
+        self.plain = False
+        if self.stream is not None:
+            self.stream.wake_all()
+
+    def run_done_callbacks(self) -> None:
+        """Tell everybody who asked that the handler has ended. Runs once, on the loop."""
+        self.ended = True
+        for callback in self._done_callbacks or ():
+            try:
+                callback(self)
+            except Exception:
+                _LOGGER.exception("a done callback of %s failed", self.method.path)
+        self._done_callbacks = None
+
+    # --- messages -----------------------------------------------------------------------
+
+    async def read(self) -> Any:
+        """Read one request message, or ``grpc.aio.EOF`` when the client sends no more."""
+        self.check_running()
+        stream = self._need_stream()
+        raw = await stream.read_raw()
+        self.check_running()
+        if raw is None:
+            return grpc.aio.EOF
+        return self.method.deserialize(raw)
+
+    async def write(self, message: Any) -> None:
+        """Write one response message; waits while the client does not read."""
+        self.check_running()
+        stream = self._need_stream()
+        self.queue_message(self.method.serialize_checked(message))
+        if not self.call.writable():
+            await stream.wait_writable()
+
+    def queue_message(self, raw: bytes) -> None:
+        """Queue one serialized message with the compression that is in force."""
+        self.initial_metadata_sent = True
+        if self.call.write(raw, self.message_compression()):
+            self.kit.flush()
+
+    def message_compression(self) -> int:
+        """Return the compression of the next message."""
+        if self._next_uncompressed:
+            self._next_uncompressed = False
+            return _router.IDENTITY
+        if self.compression is not None:
+            return self.compression
+        return self.kit.default_compression
+
+    def disable_next_message_compression(self) -> None:
+        """Send the next message uncompressed."""
+        self.plain = False
+        self._next_uncompressed = True
+
+    def set_compression(self, compression: grpc.Compression) -> None:
+        """Choose the compression of the whole call.
+
+        Raises:
+            RuntimeError: The initial metadata has been sent already.
+        """
+        if self.initial_metadata_sent:
+            raise RuntimeError(
+                "the compression must be set before the initial metadata or the first message "
+                "is sent"
+            )
+        self.plain = False
+        self.compression = compression_number(compression)
+
+    # --- metadata and status ------------------------------------------------------------
+
+    async def send_initial_metadata(self, initial_metadata: MetadataLike) -> None:
+        """Send the response headers now.
+
+        Raises:
+            grpc.aio.UsageError: They have been sent already, or the call is over.
+        """
+        self.queue_initial_metadata(initial_metadata)
+
+    def queue_initial_metadata(self, initial_metadata: MetadataLike) -> None:
+        """Queue the response headers; what ``send_initial_metadata`` does, for any thread."""
+        self.check_running()
+        if self.initial_metadata_sent:
+            raise grpc.aio.UsageError("Send initial metadata failed: already sent")
+        pairs = to_wire(initial_metadata)
+        self.plain = False
+        self.initial_metadata_sent = True
+        compression = self.compression
+        if compression is None:
+            compression = self.kit.default_compression
+        if self.call.send_initial_metadata(pairs, compression):
+            self.kit.flush()
+
+    async def abort(
+        self,
+        code: grpc.StatusCode,
+        details: str = "",
+        trailing_metadata: MetadataLike = (),
+    ) -> NoReturn:
+        """End the call with ``code``, which must not be OK.
+
+        Raises:
+            grpc.aio.AbortError: Always; let it pass.
+        """
+        self.end_aborted(code, details, trailing_metadata)
+
+    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        """End the call with code, details and trailing metadata of ``status``."""
+        self.end_aborted(status.code, status.details, status.trailing_metadata)
+
+    def end_aborted(
+        self, code: grpc.StatusCode, details: str, trailing_metadata: MetadataLike
+    ) -> NoReturn:
+        """Queue the status of an abort and raise; for any thread."""
+        if self.abort_error is not None:
+            raise grpc.aio.UsageError("Abort already called!")
+        pairs = to_wire(trailing_metadata) or self._trailing_metadata
+        self.abort_error = grpc.aio.AbortError("Locally aborted.")
+        self._code = code
+        self._details = details or self._details
+        self._trailing_metadata = pairs
+        number = status_number(code)
+        # An abort with OK is a mistake of the handler that no client should take for success.
+        self.queue_status(number if number != 0 else 2)
+        raise self.abort_error
+
+    def queue_status(self, number: int, message: bytes | None = None) -> None:
+        """Queue the end of the call, with a last message if there is one."""
+        self.plain = False
+        self.finished = True
+        call = self.call
+        queued = False
+        if message is not None and (self.compression is not None or self._next_uncompressed):
+            queued = call.write(message, self.message_compression())
+            message = None
+        if call.finish(number, self._details, self._trailing_metadata, message) or queued:
+            self.kit.flush()
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """Choose the status code of the call's end."""
+        self.plain = False
+        self._code = code
+
+    def code(self) -> grpc.StatusCode | int | None:
+        """Return the code that was set, ``None`` if none was."""
+        return self._code
+
+    def set_details(self, details: str) -> None:
+        """Choose the text of the call's status."""
+        self.plain = False
+        self._details = details
+
+    def details(self) -> str:
+        """Return the text that was set."""
+        return self._details
+
+    def set_trailing_metadata(self, trailing_metadata: MetadataLike) -> None:
+        """Choose the trailing metadata; replaces what was set before."""
+        pairs = to_wire(trailing_metadata)
+        self.plain = False
+        self._trailing_metadata = pairs
+
+    def trailing_metadata(self) -> WireMetadata:
+        """Return the trailing metadata that was set."""
+        return self._trailing_metadata
+
+    def invocation_metadata(self) -> tuple[Metadatum, ...]:
+        """Return the metadata that the client sent."""
+        return received(self.call.metadata())
+
+    # --- the peer -----------------------------------------------------------------------
+
+    def peer(self) -> str:
+        """Return the client's address, for instance ``ipv4:127.0.0.1:1234``."""
+        return self.call.peer
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """Return what the transport knows of the client; empty without TLS."""
+        return self.call.auth_context()
+
+    def peer_identity_key(self) -> str | None:
+        """Return the property that names the client, ``None`` when nothing proves it."""
+        known = self.call.auth_context()
+        return next((key for key in _SSL_IDENTITY_KEYS if known.get(key)), None)
+
+    def peer_identities(self) -> Iterable[bytes] | None:
+        """Return the proven names of the client, ``None`` when there are none."""
+        key = self.peer_identity_key()
+        return None if key is None else self.call.auth_context()[key]
+
+    # --- life ---------------------------------------------------------------------------
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline, ``None`` without one."""
+        return self.call.time_remaining()
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call ``callback(context)`` on the loop when the handler has ended."""
+        if self._done_callbacks is None:
+            self._done_callbacks = []
+        self.plain = False
+        self._done_callbacks.append(callback)
+
+    def cancelled(self) -> bool:
+        """Tell whether the call was cancelled."""
+        return (
+            self.cancel_reason == _router.CANCEL_CLIENT or self._code is grpc.StatusCode.CANCELLED
+        )
+
+    def done(self) -> bool:
+        """Tell whether the call is over, in whatever way."""
+        return self.finished or self.ended or self.cancel_reason is not None
+
+    def check_running(self) -> None:
+        """Raise when nothing may be sent any more: the abort's error, else UsageError."""
+        if self.abort_error is not None:
+            raise self.abort_error
+        if self.finished or self.cancel_reason is not None:
+            raise grpc.aio.UsageError(RPC_FINISHED)
+
+    def _need_stream(self) -> MessageStream:
+        if not isinstance(self.stream, MessageStream):
+            raise grpc.aio.UsageError(
+                f"{self.method.path} is a unary call: return the response instead of using "
+                "context.read() or context.write()"
+            )
+        return self.stream
+
+
+class SyncServicerContext(ServicerContext):
+    """The context of a ``def`` handler: the same methods, none of them a coroutine.
+
+    Without ``read`` and ``write``: such handlers iterate over requests and yield responses.
+    """
+
+    on_writable: Callable[[], None] | None = None
+
+    def on_event(self, kind: int, subject: object, payload: object) -> None:
+        """Take one event of this call from the ring."""
+        if kind == _router.WRITABLE and self.on_writable is not None:
+            self.on_writable()
+        else:
+            super().on_event(kind, subject, payload)
+
+    def send_initial_metadata(  # type: ignore[override]
+        self, initial_metadata: MetadataLike
+    ) -> None:
+        """Send the response headers now."""
+        self.queue_initial_metadata(initial_metadata)
+
+    def abort(
+        self,
+        code: grpc.StatusCode,
+        details: str = "",
+        trailing_metadata: MetadataLike = (),
+    ) -> NoReturn:
+        """End the call with ``code``; raises ``grpc.aio.AbortError``, which is to pass."""
+        self.end_aborted(code, details, trailing_metadata)
+
+    def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        """End the call with code, details and trailing metadata of ``status``."""
+        self.end_aborted(status.code, status.details, status.trailing_metadata)
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Call ``callback()`` when the call has ended; ``False`` when it is over already."""
+        if self.done():
+            return False
+        self.add_done_callback(lambda _context: callback())
+        return True
+
+    def is_active(self) -> bool:
+        """Tell whether the client still waits."""
+        return not self.done()
+
+
+grpc.aio.ServicerContext.register(ServicerContext)

@@ -1,0 +1,125 @@
+"""TLS credentials: ours for servers, grpc's own for channels.
+
+Only this module looks into grpc's credentials, which have no public accessors.
+"""
+
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from pyserve import _router
+
+
+@dataclass(frozen=True)
+class ServerCredentials(grpc.ServerCredentials):
+    """Certificates of a server; made by ``ssl_server_credentials``."""
+
+    pairs: tuple[tuple[bytes, bytes], ...]
+    root_certificates: bytes | None
+    require_client_auth: bool
+
+
+@dataclass(frozen=True)
+class ChannelTls:
+    """What ``grpc.ChannelCredentials`` say: certificates, and credentials of every call."""
+
+    root_certificates: bytes | None
+    private_key: bytes | None
+    certificate_chain: bytes | None
+    call_credentials: tuple[Any, ...]
+
+
+def ssl_server_credentials(
+    private_key_certificate_chain_pairs: Sequence[tuple[bytes, bytes]],
+    root_certificates: bytes | None = None,
+    require_client_auth: bool = False,
+) -> ServerCredentials:
+    """Make TLS credentials of a server, with the signature of ``grpc.ssl_server_credentials``.
+
+    Args:
+        private_key_certificate_chain_pairs: PEM of key and chain; the first fitting one is used.
+        root_certificates: PEM of the authorities that client certificates must come from.
+        require_client_auth: Refuse clients without a certificate.
+
+    Raises:
+        ValueError: There is no pair, or client certificates are required without roots.
+    """
+    if not private_key_certificate_chain_pairs:
+        raise ValueError("At least one private key-certificate chain pair is required!")
+    if require_client_auth and root_certificates is None:
+        raise ValueError("Illegal to require client auth without providing root certificates!")
+    pairs = tuple((bytes(key), bytes(chain)) for key, chain in private_key_certificate_chain_pairs)
+    return ServerCredentials(pairs, root_certificates, require_client_auth)
+
+
+def server_tls(credentials: object) -> _router.ServerTls:
+    """Return the native form of server credentials.
+
+    Raises:
+        TypeError: They were not made by ``pyserve.aio.ssl_server_credentials``.
+        ValueError: The certificates or keys cannot be read.
+    """
+    if not isinstance(credentials, ServerCredentials):
+        raise TypeError(
+            "add_secure_port needs credentials of pyserve.aio.ssl_server_credentials, not "
+            f"{type(credentials).__module__}.{type(credentials).__qualname__}: grpc's own keep "
+            "their certificates inside the C library, where nothing else can read them"
+        )
+    return _router.ServerTls(
+        credentials.pairs, credentials.root_certificates, credentials.require_client_auth
+    )
+
+
+def read_channel_credentials(credentials: grpc.ChannelCredentials) -> ChannelTls:
+    """Read what ``grpc.ssl_channel_credentials`` (and composites of it) were made from.
+
+    Raises:
+        TypeError: They are of another kind (ALTS, local, Google's, xDS).
+    """
+    inner: Any = vars(credentials)["_credentials"]
+    call_credentials: tuple[Any, ...] = ()
+    while hasattr(inner, "_channel_credentials"):
+        call_credentials = (*inner._call_credentialses, *call_credentials)
+        inner = inner._channel_credentials
+    if not hasattr(inner, "_pem_root_certificates"):
+        raise TypeError(
+            "secure_channel takes credentials of grpc.ssl_channel_credentials, also composed "
+            f"with call credentials, not {type(inner).__name__}"
+        )
+    return ChannelTls(
+        inner._pem_root_certificates,
+        inner._private_key,
+        inner._certificate_chain,
+        call_credentials,
+    )
+
+
+def read_call_credentials(credentials: grpc.CallCredentials) -> tuple[Any, ...]:
+    """Return the metadata plugins inside ``credentials``, outermost first.
+
+    Raises:
+        TypeError: They do not come from a metadata plugin.
+    """
+    return flatten_plugins(vars(credentials)["_credentials"])
+
+
+def flatten_plugins(inner: Any) -> tuple[Any, ...]:
+    """Return the plugins of (possibly composite) call credentials.
+
+    Raises:
+        TypeError: They do not come from a metadata plugin.
+    """
+    if hasattr(inner, "_metadata_plugin"):
+        return (inner._metadata_plugin,)
+    if hasattr(inner, "_call_credentialses"):
+        return tuple(plugin for one in inner._call_credentialses for plugin in flatten_plugins(one))
+    raise TypeError(
+        "credentials of a call must come from grpc.metadata_call_credentials, "
+        f"grpc.access_token_call_credentials or a composite of them, not {type(inner).__name__}"
+    )

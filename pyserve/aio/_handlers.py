@@ -1,0 +1,177 @@
+"""Compiles an ``RpcMethodHandler`` into the function that starts its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import grpc
+
+from pyserve.aio._options import ServerSettings
+from pyserve.aio._outcome import WrongResponseError
+from pyserve.bridge import EventReceiver
+
+RpcMethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Serializer = Callable[[Any], bytes]
+Deserializer = Callable[[bytes], Any]
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+@dataclass(frozen=True)
+class CallKit:
+    """What every call of one server shares.
+
+    Attributes:
+        owner: Tells the calls of this server from others on the same endpoint.
+        loop: The server's loop.
+        receivers: Where a call receives events while it runs.
+        flush: Schedules (on the loop) or does (on threads) the flush of queued commands.
+        spawn: Starts a coroutine as a task.
+        executor: Gives the pool of ``def`` handlers.
+        default_compression: Of messages whose handler does not choose.
+        settings: The server's settings.
+    """
+
+    owner: object
+    loop: asyncio.AbstractEventLoop
+    receivers: dict[int, EventReceiver]
+    flush: Callable[[], None]
+    spawn: Spawn
+    executor: Callable[[], Executor]
+    default_compression: int
+    settings: ServerSettings
+
+
+class Runner(Protocol):
+    """Runs a call inside the task that resolved its handler; ``None``: it runs elsewhere."""
+
+    def __call__(
+        self, context: Any, token: int, message: bytes | None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Start or return the rest of the call."""
+
+
+@dataclass(eq=False)
+class Method:
+    """One method of a server, ready to start calls.
+
+    Attributes:
+        path: ``/package.Service/Method``.
+        request_streaming, response_streaming: The kind.
+        function: The user's handler.
+        deserialize, serialize: Between messages and bytes.
+        response_type: The type that responses must have, ``None`` when it is not known.
+    """
+
+    path: str
+    request_streaming: bool
+    response_streaming: bool
+    function: Callable[..., Any]
+    deserialize: Deserializer
+    serialize: Serializer
+    response_type: type | None
+
+    def serialize_checked(self, response: Any) -> bytes:
+        """Serialize ``response``.
+
+        Raises:
+            WrongResponseError: It is not what the method returns; the text names both types.
+        """
+        try:
+            if self.response_type is None or type(response) is self.response_type:
+                raw: Any = self.serialize(response)
+                if isinstance(raw, bytes):
+                    return raw
+                cause: Exception | None = None
+            else:
+                cause = None
+        except Exception as error:
+            cause = error
+        raise WrongResponseError(self._wrong_response_text(response, cause)) from cause
+
+    def _wrong_response_text(self, response: Any, cause: Exception | None) -> str:
+        expected = "what its serializer takes"
+        if self.response_type is not None:
+            expected = f"{self.response_type.__module__}.{self.response_type.__qualname__}"
+        text = (
+            f"the handler of {self.path} returned {type(response).__module__}."
+            f"{type(response).__qualname__}, expected {expected}"
+        )
+        return text if cause is None else f"{text} ({type(cause).__name__}: {cause})"
+
+
+def handler_function(handler: RpcMethodHandler) -> Callable[..., Any]:
+    """Return the user's function of ``handler``, whatever its kind."""
+    if handler.request_streaming:
+        function = handler.stream_stream if handler.response_streaming else handler.stream_unary
+    else:
+        function = handler.unary_stream if handler.response_streaming else handler.unary_unary
+    if function is None:
+        raise TypeError(f"the method handler {handler!r} has no function for its kind")
+    return function
+
+
+def make_method(path: str, handler: RpcMethodHandler) -> Method:
+    """Describe ``handler`` as the method at ``path``."""
+    return Method(
+        path=path,
+        request_streaming=bool(handler.request_streaming),
+        response_streaming=bool(handler.response_streaming),
+        function=handler_function(handler),
+        deserialize=handler.request_deserializer or _identity,
+        serialize=handler.response_serializer or _identity,
+        response_type=_response_type(path, handler.response_serializer),
+    )
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Tell an ``async def``, also behind a partial or as ``__call__`` of an object."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 (the method itself is examined)
+    )
+
+
+def is_async_generator_function(function: Callable[..., Any]) -> bool:
+    """Tell an ``async def`` with ``yield``, also as ``__call__`` of an object."""
+    return inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(
+        getattr(function, "__call__", None)  # noqa: B004 (the method itself is examined)
+    )
+
+
+def make_spawn(loop: asyncio.AbstractEventLoop) -> Spawn:
+    """Return the cheapest way to start tasks on ``loop``.
+
+    A task factory that somebody installed is honoured. Without one the task is made directly,
+    eagerly where Python can; a fixed name spares the formatting of a counter.
+    """
+    if loop.get_task_factory() is not None:
+        return loop.create_task
+    if sys.version_info >= (3, 12):
+        return partial(asyncio.Task, loop=loop, name="pyserve call", eager_start=True)
+    return partial(asyncio.Task, loop=loop, name="pyserve call")
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _response_type(path: str, serializer: Serializer | None) -> type | None:
+    # protobuf's serializer accepts a message of any type, so only the descriptor can tell
+    # that a handler returned the wrong one.
+    if serializer is None:
+        return bytes
+    if getattr(serializer, "__name__", "") != "SerializeToString":
+        return None
+    from google.protobuf import descriptor_pool, message_factory
+
+    try:
+        found = descriptor_pool.Default().FindMethodByName(path[1:].replace("/", "."))
+    except KeyError:
+        return None
+    return message_factory.GetMessageClass(found.output_type)

@@ -1,0 +1,93 @@
+"""Checks metadata before it goes to the wire, and gives it grpc's types on the way back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import grpc
+
+MetadataValue = str | bytes
+MetadataLike = Iterable[tuple[str, MetadataValue]]
+WireMetadata = tuple[tuple[str, MetadataValue], ...]
+
+_KEY = re.compile(r"[0-9a-z_.\-]+")
+_VALUE = re.compile(r"[\x20-\x7e]*")
+
+CODE_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class Metadatum(NamedTuple):
+    """One pair of received metadata."""
+
+    key: str
+    value: MetadataValue
+
+
+def to_wire(metadata: MetadataLike | None) -> WireMetadata:
+    """Return ``metadata`` as checked pairs.
+
+    Raises:
+        TypeError: It is not a sequence of pairs of text and text or bytes.
+        ValueError: A key or value holds characters that HTTP/2 cannot carry.
+    """
+    if not metadata:
+        return ()
+    return tuple([_checked(pair) for pair in metadata])
+
+
+def received(metadata: WireMetadata | None) -> tuple[Metadatum, ...]:
+    """Return received pairs with names."""
+    return tuple([Metadatum(key, value) for key, value in metadata or ()])
+
+
+def as_aio_metadata(metadata: Sequence[tuple[str, MetadataValue]] | None) -> grpc.aio.Metadata:
+    """Return received pairs as the mapping that grpc.aio's client side gives."""
+    return grpc.aio.Metadata(*(metadata or ()))
+
+
+def status_number(code: object) -> int:
+    """Return the number of a status code; unknown kinds of codes count as UNKNOWN."""
+    if isinstance(code, grpc.StatusCode):
+        number: int = code.value[0]
+        return number
+    if isinstance(code, int) and code in CODE_BY_NUMBER:
+        return code
+    return 2
+
+
+def _checked(pair: object) -> tuple[str, MetadataValue]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise TypeError(f"metadata must be pairs of key and value, not {pair!r}")
+    key, value = pair
+    if not isinstance(key, str):
+        raise TypeError(f"the key of metadata must be str, not {key!r}")
+    if _KEY.fullmatch(key) is None:
+        raise ValueError(
+            f"metadata key {key!r} is illegal: use lower-case letters, digits and '_', '-', '.'"
+        )
+    if key.endswith("-bin"):
+        return key, _binary(key, value)
+    return key, _text(key, value)
+
+
+def _binary(key: str, value: object) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    raise TypeError(f"metadata {key!r} must have a value of bytes or str, not {value!r}")
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, bytes):
+        value = value.decode("latin-1")
+    if not isinstance(value, str):
+        raise TypeError(f"metadata {key!r} must have a value of str or bytes, not {value!r}")
+    if _VALUE.fullmatch(value) is None:
+        raise ValueError(
+            f"metadata {key!r} has a value with characters other than printable ASCII; "
+            "give the key the suffix '-bin' to send bytes"
+        )
+    return value

@@ -1,0 +1,159 @@
+"""Reads grpc channel arguments into typed settings; unknown ones are logged and left out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from pyserve import _router
+
+_LOGGER = logging.getLogger(__name__)
+
+ChannelArguments = Sequence[tuple[str, Any]]
+
+_MESSAGE_BYTES_MAX = 4 * 1024 * 1024  # grpc's default receive limit
+# grpc-core's numbering of ``grpc.default_compression_algorithm`` and ``grpc.Compression``.
+_COMPRESSION_BY_NUMBER = {0: _router.IDENTITY, 1: _router.DEFLATE, 2: _router.GZIP}
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a call ends: code, text, and trailing metadata as pairs."""
+
+    code: grpc.StatusCode
+    details: str = ""
+    trailing_metadata: Sequence[tuple[str, str | bytes]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """What a server needs beyond grpc's own options; the defaults are those of a plain server.
+
+    Attributes:
+        development: Tell clients the type and text of unexpected exceptions.
+        replica_id: Identity that a router's handshake must find; empty for plain servers.
+        token: Mesh token that routers prove; empty trusts nobody.
+        max_idle_streams: Bound of concurrent calls of methods with weight 0.
+        weights: Weight at the admission gate by full method path; others count 1.
+        status_of: Gives the status of an exception that carries one, else ``None``.
+        default_threads: Size of the pool of ``def`` handlers when the caller gave none.
+    """
+
+    development: bool = False
+    replica_id: str = ""
+    token: bytes = b""
+    max_idle_streams: int = 1000
+    weights: Mapping[str, int] = field(default_factory=dict)
+    status_of: Callable[[BaseException], Status | None] | None = None
+    default_threads: int = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """The grpc options of a server that have a meaning here."""
+
+    max_receive_message_bytes: int = _MESSAGE_BYTES_MAX
+    max_send_message_bytes: int = -1
+    max_metadata_bytes: int = 16384
+    default_compression: int = _router.IDENTITY
+    keepalive_time_s: float | None = None
+    keepalive_timeout_s: float = 20.0
+    max_connection_age_s: float | None = None
+    reuse_port: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelOptions:
+    """The grpc options of a channel that have a meaning here."""
+
+    max_receive_message_bytes: int = _MESSAGE_BYTES_MAX
+    max_send_message_bytes: int = -1
+    default_compression: int = _router.IDENTITY
+    keepalive_time_s: float | None = None
+    keepalive_timeout_s: float = 20.0
+    authority: str | None = None
+    user_agent: str = ""
+    server_name: str | None = None
+
+
+def _seconds(milliseconds: Any) -> float:
+    return int(milliseconds) / 1000
+
+
+def _seconds_or_never(milliseconds: Any) -> float | None:
+    # INT_MAX is grpc's way to write "never".
+    return None if int(milliseconds) >= 2**31 - 1 else _seconds(milliseconds)
+
+
+def _compression(number: Any) -> int:
+    return _COMPRESSION_BY_NUMBER[int(number)]
+
+
+_COMMON: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "grpc.max_receive_message_length": ("max_receive_message_bytes", int),
+    "grpc.max_send_message_length": ("max_send_message_bytes", int),
+    "grpc.keepalive_time_ms": ("keepalive_time_s", _seconds_or_never),
+    "grpc.keepalive_timeout_ms": ("keepalive_timeout_s", _seconds),
+    "grpc.default_compression_algorithm": ("default_compression", _compression),
+}
+_SERVER = _COMMON | {
+    "grpc.max_metadata_size": ("max_metadata_bytes", int),
+    "grpc.max_connection_age_ms": ("max_connection_age_s", _seconds_or_never),
+    "grpc.so_reuseport": ("reuse_port", bool),
+}
+_CHANNEL = _COMMON | {
+    "grpc.default_authority": ("authority", str),
+    "grpc.primary_user_agent": ("user_agent", str),
+    "grpc.ssl_target_name_override": ("server_name", str),
+}
+
+
+def compression_number(compression: grpc.Compression | None) -> int | None:
+    """Return the native number of a ``grpc.Compression``, ``None`` for ``None``."""
+    return None if compression is None else _COMPRESSION_BY_NUMBER[int(compression)]
+
+
+def _read(
+    known: Mapping[str, tuple[str, Callable[[Any], Any]]],
+    arguments: ChannelArguments,
+    compression: grpc.Compression | None,
+) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name, value in arguments:
+        if name not in known:
+            _LOGGER.debug("option %s=%r has no meaning here and is ignored", name, value)
+            continue
+        target, convert = known[name]
+        try:
+            settings[target] = convert(value)
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"option {name}={value!r} is not valid: {error}") from error
+    if compression is not None:
+        settings["default_compression"] = compression_number(compression)
+    return settings
+
+
+def read_server_options(
+    arguments: ChannelArguments, compression: grpc.Compression | None
+) -> ServerOptions:
+    """Read the options of ``server()``.
+
+    Raises:
+        ValueError: A known option has a value that cannot be read.
+    """
+    return ServerOptions(**_read(_SERVER, arguments, compression))
+
+
+def read_channel_options(
+    arguments: ChannelArguments, compression: grpc.Compression | None
+) -> ChannelOptions:
+    """Read the options of ``insecure_channel()`` and ``secure_channel()``.
+
+    Raises:
+        ValueError: A known option has a value that cannot be read.
+    """
+    return ChannelOptions(**_read(_CHANNEL, arguments, compression))

@@ -1,0 +1,117 @@
+"""Turns what a handler did (returned, raised, was cancelled) into the end of its call.
+
+The one place where exceptions become status codes on the server side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from pyserve.aio._metadata import status_number, to_wire
+
+if TYPE_CHECKING:
+    from pyserve.aio._context import ServicerContext
+
+_LOGGER = logging.getLogger(__name__)
+
+_NEUTRAL_DETAILS = "The service raised an exception; its log has the traceback."
+_WRONG_RESPONSE_DETAILS = "The service returned a response of the wrong type."
+_CANCELLED_DETAILS = "The handler of the call was cancelled."
+
+
+class WrongResponseError(Exception):
+    """A handler returned something that its method cannot send."""
+
+
+def finish_unary(context: ServicerContext, response: Any) -> None:
+    """End a call whose handler returned its one response."""
+    if context.finished or context.cancel_reason is not None:
+        _report_suppressed_abort(context)
+        return
+    number = status_number(context.code()) if context.code() is not None else 0
+    # As in grpc, a response beside a status other than OK is dropped.
+    message = context.method.serialize_checked(response) if number == 0 else None
+    context.queue_status(number, message)
+
+
+def finish_stream(context: ServicerContext) -> None:
+    """End a call whose handler has written its last response."""
+    if context.finished or context.cancel_reason is not None:
+        _report_suppressed_abort(context)
+        return
+    context.queue_status(status_number(context.code()) if context.code() is not None else 0)
+
+
+def fail(context: ServicerContext, error: BaseException) -> None:
+    """End a call whose handler raised.
+
+    Raises:
+        BaseException: ``error`` itself when it is to end the process (KeyboardInterrupt, ...).
+    """
+    if context.abort_error is not None and error is context.abort_error:
+        return
+    if isinstance(error, asyncio.CancelledError):
+        _LOGGER.debug("the handler of %s was cancelled", context.method.path)
+        if context.cancel_reason is None:
+            _end(context, status_number(grpc.StatusCode.CANCELLED), _CANCELLED_DETAILS)
+    elif isinstance(error, WrongResponseError):
+        _LOGGER.error("%s", error)
+        _end(context, status_number(grpc.StatusCode.INTERNAL), _WRONG_RESPONSE_DETAILS)
+    elif not _end_with_its_own_status(context, error):
+        _fail_unexpectedly(context, error)
+    if not isinstance(error, Exception | asyncio.CancelledError):
+        raise error
+
+
+def release(context: ServicerContext) -> None:
+    """Let go of a call whose handler has ended; runs on the loop, after finish or fail."""
+    if context.cancel_reason is not None and context.call.release():
+        context.kit.flush()
+    context.run_done_callbacks()
+
+
+def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
+    if context.cancel_reason is not None:
+        # Often the consequence of the cancellation: nobody waits for the answer.
+        _LOGGER.debug("%s raised after its cancellation", context.method.path, exc_info=error)
+        return
+    _LOGGER.error(
+        "unexpected %s in the handler of %s",
+        type(error).__name__,
+        context.method.path,
+        exc_info=error,
+    )
+    details = _NEUTRAL_DETAILS
+    if context.kit.settings.development:
+        details = f"Unexpected {type(error)}: {error}"
+    number = status_number(context.code()) if context.code() is not None else 0
+    _end(context, number or status_number(grpc.StatusCode.UNKNOWN), details)
+
+
+def _end_with_its_own_status(context: ServicerContext, error: BaseException) -> bool:
+    status_of = context.kit.settings.status_of
+    status = None if status_of is None else status_of(error)
+    if status is None:
+        return False
+    if status.trailing_metadata:
+        context.set_trailing_metadata(to_wire(status.trailing_metadata))
+    _end(context, status_number(status.code), status.details)
+    return True
+
+
+def _end(context: ServicerContext, number: int, details: str) -> None:
+    if not context.finished and context.cancel_reason is None:
+        context.set_details(details)
+        context.queue_status(number)
+
+
+def _report_suppressed_abort(context: ServicerContext) -> None:
+    if context.abort_error is not None:
+        _LOGGER.error(
+            "the handler of %s went on after context.abort(): let its exception pass",
+            context.method.path,
+        )

@@ -1,0 +1,163 @@
+"""Runs calls of ``async def`` handlers: the hot path of the server.
+
+Each factory binds what its calls share into one closure, so that a call makes one coroutine,
+one task and one context, and looks nothing up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pyserve import _router
+from pyserve.aio._context import ServicerContext
+from pyserve.aio._handlers import CallKit, Method, is_coroutine_function
+from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
+from pyserve.aio._streams import MessageStream, RequestIterator
+from pyserve.bridge import CallStarter
+
+AsyncRunner = Callable[[ServicerContext, int, bytes | None], Coroutine[Any, Any, None]]
+
+# Messages a generator may yield without a turn of the loop in between. A generator that never
+# waits would otherwise hold the loop until its 64 KiB are full. Arbitrary, about 0.1 ms.
+_MESSAGES_PER_TURN_MAX = 64
+
+
+def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
+    """Return the coroutine function that runs one unary call."""
+    function = method.function
+    deserialize = method.deserialize
+    serialize = method.serialize
+    serialize_checked = method.serialize_checked
+    response_type = method.response_type
+    receivers = kit.receivers
+    flush = kit.flush
+
+    async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
+        try:
+            response = await function(deserialize(message), context)  # type: ignore[arg-type]
+            if context.plain:
+                known = type(response) is response_type
+                raw = serialize(response) if known else serialize_checked(response)
+                context.finished = True
+                if context.call.reply(raw):
+                    flush()
+            else:
+                finish_unary(context, response)
+        except BaseException as error:
+            fail(context, error)
+        finally:
+            receivers.pop(token, None)
+            if not context.plain:
+                release(context)
+
+    return run
+
+
+def run_stream_unary(method: Method, kit: CallKit) -> AsyncRunner:
+    """Return the coroutine function that runs one call with streamed requests."""
+    function = method.function
+    receivers = kit.receivers
+
+    async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
+        try:
+            stream = open_stream(context, message)
+            response = await function(RequestIterator(context, stream), context)
+            finish_unary(context, response)
+        except BaseException as error:
+            fail(context, error)
+        finally:
+            receivers.pop(token, None)
+            release(context)
+
+    return run
+
+
+def run_response_stream(method: Method, kit: CallKit) -> AsyncRunner:
+    """Return the coroutine function that runs one call with streamed responses."""
+    function = method.function
+    receivers = kit.receivers
+    reader_writer = is_coroutine_function(function)
+    request_streaming = method.request_streaming
+    deserialize = method.deserialize
+
+    async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
+        try:
+            request: Any
+            if request_streaming:
+                request = RequestIterator(context, open_stream(context, message))
+            else:
+                context.stream = MessageStream(context.call, kit.flush, kit.loop)
+                context.stream.half_closed = True
+                request = deserialize(message)  # type: ignore[arg-type]
+            if reader_writer:
+                await function(request, context)
+            else:
+                await _send_all(context, function(request, context))
+            finish_stream(context)
+        except BaseException as error:
+            fail(context, error)
+        finally:
+            receivers.pop(token, None)
+            release(context)
+
+    return run
+
+
+def open_stream(context: ServicerContext, message: bytes | None) -> MessageStream:
+    """Return the context's stream; made now unless an interceptor's wait has made it already.
+
+    ``message`` is the whole request when the call did not arrive as a stream.
+    """
+    stream = context.stream
+    if not isinstance(stream, MessageStream):
+        stream = MessageStream(context.call, context.kit.flush, context.kit.loop)
+        context.stream = stream
+        if message is not None:
+            stream.messages.append(message)
+            stream.half_closed = True
+    return stream
+
+
+async def _send_all(context: ServicerContext, responses: Any) -> None:
+    serialize = context.method.serialize_checked
+    queue_message = context.queue_message
+    writable = context.call.writable
+    stream = context.stream
+    assert isinstance(stream, MessageStream)
+    count = 0
+    try:
+        async for response in responses:
+            if not context.plain:
+                context.check_running()
+            queue_message(serialize(response))
+            count += 1
+            if not writable():
+                await stream.wait_writable()
+            elif count % _MESSAGES_PER_TURN_MAX == 0:
+                await _one_turn()
+    finally:
+        # The handler's own cleanup belongs to the call, not to the garbage collector.
+        close = getattr(responses, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class _one_turn:  # noqa: N801 (stands for a function, like asyncio.sleep(0))
+    """Suspends its task for one turn of the loop."""
+
+    def __await__(self) -> Any:
+        yield
+
+
+def starter_of(runner: AsyncRunner, method: Method, kit: CallKit) -> CallStarter:
+    """Return what starts calls of ``runner`` as tasks."""
+    receivers = kit.receivers
+    spawn = kit.spawn
+
+    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+        context = ServicerContext(call, method, kit)
+        receivers[token] = context
+        context.task = spawn(runner(context, token, message))
+
+    return start

@@ -1,0 +1,178 @@
+"""One endpoint per event loop: drains events, dispatches them by token, flushes commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from pyserve import _router
+
+_LOGGER = logging.getLogger(__name__)
+
+# Events taken per turn of the loop, so that a flood of calls cannot starve timers and tasks.
+_EVENTS_PER_TURN_MAX = 64
+
+# The attribute of a loop that holds its endpoint. It lives on the loop because a table keyed by
+# the loop would be kept alive by its own values, which need the loop to add readers.
+_ATTRIBUTE = "_pyserve_endpoint"
+
+
+class EventReceiver(Protocol):
+    """What takes the events of one token after the first."""
+
+    def on_event(self, kind: int, subject: object, payload: object, /) -> None:
+        """Record one event. Runs on the loop; must neither block nor raise."""
+
+    def abandon(self) -> None:
+        """The loop closes: no event will come, and nobody can be told any more."""
+
+
+CallStarter = Callable[[int, _router.ServerCall, bytes | None], None]
+
+
+class LoopEndpoint:
+    """Queue, reader and flush of one event loop.
+
+    Attributes:
+        loop: The loop that runs every receiver.
+        raw: The native endpoint.
+        receivers: Receiver by token. A receiver removes itself when its call has ended.
+        on_call: Starts an incoming call; set by the one server that uses this endpoint.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        check_not_forked()
+        self.loop = loop
+        self.raw = _router.Endpoint()
+        self.receivers: dict[int, EventReceiver] = {}
+        self.on_call: CallStarter | None = None
+        self.closed = False
+        self._readable = False
+        self._close_callbacks: list[Callable[[], None]] = []
+        # Readers inherit the context they were added in; an empty one keeps the context
+        # variables of whoever came first out of every later call.
+        self._context = contextvars.Context()
+        self._context.run(loop.add_reader, self.raw.fileno(), self._on_ready)
+
+    def schedule_flush(self) -> None:
+        """Flush at the end of this turn. Call it on the loop, when a command returned True."""
+        self.loop.call_soon(self.raw.flush)
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` before the endpoint closes, newest first."""
+        self._close_callbacks.append(callback)
+
+    def remove_close_callback(self, callback: Callable[[], None]) -> None:
+        """Forget ``callback``; without effect when it is not known."""
+        if callback in self._close_callbacks:
+            self._close_callbacks.remove(callback)
+
+    def close(self) -> None:
+        """Cancel the calls of this loop and remove the reader. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        while self._close_callbacks:
+            callback = self._close_callbacks.pop()
+            try:
+                callback()
+            except Exception:
+                _LOGGER.exception("a close callback of the endpoint failed")
+        if not self.loop.is_closed():
+            self.loop.remove_reader(self.raw.fileno())
+        for receiver in tuple(self.receivers.values()):
+            receiver.abandon()
+        self.receivers.clear()
+        self.raw.flush()
+        self.raw.close()
+
+    def process(self) -> int:
+        """Dispatch what waits now, at most one turn's share; returns how many events it was."""
+        events = self.raw.drain(_EVENTS_PER_TURN_MAX)
+        receivers = self.receivers
+        on_call = self.on_call
+        for kind, token, subject, payload in events:
+            try:
+                if kind == _CALL:
+                    on_call(token, subject, payload)  # type: ignore[misc, arg-type]
+                else:
+                    receiver = receivers.get(token)
+                    # Late events of an ended call have nobody to tell.
+                    if receiver is not None:
+                        receiver.on_event(kind, subject, payload)
+            except Exception:
+                # One broken receiver must not lose the events of the others.
+                _LOGGER.exception("an event of kind %d could not be dispatched", kind)
+        return len(events)
+
+    def _on_ready(self) -> None:
+        self._readable = True
+        self._turn()
+
+    def _turn(self) -> None:
+        if self.closed:
+            return
+        while self.process() == 0:
+            # Only ``arm`` clears the descriptor; ``False`` says that an event came meanwhile.
+            self._readable = False
+            if self.raw.arm():
+                return
+        # More may wait. A descriptor that is still readable brings the loop back by itself,
+        # behind the tasks that this turn has started.
+        if not self._readable:
+            self.loop.call_soon(self._turn)
+
+
+def running_endpoint() -> LoopEndpoint:
+    """Return the endpoint of the running loop, made on first use and closed with the loop.
+
+    Raises:
+        RuntimeError: No loop is running, or the process is a fork (see ``check_not_forked``).
+    """
+    loop = asyncio.get_running_loop()
+    endpoint: LoopEndpoint | None = getattr(loop, _ATTRIBUTE, None)
+    if endpoint is None or endpoint.closed:
+        endpoint = LoopEndpoint(loop)
+        setattr(loop, _ATTRIBUTE, endpoint)
+        close_with_loop(endpoint)
+    else:
+        check_not_forked()
+    return endpoint
+
+
+def close_with_loop(endpoint: LoopEndpoint) -> None:
+    """Close ``endpoint`` when its loop is closed, before the loop's own descriptors go.
+
+    ``close`` is wrapped on the loop object, because every way to end a loop passes there:
+    ``asyncio.run``, runners, uvloop, notebooks and loops that threads drive by hand.
+    """
+    loop = endpoint.loop
+    close_loop = loop.close
+
+    def close() -> None:
+        # Closing a running loop raises, and must leave the endpoint as it is.
+        if not loop.is_running():
+            endpoint.close()
+        close_loop()
+
+    loop.close = close  # type: ignore[method-assign]
+
+
+def check_not_forked() -> None:
+    """Refuse to go on in a forked child.
+
+    Raises:
+        RuntimeError: The I/O threads were started before the fork and do not exist here.
+    """
+    if _router.forked():
+        raise RuntimeError(
+            "pyserve cannot be used in a forked process: its I/O threads did not survive the "
+            "fork. Start the process with the multiprocessing method 'spawn' (or "
+            "'forkserver'), or fork before the first pyserve server or channel is made."
+        )
+
+
+_CALL = _router.CALL

@@ -1,0 +1,1 @@
+"""Unit tests of pyserve.bridge and pyserve.aio, without sockets."""
