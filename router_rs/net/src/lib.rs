@@ -6,7 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client;
+pub mod dispatch;
 pub mod grpc;
+pub mod ingress;
 pub mod io;
 pub mod link;
 pub mod mesh;

@@ -1,0 +1,334 @@
+//! One HTTP/2 client connection and the task that drives it. It lives on one I/O thread.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Ping, PingPong, SendStream};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::liveness::{Liveness, LivenessConfig, Verdict};
+
+/// Receive window of one stream (design 10).
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// Larger than the windows of all streams that one connection may carry, so that readers who
+/// stall never take the window from their neighbours.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
+
+/// Larger frames mean fewer of them for large messages; four times the default is past the knee.
+const FRAME_BYTES_MAX: u32 = 64 * 1024;
+
+/// Streams that may start before the peer has said its own limit.
+const STREAMS_INITIAL: usize = 1024;
+
+/// Trailers carry at most what a server may set with the default metadata limits, and its status.
+const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
+
+/// A connection that takes calls until it closes.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// `None` once no new call may start.
+    sender: RefCell<Option<SendRequest<Bytes>>>,
+    state: Rc<State>,
+    /// The peer proved nothing, but we did: it honours mesh metadata and we its load trailers.
+    trusted: Cell<bool>,
+    /// As grpc writes it, for example `ipv4:127.0.0.1:1234`.
+    peer: String,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    in_flight: Cell<u32>,
+    /// Reads that brought something.
+    received: Cell<u64>,
+    /// Why the connection ended; `None` while it lives.
+    ended: RefCell<Option<String>>,
+}
+
+/// A started request. The connection counts it until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub response: ResponseFuture,
+    pub body: SendStream<Bytes>,
+    pub permit: Permit,
+}
+
+/// Counts one call of a connection.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    connection: Rc<Connection>,
+}
+
+impl Permit {
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let in_flight = &self.connection.state.in_flight;
+        in_flight.set(in_flight.get() - 1);
+    }
+}
+
+impl Connection {
+    /// Speaks HTTP/2 over `io` and spawns the task that drives it on this thread.
+    ///
+    /// # Errors
+    /// What the peer did to the preface or to the settings.
+    pub(crate) async fn open<S>(
+        io: S,
+        peer: String,
+        config: LivenessConfig,
+    ) -> Result<Rc<Self>, h2::Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let state = Rc::new(State::default());
+        let io = Observed { io, state: Rc::clone(&state) };
+        let (sender, connection) = h2::client::Builder::new()
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .initial_max_send_streams(STREAMS_INITIAL)
+            .max_frame_size(FRAME_BYTES_MAX)
+            .max_header_list_size(HEADER_LIST_BYTES_MAX)
+            .enable_push(false)
+            .handshake(io)
+            .await?;
+        let opened = Rc::new(Self {
+            sender: RefCell::new(Some(sender)),
+            state,
+            trusted: Cell::new(false),
+            peer,
+        });
+        tokio::task::spawn_local(drive(
+            connection,
+            Rc::downgrade(&opened),
+            Rc::clone(&opened.state),
+            config,
+        ));
+        Ok(opened)
+    }
+
+    /// Starts a request; the body follows unless `end`.
+    ///
+    /// # Errors
+    /// The connection takes no more requests; this one was not sent.
+    pub(crate) fn start(
+        self: &Rc<Self>,
+        request: Request<()>,
+        end: bool,
+    ) -> Result<Started, String> {
+        let mut slot = self.sender.borrow_mut();
+        let Some(sender) = slot.as_mut() else { return Err(self.why_ended()) };
+        // The clone starts without memory of earlier streams that wait for the peer's limit.
+        match sender.clone().send_request(request, end) {
+            Ok((response, body)) => {
+                self.state.in_flight.set(self.state.in_flight.get() + 1);
+                let permit = Permit { connection: Rc::clone(self) };
+                Ok(Started { response, body, permit })
+            }
+            Err(error) => {
+                *slot = None;
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Takes no more calls; those in flight go on, then the connection closes.
+    pub(crate) fn retire(&self) {
+        self.sender.borrow_mut().take();
+    }
+
+    /// Whether a new call may start here.
+    pub(crate) fn is_open(&self) -> bool {
+        self.sender.borrow().is_some()
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.state.in_flight.get()
+    }
+
+    /// How many streams the peer allows at once.
+    pub(crate) fn streams_max(&self) -> usize {
+        self.sender.borrow().as_ref().map_or(0, SendRequest::current_max_send_streams)
+    }
+
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.trusted.get()
+    }
+
+    pub(crate) fn trust(&self) {
+        self.trusted.set(true);
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    fn why_ended(&self) -> String {
+        let ended = self.state.ended.borrow();
+        ended.clone().unwrap_or_else(|| "the connection takes no more calls".to_owned())
+    }
+}
+
+/// Drives the connection until it ends, and marks it ended.
+async fn drive<S>(
+    mut h2: h2::client::Connection<Observed<S>, Bytes>,
+    connection: Weak<Connection>,
+    state: Rc<State>,
+    config: LivenessConfig,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut watch = Watch::new(config, h2.ping_pong());
+    let why = poll_fn(|cx| {
+        if let Poll::Ready(end) = Pin::new(&mut h2).poll_end(cx) {
+            return Poll::Ready(end);
+        }
+        watch.poll(&connection, &state, cx).map(ToOwned::to_owned)
+    })
+    .await;
+    if let Some(connection) = connection.upgrade() {
+        connection.retire();
+    }
+    *state.ended.borrow_mut() = Some(why);
+}
+
+/// Gives the connection's end as a sentence.
+trait PollEnd {
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<String>;
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> PollEnd for h2::client::Connection<S, Bytes> {
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<String> {
+        Poll::Ready(match ready!(Future::poll(self, cx)) {
+            Ok(()) => "the peer closed the connection".to_owned(),
+            Err(error) => error.to_string(),
+        })
+    }
+}
+
+/// The thin driver of [`Liveness`].
+struct Watch {
+    liveness: Liveness,
+    timer: Pin<Box<Sleep>>,
+    ping_pong: Option<PingPong>,
+}
+
+impl Watch {
+    fn new(config: LivenessConfig, ping_pong: Option<PingPong>) -> Self {
+        let now = Instant::now();
+        let timer = Box::pin(sleep_until(now + config.idle));
+        Self { liveness: Liveness::new(config, now), timer, ping_pong }
+    }
+
+    /// Ready when the connection must be given up, with the reason.
+    fn poll(
+        &mut self,
+        connection: &Weak<Connection>,
+        state: &State,
+        cx: &mut Context<'_>,
+    ) -> Poll<&'static str> {
+        let received = state.received.get();
+        let in_flight = state.in_flight.get();
+        if in_flight > 0 && self.liveness.is_idle() {
+            self.timer.as_mut().reset(self.liveness.on_busy(received, Instant::now()));
+        }
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            match self.liveness.on_timer(received, in_flight, Instant::now()) {
+                Verdict::Wait(until) => self.timer.as_mut().reset(until),
+                Verdict::Ping(until) => {
+                    self.ping(cx);
+                    self.timer.as_mut().reset(until);
+                }
+                Verdict::Dead => {
+                    return Poll::Ready("the peer gave no sign of life: it did not answer a PING");
+                }
+                Verdict::Idle => {
+                    // Without senders and streams the connection says GOAWAY and ends by itself.
+                    if let Some(connection) = connection.upgrade() {
+                        connection.retire();
+                    }
+                    self.timer.as_mut().reset(Instant::now() + IDLE_CLOSE);
+                }
+            }
+        }
+    }
+
+    fn ping(&mut self, cx: &mut Context<'_>) {
+        if let Some(ping_pong) = &mut self.ping_pong {
+            // Takes the answer of the PING before this one, without which no other may be sent.
+            // What counts as a sign of life are the bytes, so its value says nothing new.
+            let _answer_or_not_yet = ping_pong.poll_pong(cx);
+            // An error means that the last PING is still under way or that the connection ends:
+            // the silence after it is judged all the same.
+            let _asked_or_ending = ping_pong.send_ping(Ping::opaque());
+        }
+    }
+}
+
+/// A peer that neither reads nor closes after our GOAWAY is looked at again after so long.
+const IDLE_CLOSE: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// Counts the reads that bring something.
+#[derive(Debug)]
+struct Observed<S> {
+    io: S,
+    state: Rc<State>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.io).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.state.received.set(self.state.received.get() + 1);
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,232 @@
+//! Opening a connection to a replica or to an address.
+
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustls_pki_types::ServerName;
+use thiserror::Error;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use super::connection::Connection;
+use super::handshake::introduce;
+use super::liveness::LivenessConfig;
+use crate::io::{Peer, Stream, tune};
+
+/// A replica that has not finished the handshake after so long counts as unreachable; on the
+/// same network a handshake takes milliseconds. Arbitrary.
+const REPLICA_LIMIT: Duration = Duration::from_secs(2);
+
+/// What gRPC allows one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
+const ADDRESS_LIMIT: Duration = Duration::from_secs(20);
+
+/// Names a target in the pools of all threads; never used twice in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct TargetKey(pub u64);
+
+impl TargetKey {
+    fn fresh() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Something that connections lead to.
+#[derive(Debug)]
+pub(crate) struct Target {
+    key: TargetKey,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Replica(ReplicaTarget),
+    Address(AddressTarget),
+}
+
+/// A replica of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplicaTarget {
+    pub replica_id: String,
+    /// `host:port`
+    pub address: String,
+    /// Tried first; given only when the replica is on this node.
+    pub unix_path: Option<PathBuf>,
+    /// The mesh token; empty: prove nothing.
+    pub token: Arc<[u8]>,
+}
+
+/// Any gRPC server.
+#[derive(Clone, Debug)]
+pub(crate) struct AddressTarget {
+    pub endpoint: Endpoint,
+    pub tls: Option<ClientTls>,
+    pub liveness: LivenessConfig,
+}
+
+/// Where an address leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// `host:port`
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+/// How a client makes its connections secure.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    pub config: Arc<rustls::ClientConfig>,
+    /// The name that the server's certificate must carry, instead of the dialled one.
+    pub server_name: Option<String>,
+}
+
+/// Why there is no connection. Clones go to every call that waited for it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(crate) enum DialError {
+    #[error("cannot connect to {address}: {cause}")]
+    Connect { address: String, cause: String },
+    #[error("cannot connect to {address} within {} s", .limit.as_secs())]
+    TimedOut { address: String, limit: Duration },
+    #[error("the HTTP/2 handshake failed: {0}")]
+    Handshake(String),
+    #[error("expected replica {expected}, found {found}")]
+    WrongReplica { expected: String, found: String },
+    #[error("the replica answered the handshake without a nonce")]
+    NoNonce,
+}
+
+impl DialError {
+    pub(crate) fn handshake(error: &h2::Error) -> Self {
+        Self::Handshake(error.to_string())
+    }
+}
+
+impl Target {
+    pub(crate) fn replica(replica: ReplicaTarget) -> Arc<Self> {
+        Arc::new(Self { key: TargetKey::fresh(), way: Way::Replica(replica) })
+    }
+
+    pub(crate) fn address(address: AddressTarget) -> Arc<Self> {
+        Arc::new(Self { key: TargetKey::fresh(), way: Way::Address(address) })
+    }
+
+    pub(crate) fn key(&self) -> TargetKey {
+        self.key
+    }
+}
+
+/// Opens a connection.
+///
+/// # Errors
+/// Nobody listens, nobody answers in time, or the wrong one answers.
+pub(crate) async fn dial(target: &Target) -> Result<Rc<Connection>, DialError> {
+    match &target.way {
+        Way::Replica(replica) => dial_replica(replica).await,
+        Way::Address(address) => {
+            let name = address.endpoint.to_string();
+            within(ADDRESS_LIMIT, &name, dial_address(address)).await
+        }
+    }
+}
+
+async fn dial_replica(replica: &ReplicaTarget) -> Result<Rc<Connection>, DialError> {
+    if let Some(path) = &replica.unix_path {
+        let endpoint = Endpoint::Unix(path.clone());
+        let name = endpoint.to_string();
+        // The path may lie in another mount namespace, so whatever goes wrong here says nothing
+        // about the replica: TCP decides (design 13).
+        if let Ok(connection) = within(REPLICA_LIMIT, &name, dial_member(&endpoint, replica)).await
+        {
+            return Ok(connection);
+        }
+    }
+    let endpoint = Endpoint::Tcp(replica.address.clone());
+    within(REPLICA_LIMIT, &replica.address, dial_member(&endpoint, replica)).await
+}
+
+async fn dial_member(
+    endpoint: &Endpoint,
+    replica: &ReplicaTarget,
+) -> Result<Rc<Connection>, DialError> {
+    let (stream, peer) = connect(endpoint).await?;
+    let connection = Connection::open(stream, peer.uri(), LivenessConfig::MESH)
+        .await
+        .map_err(|error| DialError::handshake(&error))?;
+    match introduce(&connection, &replica.token, &replica.replica_id).await {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            connection.retire();
+            Err(error)
+        }
+    }
+}
+
+async fn dial_address(target: &AddressTarget) -> Result<Rc<Connection>, DialError> {
+    let (mut stream, peer) = connect(&target.endpoint).await?;
+    if let (Some(tls), Endpoint::Tcp(address)) = (&target.tls, &target.endpoint) {
+        stream = secure(stream, tls, address).await?;
+    }
+    Connection::open(stream, peer.uri(), target.liveness)
+        .await
+        .map_err(|error| DialError::handshake(&error))
+}
+
+async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
+    let fault = |error: io::Error| DialError::Connect {
+        address: endpoint.to_string(),
+        cause: error.to_string(),
+    };
+    match endpoint {
+        Endpoint::Tcp(address) => {
+            let stream = TcpStream::connect(address).await.map_err(fault)?;
+            tune(&stream);
+            let peer = Peer::Tcp(stream.peer_addr().map_err(fault)?);
+            Ok((Stream::Tcp(stream), peer))
+        }
+        Endpoint::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(fault)?;
+            Ok((Stream::Unix(stream), Peer::Unix))
+        }
+    }
+}
+
+async fn secure(stream: Stream, tls: &ClientTls, address: &str) -> Result<Stream, DialError> {
+    let fault = |cause: String| DialError::Connect { address: address.to_owned(), cause };
+    let Stream::Tcp(stream) = stream else {
+        return Err(fault("TLS is spoken over TCP only".to_owned()));
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let name = tls.server_name.as_deref().unwrap_or(host).to_owned();
+    let name = ServerName::try_from(name.clone())
+        .map_err(|_| fault(format!("{name:?} is no name that a certificate can carry")))?;
+    let stream = TlsConnector::from(Arc::clone(&tls.config))
+        .connect(name, stream)
+        .await
+        .map_err(|error| fault(error.to_string()))?;
+    Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+}
+
+async fn within<T>(
+    limit: Duration,
+    address: &str,
+    work: impl Future<Output = Result<T, DialError>>,
+) -> Result<T, DialError> {
+    timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| Err(DialError::TimedOut { address: address.to_owned(), limit }))
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Endpoint::Tcp(address) => formatter.write_str(address),
+            Endpoint::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}

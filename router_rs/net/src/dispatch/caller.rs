@@ -1,0 +1,47 @@
+//! The seam between the exchange and whoever the call is for: an HTTP/2 client or Python.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, response};
+
+use crate::client::connection::Connection;
+
+/// The caller wants nothing more: it reset the call, or its connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// A piece of the request's body.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub bytes: Bytes,
+    /// No further piece follows.
+    pub is_last: bool,
+}
+
+/// One end of a call. All methods are called from the call's own task.
+pub(crate) trait Caller {
+    /// The call goes out over `connection`; told once for each attempt.
+    fn on_sent(&mut self, connection: &Connection);
+
+    /// The next piece of the request; not called again after the last one.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>>;
+
+    /// So many bytes of the request have been accepted by the other side; more may come.
+    fn accepted(&mut self, bytes: usize);
+
+    /// Ready when the caller is gone; called whenever the exchange has nothing else to do.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone>;
+
+    /// The head of the answer; with `is_last`, all of it (Trailers-Only).
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone>;
+
+    /// How many bytes of `wanted` the caller takes now; never 0 when ready.
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>>;
+
+    /// A piece of the answer's body, at most as large as there was room.
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone>;
+
+    /// The end of the answer; empty if the other side sent none.
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone>;
+}

@@ -1,0 +1,196 @@
+//! The answer's way: head, body and trailers from the connection to the caller.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::ResponseFuture;
+use http::{HeaderMap, HeaderName, response};
+use router_core::Load;
+
+use super::caller::{Caller, Gone};
+use crate::mesh::names::{LOAD, PREFIX, REFUSED};
+
+/// How far the answer has come.
+#[derive(Debug)]
+pub(crate) struct Download {
+    phase: Phase,
+    /// The connection has proved itself: its load and refusals count.
+    is_trusted: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Head(ResponseFuture),
+    Body(Body),
+}
+
+#[derive(Debug)]
+struct Body {
+    stream: RecvStream,
+    /// Came and waits for the caller's room; its window is not yet returned.
+    chunk: Bytes,
+    /// All data has come; trailers are next.
+    is_over: bool,
+}
+
+/// What the exchange has to know.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// All of the answer was passed on.
+    Complete { load: Option<Load> },
+    /// The replica's gate kept the call out. Nothing was passed on; the head says why.
+    Refused { load: Option<Load>, head: response::Parts },
+    /// The stream or the connection broke off.
+    Broken { error: h2::Error, before_head: bool },
+    /// The caller is gone.
+    Gone,
+}
+
+impl From<Gone> for Answer {
+    fn from(_: Gone) -> Self {
+        Answer::Gone
+    }
+}
+
+impl Download {
+    pub(crate) fn new(response: ResponseFuture, is_trusted: bool) -> Self {
+        Self { phase: Phase::Head(response), is_trusted }
+    }
+
+    /// The head has been passed on.
+    pub(crate) fn has_begun(&self) -> bool {
+        !matches!(self.phase, Phase::Head(_))
+    }
+
+    /// Moves what can be moved; ready when the answer is over in one way or another.
+    pub(crate) fn poll<C: Caller>(&mut self, caller: &mut C, cx: &mut Context<'_>) -> Poll<Answer> {
+        if let Phase::Head(response) = &mut self.phase {
+            let stream = match ready!(Pin::new(response).poll(cx)) {
+                Ok(response) => self.on_head(caller, response),
+                Err(error) => Err(Answer::Broken { error, before_head: true }),
+            };
+            match stream {
+                Ok(stream) => {
+                    self.phase = Phase::Body(Body { stream, chunk: Bytes::new(), is_over: false });
+                }
+                Err(answer) => return Poll::Ready(answer),
+            }
+        }
+        let Phase::Body(body) = &mut self.phase else { return Poll::Pending };
+        if let Err(answer) = ready!(body.poll_data(caller, cx)) {
+            return Poll::Ready(answer);
+        }
+        Poll::Ready(match ready!(body.stream.poll_trailers(cx)) {
+            Ok(trailers) => self.on_trailers(caller, trailers.unwrap_or_default()),
+            Err(error) => Answer::Broken { error, before_head: false },
+        })
+    }
+
+    fn on_head<C: Caller>(
+        &self,
+        caller: &mut C,
+        response: http::Response<RecvStream>,
+    ) -> Result<RecvStream, Answer> {
+        let (mut head, body) = response.into_parts();
+        let is_last = body.is_end_stream();
+        let is_refusal = self.is_trusted && is_last && head.headers.contains_key(REFUSED);
+        let load = self.take_mesh_headers(&mut head.headers);
+        if is_refusal {
+            return Err(Answer::Refused { load, head });
+        }
+        caller.head(head, is_last)?;
+        if is_last { Err(Answer::Complete { load }) } else { Ok(body) }
+    }
+
+    fn on_trailers<C: Caller>(&self, caller: &mut C, mut trailers: HeaderMap) -> Answer {
+        let load = self.take_mesh_headers(&mut trailers);
+        match caller.trailers(trailers) {
+            Ok(()) => Answer::Complete { load },
+            Err(gone) => gone.into(),
+        }
+    }
+
+    fn take_mesh_headers(&self, headers: &mut HeaderMap) -> Option<Load> {
+        let load = headers.remove(LOAD).filter(|_| self.is_trusted);
+        strip_mesh_headers(headers);
+        load.and_then(|value| parse_load(value.as_bytes()))
+    }
+}
+
+impl Body {
+    /// Passes the body on; the connection's window is returned for what the caller has taken.
+    fn poll_data<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Answer>> {
+        while !self.is_over {
+            if self.chunk.is_empty() {
+                match ready!(self.stream.poll_data(cx)) {
+                    Some(Ok(chunk)) => self.chunk = chunk,
+                    Some(Err(error)) => {
+                        return Poll::Ready(Err(Answer::Broken { error, before_head: false }));
+                    }
+                    None => self.is_over = true,
+                }
+            }
+            if !self.chunk.is_empty() {
+                let room = match ready!(caller.poll_room(self.chunk.len(), cx)) {
+                    Ok(room) => room,
+                    Err(gone) => return Poll::Ready(Err(gone.into())),
+                };
+                if let Err(gone) = caller.body(self.chunk.split_to(room)) {
+                    return Poll::Ready(Err(gone.into()));
+                }
+                // Fails only for a stream that is over, whose window nobody needs.
+                let _window_of_an_ended_stream = self.stream.flow_control().release_capacity(room);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Removes everything that only the mesh may see.
+pub(crate) fn strip_mesh_headers(headers: &mut HeaderMap) {
+    let is_clean = headers.keys().all(|name| !name.as_str().starts_with(PREFIX));
+    if !is_clean {
+        let names: Vec<HeaderName> =
+            headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+        for name in names {
+            headers.remove(name);
+        }
+    }
+}
+
+/// `<in_flight>;<limit>`, both decimal.
+fn parse_load(value: &[u8]) -> Option<Load> {
+    let (in_flight, limit) = std::str::from_utf8(value).ok()?.split_once(';')?;
+    Some(Load { in_flight: in_flight.parse().ok()?, limit: limit.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_two_numbers() {
+        assert_eq!(Some(Load { in_flight: 3, limit: 128 }), parse_load(b"3;128"));
+        for text in ["", "3", "3;", ";3", "3;x", "-1;2", "3;4;5"] {
+            assert_eq!(None, parse_load(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn mesh_headers_are_stripped_and_others_stay() {
+        let mut headers = HeaderMap::new();
+        for name in ["pyserve-load", "pyserve-x-bin", "grpc-status", "x-pyserve-y"] {
+            headers.insert(name, http::HeaderValue::from_static("1"));
+        }
+        strip_mesh_headers(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(vec!["grpc-status", "x-pyserve-y"], left);
+    }
+}

@@ -1,0 +1,345 @@
+//! One deployment: its router behind a short lock, and the calls that wait there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
+use router_core::{
+    Assignment, Decision, Nanos, Offer, Outcome, Refusal, Release, ReplicaId, ReplicaSpec, Router,
+    RouterConfig, RouterStats, Ticket, WaiterId,
+};
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use super::guards::{TicketGuard, WaiterGuard};
+use super::kept::KeptBudget;
+use super::table::Clock;
+use crate::client::dial::Target;
+
+/// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,
+/// never across I/O.
+#[derive(Debug)]
+pub(crate) struct DeploymentEntry {
+    pub application: String,
+    pub deployment: String,
+    pub budget: Arc<KeptBudget>,
+    clock: Clock,
+    locked: Mutex<Locked>,
+    /// Tells the ticker that something is due earlier than it sleeps.
+    pub(super) earlier: Notify,
+}
+
+#[derive(Debug)]
+struct Locked {
+    router: Router,
+    members: Vec<(ReplicaId, Arc<Target>)>,
+    /// Exactly the calls that the router has parked, or released while nobody looked.
+    waiting: HashMap<WaiterId, Waiting>,
+    /// Scratch space for the router's answers; empty between calls.
+    released: Vec<Release>,
+    is_removed: bool,
+    /// Until when the ticker sleeps; `None` when there is no ticker.
+    ticker: Option<Nanos>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Parked(Option<Waker>),
+    Over(Wakeup),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wakeup {
+    Send(Assignment),
+    Expired,
+    Removed,
+}
+
+/// What becomes of a call that asked for a replica.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Send(TicketGuard),
+    Parked(WaiterGuard),
+    Refused(Refused),
+}
+
+/// Why a call gets no replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    QueueFull {
+        limit: u32,
+    },
+    Expired,
+    /// The deployment is no longer in the table.
+    Removed,
+}
+
+type Wakers = SmallVec<[Waker; 4]>;
+
+// === impl DeploymentEntry: what calls do ===
+
+impl DeploymentEntry {
+    pub(super) fn new(
+        application: String,
+        deployment: String,
+        config: RouterConfig,
+        clock: Clock,
+        budget: Arc<KeptBudget>,
+    ) -> Self {
+        let locked = Locked {
+            router: Router::new(config),
+            members: Vec::new(),
+            waiting: HashMap::new(),
+            released: Vec::new(),
+            is_removed: false,
+            ticker: None,
+        };
+        let locked = Mutex::new(locked);
+        let earlier = Notify::new();
+        Self { application, deployment, budget, clock, locked, earlier }
+    }
+
+    /// Asks for a replica for a new call.
+    pub(crate) fn offer(self: &Arc<Self>, deadline: Option<Instant>) -> Admission {
+        let now = self.clock.now();
+        let deadline = deadline.map(|deadline| self.clock.at(deadline));
+        let mut locked = self.locked.lock();
+        if locked.is_removed {
+            return Admission::Refused(Refused::Removed);
+        }
+        let decision = locked.router.offer(Offer { deadline }, now);
+        self.admit(locked, decision)
+    }
+
+    pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.complete(ticket, outcome, now, &mut locked.released);
+        self.finish(guard);
+    }
+
+    pub(super) fn reoffer(self: &Arc<Self>, ticket: Ticket, outcome: Outcome) -> Admission {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        if locked.is_removed {
+            locked.router.complete(ticket, outcome, now, &mut locked.released);
+            self.finish(guard);
+            return Admission::Refused(Refused::Removed);
+        }
+        let decision = locked.router.reoffer(ticket, outcome, now, &mut locked.released);
+        let wakers = locked.hand_out();
+        let admission = self.admit(guard, decision);
+        wake_all(wakers);
+        admission
+    }
+
+    /// A parked call's caller is gone, or its release was never looked at.
+    pub(super) fn abandon(&self, waiter: WaiterId) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        match locked.waiting.remove(&waiter) {
+            Some(Waiting::Over(Wakeup::Send(assignment))) => {
+                let released = &mut locked.released;
+                locked.router.complete(assignment.ticket, Outcome::Cancelled, now, released);
+            }
+            Some(Waiting::Parked(_)) => locked.router.abandon(waiter, now),
+            Some(Waiting::Over(Wakeup::Expired | Wakeup::Removed)) | None => {}
+        }
+        self.finish(guard);
+    }
+
+    /// Whether a parked call's wait is over. `Ready` is told once: the waiter is forgotten then.
+    pub(super) fn poll_released(
+        self: &Arc<Self>,
+        waiter: WaiterId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<TicketGuard, Refused>> {
+        let mut locked = self.locked.lock();
+        match locked.waiting.get_mut(&waiter) {
+            Some(Waiting::Parked(waker)) => {
+                *waker = Some(cx.waker().clone());
+                let needs_ticker = locked.ticker.is_none() && locked.router.next_wakeup().is_some();
+                if needs_ticker {
+                    locked.ticker = Some(Nanos::ZERO);
+                }
+                drop(locked);
+                if needs_ticker {
+                    super::ticker::spawn(self);
+                }
+                Poll::Pending
+            }
+            Some(Waiting::Over(wakeup)) => {
+                let wakeup = *wakeup;
+                locked.waiting.remove(&waiter);
+                Poll::Ready(match wakeup {
+                    Wakeup::Send(assignment) => Ok(self.guard(&locked, assignment)),
+                    Wakeup::Expired => Err(Refused::Expired),
+                    Wakeup::Removed => Err(Refused::Removed),
+                })
+            }
+            None => {
+                debug_assert!(false, "{waiter:?} was polled after its end");
+                Poll::Ready(Err(Refused::Removed))
+            }
+        }
+    }
+
+    fn admit(
+        self: &Arc<Self>,
+        mut locked: MutexGuard<'_, Locked>,
+        decision: Decision,
+    ) -> Admission {
+        match decision {
+            Decision::Send(assignment) => Admission::Send(self.guard(&locked, assignment)),
+            Decision::Parked(waiter) => {
+                locked.waiting.insert(waiter, Waiting::Parked(None));
+                self.tell_ticker(&locked);
+                Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter))
+            }
+            Decision::Refused(Refusal::QueueFull { limit }) => {
+                Admission::Refused(Refused::QueueFull { limit })
+            }
+            Decision::Refused(Refusal::Expired) => Admission::Refused(Refused::Expired),
+        }
+    }
+
+    fn guard(self: &Arc<Self>, locked: &Locked, assignment: Assignment) -> TicketGuard {
+        let target = locked.target_of(assignment.replica);
+        TicketGuard::new(Arc::clone(self), assignment.ticket, target)
+    }
+
+    fn finish(&self, mut locked: MutexGuard<'_, Locked>) {
+        let wakers = locked.hand_out();
+        self.tell_ticker(&locked);
+        drop(locked);
+        wake_all(wakers);
+    }
+
+    fn tell_ticker(&self, locked: &Locked) {
+        if let (false, Some(until)) = (locked.waiting.is_empty(), locked.ticker) {
+            if locked.router.next_wakeup().is_some_and(|due| due < until) {
+                self.earlier.notify_one();
+            }
+        }
+    }
+}
+
+// === impl DeploymentEntry: what the table and the ticker do ===
+
+impl DeploymentEntry {
+    /// Makes `members` the replicas; parked calls go to new ones at once.
+    pub(super) fn apply(&self, members: Vec<(ReplicaSpec, Arc<Target>)>) {
+        let now = self.clock.now();
+        let specs: Vec<ReplicaSpec> = members.iter().map(|(spec, _)| *spec).collect();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        let before = std::mem::take(&mut locked.members);
+        locked.members = members.into_iter().map(|(spec, target)| (spec.id, target)).collect();
+        // Calls that were released to a replica which is gone now, and that nobody has looked at
+        // yet, still name it.
+        for (id, target) in before {
+            if locked.is_named(id) && !locked.members.iter().any(|(member, _)| *member == id) {
+                locked.members.push((id, target));
+            }
+        }
+        locked.router.apply(&specs, now, &mut locked.released);
+        self.finish(guard);
+    }
+
+    /// The deployment left the table: parked calls end, calls in flight go on.
+    pub(super) fn remove(&self) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.is_removed = true;
+        locked.router.apply(&[], now, &mut locked.released);
+        let mut wakers = locked.hand_out();
+        for (waiter, waiting) in &mut locked.waiting {
+            if let Waiting::Parked(waker) = waiting {
+                locked.router.abandon(*waiter, now);
+                wakers.extend(waker.take());
+                *waiting = Waiting::Over(Wakeup::Removed);
+            }
+        }
+        drop(guard);
+        wake_all(wakers);
+    }
+
+    /// Does what is due; how long the ticker may sleep, or `None` if it may end.
+    pub(super) fn tick(&self) -> Option<Instant> {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.tick(now, &mut locked.released);
+        let wakers = locked.hand_out();
+        let due = if locked.waiting.is_empty() { None } else { locked.router.next_wakeup() };
+        locked.ticker = due;
+        drop(guard);
+        wake_all(wakers);
+        due.map(|due| self.clock.instant(due))
+    }
+
+    /// The ticker's thread ends: some parked call must start another.
+    pub(super) fn lose_ticker(&self) {
+        let mut guard = self.locked.lock();
+        guard.ticker = None;
+        let wakers: Wakers = guard
+            .waiting
+            .values_mut()
+            .filter_map(|waiting| match waiting {
+                Waiting::Parked(waker) => waker.take(),
+                Waiting::Over(_) => None,
+            })
+            .collect();
+        drop(guard);
+        wake_all(wakers);
+    }
+
+    pub(crate) fn stats(&self) -> RouterStats {
+        self.locked.lock().router.stats()
+    }
+}
+
+// === impl Locked ===
+
+impl Locked {
+    /// Gives the router's releases to those who wait; their wakers are for after the lock.
+    fn hand_out(&mut self) -> Wakers {
+        let mut wakers = Wakers::new();
+        for release in self.released.drain(..) {
+            let (waiter, wakeup) = match release {
+                Release::Send { waiter, assignment } => (waiter, Wakeup::Send(assignment)),
+                Release::Expired { waiter } => (waiter, Wakeup::Expired),
+            };
+            let before = self.waiting.insert(waiter, Waiting::Over(wakeup));
+            debug_assert!(matches!(before, Some(Waiting::Parked(_))), "{waiter:?} did not wait");
+            if let Some(Waiting::Parked(Some(waker))) = before {
+                wakers.push(waker);
+            }
+        }
+        wakers
+    }
+
+    fn target_of(&self, replica: ReplicaId) -> Arc<Target> {
+        let member = self.members.iter().find(|(id, _)| *id == replica);
+        let (_, target) = member.expect("invariant: the router sends to members only");
+        Arc::clone(target)
+    }
+
+    fn is_named(&self, replica: ReplicaId) -> bool {
+        self.waiting.values().any(|waiting| {
+            matches!(waiting, Waiting::Over(Wakeup::Send(assignment)) if assignment.replica == replica)
+        })
+    }
+}
+
+fn wake_all(wakers: Wakers) {
+    for waker in wakers {
+        waker.wake();
+    }
+}

@@ -1,0 +1,309 @@
+//! One call from its offer to its end: waits for a replica, sends, and goes elsewhere while the
+//! call has not started anywhere.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use h2::Reason;
+use http::{Request, request};
+use router_core::Outcome;
+use tokio::time::{Sleep, sleep_until};
+
+use super::caller::{Caller, Gone};
+use super::download::{Answer, Download};
+use super::entry::{Admission, DeploymentEntry, Refused};
+use super::guards::TicketGuard;
+use super::upload::Upload;
+use crate::client::connection::{Connection, Started};
+use crate::client::dial::{DialError, Target};
+use crate::client::pool::{Acquired, acquire};
+use crate::grpc::{Code, GRPC_TIMEOUT, Status, format_timeout};
+
+/// A deadline this close after the head came is passed on as the caller wrote it: the difference
+/// is below what any timer of the mesh resolves.
+const TIMEOUT_SLACK: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// How a call ended, as far as the exchange knows.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// The answer of the other side was passed on, whole.
+    Answered,
+    /// The caller is gone.
+    Gone,
+    /// The caller still needs an answer.
+    Failed(Failure),
+}
+
+/// Why there is no answer (or no end of one) from the other side.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub status: Status,
+    /// The call reached no user code, and it may be tried again.
+    pub did_not_start: bool,
+}
+
+/// One call, over all its attempts.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a, C> {
+    pub caller: &'a mut C,
+    pub head: Head,
+    pub upload: Upload,
+    pub limits: Limits<'a>,
+}
+
+/// The head of the request.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub parts: request::Parts,
+    /// When the head came with just the timeout that the limits hold; `None`: it has another.
+    pub timeout_since: Option<Instant>,
+}
+
+/// What may end a call from outside, besides its caller.
+#[derive(Debug)]
+pub(crate) struct Limits<'a> {
+    deadline: Option<Instant>,
+    /// Armed when the call has to wait for the first time.
+    timer: Option<Pin<Box<Sleep>>>,
+    stop: &'a dyn Stop,
+}
+
+/// Tells calls that they are to end now.
+pub(crate) trait Stop: std::fmt::Debug {
+    /// Ready with what to answer; otherwise the task will be woken.
+    fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status>;
+}
+
+/// How one attempt ended: the call is over, or it did not start there.
+enum Attempt {
+    Over(Ending, Outcome),
+    Elsewhere(Outcome, Failure),
+}
+
+// === impl Exchange ===
+
+impl<C: Caller> Exchange<'_, C> {
+    /// Sends the call to a replica of `entry`, waiting for one if need be.
+    ///
+    /// Dropping the future resets what was sent and gives the place back.
+    pub(crate) async fn through(mut self, entry: &Arc<DeploymentEntry>) -> Ending {
+        let mut admission = entry.offer(self.limits.deadline);
+        let mut last = None;
+        loop {
+            let ticket = match self.wait_for_place(entry, admission, last.as_ref()).await {
+                Ok(ticket) => ticket,
+                Err(ending) => return ending,
+            };
+            match self.attempt(ticket.target()).await {
+                Attempt::Over(ending, outcome) => {
+                    ticket.complete(outcome);
+                    return ending;
+                }
+                Attempt::Elsewhere(outcome, failure) => {
+                    if !self.upload.may_repeat() {
+                        ticket.complete(outcome);
+                        return Ending::Failed(failure);
+                    }
+                    admission = ticket.reoffer(outcome);
+                    last = Some(failure);
+                }
+            }
+        }
+    }
+
+    /// Sends the call to `target`, once.
+    pub(crate) async fn to(&mut self, target: &Arc<Target>) -> Ending {
+        match self.attempt(target).await {
+            Attempt::Over(ending, _) => ending,
+            Attempt::Elsewhere(_, failure) => Ending::Failed(failure),
+        }
+    }
+
+    async fn wait_for_place(
+        &mut self,
+        entry: &DeploymentEntry,
+        admission: Admission,
+        last: Option<&Failure>,
+    ) -> Result<TicketGuard, Ending> {
+        let placed = match admission {
+            Admission::Send(ticket) => Ok(ticket),
+            Admission::Refused(refused) => Err(refused),
+            Admission::Parked(mut waiter) => {
+                poll_fn(|cx| self.poll_or_end(cx, |cx| waiter.poll(cx))).await?
+            }
+        };
+        placed.map_err(|refused| Ending::Failed(refusal(entry, refused, last)))
+    }
+
+    async fn attempt(&mut self, target: &Arc<Target>) -> Attempt {
+        let mut reason = None;
+        // A connection may turn out to be closed at the moment of use: once more with another.
+        for _ in 0..2 {
+            let connection = match self.connect(target).await {
+                Ok(Ok(connection)) => connection,
+                Ok(Err(error)) => return not_connected(error.to_string()),
+                Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
+            };
+            let is_bodiless = self.upload.begin();
+            match connection.start(self.request(), is_bodiless) {
+                Ok(started) => return self.run(started).await,
+                Err(error) => reason = Some(error),
+            }
+        }
+        not_connected(reason.unwrap_or_default())
+    }
+
+    async fn connect(
+        &mut self,
+        target: &Arc<Target>,
+    ) -> Result<Result<Rc<Connection>, DialError>, Ending> {
+        match acquire(target) {
+            Acquired::Open(connection) => Ok(Ok(connection)),
+            Acquired::Dialling(mut dialling) => {
+                poll_fn(|cx| self.poll_or_end(cx, |cx| Pin::new(&mut dialling).poll(cx))).await
+            }
+        }
+    }
+
+    fn request(&mut self) -> Request<()> {
+        if let Some(deadline) = self.limits.deadline {
+            let now = Instant::now();
+            let is_fresh = self.head.timeout_since.is_some_and(|since| now - since < TIMEOUT_SLACK);
+            if !is_fresh {
+                let left = deadline.saturating_duration_since(now);
+                self.head.parts.headers.insert(GRPC_TIMEOUT, format_timeout(left));
+            }
+        }
+        Request::from_parts(self.head.parts.clone(), ())
+    }
+
+    async fn run(&mut self, started: Started) -> Attempt {
+        let Started { response, mut body, permit } = started;
+        self.caller.on_sent(permit.connection());
+        let mut download = Download::new(response, permit.connection().is_trusted());
+        poll_fn(|cx| {
+            let uploaded = self.upload.poll(self.caller, &mut body, cx);
+            if let Poll::Ready(Err(Gone)) = uploaded {
+                return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
+            }
+            if let Poll::Ready(answer) = download.poll(self.caller, cx) {
+                return Poll::Ready(judge(answer));
+            }
+            if download.has_begun() {
+                self.upload.commit();
+            }
+            self.poll_end(cx).map(|ending| Attempt::Over(ending, Outcome::Cancelled))
+        })
+        .await
+    }
+
+    /// Polls `wait`, and what may end the call while it waits.
+    fn poll_or_end<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        wait: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Ending>> {
+        match wait(cx) {
+            Poll::Ready(value) => Poll::Ready(Ok(value)),
+            Poll::Pending => self.poll_end(cx).map(Err),
+        }
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        if self.caller.poll_gone(cx).is_ready() {
+            return Poll::Ready(Ending::Gone);
+        }
+        self.limits.poll(cx).map(|status| Ending::Failed(Failure { status, did_not_start: false }))
+    }
+}
+
+// === impl Limits ===
+
+impl<'a> Limits<'a> {
+    pub(crate) fn new(deadline: Option<Instant>, stop: &'a dyn Stop) -> Self {
+        Self { deadline, timer: None, stop }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        if let Poll::Ready(status) = self.stop.poll_stop(cx) {
+            return Poll::Ready(status);
+        }
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline.into())));
+        timer.as_mut().poll(cx).map(|()| deadline_exceeded())
+    }
+}
+
+fn deadline_exceeded() -> Status {
+    Status::new(Code::DeadlineExceeded, "the deadline has passed")
+}
+
+fn not_connected(reason: String) -> Attempt {
+    let status = Status::new(Code::Unavailable, reason);
+    Attempt::Elsewhere(Outcome::ConnectFailed, Failure { status, did_not_start: true })
+}
+
+/// The end of an attempt, by the answer that came.
+fn judge(answer: Answer) -> Attempt {
+    match answer {
+        Answer::Complete { load } => Attempt::Over(Ending::Answered, Outcome::Done { load }),
+        Answer::Gone => Attempt::Over(Ending::Gone, Outcome::Cancelled),
+        Answer::Refused { load, head } => {
+            let status = Status::read(&head.headers).unwrap_or_else(|| {
+                Status::new(Code::ResourceExhausted, "the replica has no room for the call")
+            });
+            let failure = Failure { status, did_not_start: true };
+            Attempt::Elsewhere(Outcome::Refused { load }, failure)
+        }
+        Answer::Broken { error, before_head } => judge_break(&error, before_head),
+    }
+}
+
+fn judge_break(error: &h2::Error, before_head: bool) -> Attempt {
+    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    // A GOAWAY of the peer fails only streams that it says it did not process (RFC 9113, 6.8).
+    let is_past_goaway = error.is_go_away() && error.is_remote();
+    let did_not_start = before_head && error.is_remote() && (is_refused || is_past_goaway);
+    let status = match error.reason() {
+        Some(reason) if error.is_reset() => {
+            Status::new(Code::from_reset(reason), format!("the call was reset: {reason}"))
+        }
+        _ => Status::new(Code::Unavailable, format!("the connection broke: {error}")),
+    };
+    let failure = Failure { status, did_not_start };
+    match (did_not_start, is_refused) {
+        (true, true) => Attempt::Elsewhere(Outcome::Refused { load: None }, failure),
+        (true, false) => Attempt::Elsewhere(Outcome::ConnectFailed, failure),
+        (false, _) => Attempt::Over(Ending::Failed(failure), Outcome::Failed),
+    }
+}
+
+fn refusal(entry: &DeploymentEntry, refused: Refused, last: Option<&Failure>) -> Failure {
+    let (application, deployment) = (&entry.application, &entry.deployment);
+    let status = match refused {
+        Refused::QueueFull { limit } => Status::new(
+            Code::ResourceExhausted,
+            format!(
+                "{application}/{deployment} has no free replica, and {limit} calls wait already \
+                 (max_queued_requests)"
+            ),
+        ),
+        Refused::Expired => deadline_exceeded(),
+        Refused::Removed => Status::new(
+            Code::Unavailable,
+            format!("{application}/{deployment} is no longer deployed"),
+        ),
+    };
+    let status = match last {
+        None => status,
+        Some(last) => Status::new(
+            status.code,
+            format!("{}; the last attempt failed: {}", status.message, last.status.message),
+        ),
+    };
+    Failure { status, did_not_start: true }
+}

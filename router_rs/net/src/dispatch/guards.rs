@@ -1,0 +1,80 @@
+//! Guards that keep the books of the router exact, whatever ends a call: return, cancel or panic.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use router_core::{Outcome, Ticket, WaiterId};
+
+use super::entry::{Admission, DeploymentEntry, Refused};
+use crate::client::dial::Target;
+
+/// A place at a replica. Completed exactly once: by its methods, or as cancelled when dropped.
+#[derive(Debug)]
+pub(crate) struct TicketGuard {
+    entry: Arc<DeploymentEntry>,
+    ticket: Option<Ticket>,
+    target: Arc<Target>,
+}
+
+impl TicketGuard {
+    pub(super) fn new(entry: Arc<DeploymentEntry>, ticket: Ticket, target: Arc<Target>) -> Self {
+        Self { entry, ticket: Some(ticket), target }
+    }
+
+    pub(crate) fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    pub(crate) fn complete(mut self, outcome: Outcome) {
+        if let Some(ticket) = self.ticket.take() {
+            self.entry.complete(ticket, outcome);
+        }
+    }
+
+    /// Gives the place back and asks for another; only for calls that did not start.
+    pub(crate) fn reoffer(mut self, outcome: Outcome) -> Admission {
+        match self.ticket.take() {
+            Some(ticket) => self.entry.reoffer(ticket, outcome),
+            None => Admission::Refused(Refused::Expired),
+        }
+    }
+}
+
+impl Drop for TicketGuard {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.entry.complete(ticket, Outcome::Cancelled);
+        }
+    }
+}
+
+/// A parked call. Abandoned when dropped before its release was taken.
+#[derive(Debug)]
+pub(crate) struct WaiterGuard {
+    entry: Arc<DeploymentEntry>,
+    waiter: Option<WaiterId>,
+}
+
+impl WaiterGuard {
+    pub(super) fn new(entry: Arc<DeploymentEntry>, waiter: WaiterId) -> Self {
+        Self { entry, waiter: Some(waiter) }
+    }
+
+    /// Ready once; must be polled within a `LocalRuntime`.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<TicketGuard, Refused>> {
+        let Some(waiter) = self.waiter else { return Poll::Ready(Err(Refused::Removed)) };
+        let released = self.entry.poll_released(waiter, cx);
+        if released.is_ready() {
+            self.waiter = None;
+        }
+        released
+    }
+}
+
+impl Drop for WaiterGuard {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.entry.abandon(waiter);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! From a call to a replica and back: the routing table, the wait for a place, the exchange.
+//!
+//! The ingress and the channels of a mesh share this. Which replica a call gets, who waits and for
+//! how long is decided by `router_core`; this module owns its lock, its clock and its timer, and
+//! makes sure that each ticket is completed once and each waiter is released or abandoned.
+
+pub(crate) mod caller;
+mod download;
+pub(crate) mod entry;
+pub(crate) mod exchange;
+mod guards;
+mod kept;
+mod snapshot;
+mod table;
+mod ticker;
+mod upload;
+
+pub(crate) use download::strip_mesh_headers;
+pub(crate) use kept::Kept;
+pub(crate) use snapshot::{Deployment, Found};
+pub use snapshot::{DeploymentRoute, ReplicaRoute};
+pub(crate) use table::TableReader;
+pub use table::{DeploymentStats, RoutingTable, TableConfig};
+pub(crate) use upload::{Upload, poll_room};

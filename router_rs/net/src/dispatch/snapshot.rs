@@ -1,0 +1,161 @@
+//! What the controller knows about deployments, and the look-up of a path in it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::entry::DeploymentEntry;
+
+/// The application that serves health and reflection on behalf of the whole mesh.
+const MESH_APPLICATION: &str = "pyserve";
+
+/// Services of which every application may have its own, but the mesh's is the one that is seen.
+const MESH_SERVICES: [&str; 3] = [
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+];
+
+/// One ready replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaRoute {
+    pub replica_id: String,
+    pub node: String,
+    pub zone: String,
+    /// `host:port`
+    pub address: String,
+    /// Empty: it has none.
+    pub unix_path: String,
+    /// Calls it takes at once from one router.
+    pub max_ongoing_requests: u32,
+}
+
+/// One deployment and its ready replicas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeploymentRoute {
+    pub application: String,
+    pub deployment: String,
+    /// Full names, `pkg.Service`.
+    pub services: Vec<String>,
+    pub replicas: Vec<ReplicaRoute>,
+    /// Calls that may be parked; `u32::MAX`: any number.
+    pub max_queued_requests: u32,
+    /// Upper bound for every call's time.
+    pub request_timeout: Option<Duration>,
+    /// A unary message up to this size is kept whole for a possible refusal.
+    pub max_request_bytes: usize,
+}
+
+/// One version of the table, never changed once published.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    deployments: Vec<Arc<Deployment>>,
+    by_service: HashMap<Box<str>, Providers>,
+}
+
+/// A deployment as one version of the table describes it.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    pub entry: Arc<DeploymentEntry>,
+    /// An upper bound for each call's time.
+    pub request_timeout: Option<Duration>,
+    /// A unary message up to this size is kept whole for a possible refusal.
+    pub request_bytes_max: usize,
+}
+
+/// The deployments that registered one service, ordered by application.
+type Providers = SmallVec<[Arc<Deployment>; 1]>;
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) enum Found<'a> {
+    Deployment(&'a Arc<Deployment>),
+    /// Nobody registered the service.
+    Nothing,
+    /// Several applications did, and the call named none of them: their names.
+    Ambiguous(Vec<&'a str>),
+}
+
+impl Deployment {
+    fn application(&self) -> &str {
+        &self.entry.application
+    }
+}
+
+impl Snapshot {
+    /// `deployments` come with the services that each one registers.
+    pub(super) fn new(deployments: Vec<(Deployment, Vec<String>)>) -> Self {
+        let mut snapshot = Self::default();
+        for (deployment, services) in deployments {
+            let deployment = Arc::new(deployment);
+            for service in services {
+                let providers = snapshot.by_service.entry(service.into()).or_default();
+                providers.push(Arc::clone(&deployment));
+            }
+            snapshot.deployments.push(deployment);
+        }
+        for (service, providers) in &mut snapshot.by_service {
+            providers.sort_by(|a, b| a.application().cmp(b.application()));
+            if MESH_SERVICES.contains(&&**service)
+                && providers.iter().any(|entry| entry.application() == MESH_APPLICATION)
+            {
+                providers.retain(|entry| entry.application() == MESH_APPLICATION);
+            }
+        }
+        snapshot
+    }
+
+    /// Looks up `/pkg.Service/Method`; `application` picks among several that have the service.
+    pub(crate) fn find(&self, path: &str, application: Option<&str>) -> Found<'_> {
+        let Some(providers) = service_of(path).and_then(|name| self.by_service.get(name)) else {
+            return Found::Nothing;
+        };
+        match (&providers[..], application) {
+            ([only], _) => Found::Deployment(only),
+            (several, Some(wanted)) => several
+                .iter()
+                .find(|entry| entry.application() == wanted)
+                .map_or(Found::Nothing, Found::Deployment),
+            (several, None) => {
+                Found::Ambiguous(several.iter().map(|entry| entry.application()).collect())
+            }
+        }
+    }
+
+    pub(crate) fn deployment(
+        &self,
+        application: &str,
+        deployment: &str,
+    ) -> Option<&Arc<Deployment>> {
+        self.deployments.iter().find(|candidate| {
+            candidate.entry.application == application && candidate.entry.deployment == deployment
+        })
+    }
+}
+
+fn service_of(path: &str) -> Option<&str> {
+    let (service, method) = path.strip_prefix('/')?.rsplit_once('/')?;
+    (!service.is_empty() && !method.is_empty()).then_some(service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_service_and_a_method() {
+        for (path, expected) in [
+            ("/a.B/C", Some("a.B")),
+            ("/a.B/", None),
+            ("//C", None),
+            ("a.B/C", None),
+            ("/a.B", None),
+            ("/", None),
+            ("*", None),
+        ] {
+            assert_eq!(expected, service_of(path), "{path}");
+        }
+    }
+}

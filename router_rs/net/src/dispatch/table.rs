@@ -1,0 +1,268 @@
+//! The routing table: deployments, their routers, and the snapshot that calls look into.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use router_core::{
+    Nanos, PolicyKind, ReplicaId, ReplicaSpec, RouterConfig, RouterStats, SplitMix64, Tier,
+};
+
+use super::entry::DeploymentEntry;
+use super::kept::KeptBudget;
+use super::snapshot::{Deployment, DeploymentRoute, ReplicaRoute, Snapshot};
+use crate::client::dial::{ReplicaTarget, Target};
+
+/// Refusals after which a call parks (design 7).
+const REFUSALS_MAX: u8 = 3;
+/// First and longest backoff (design 6).
+const BACKOFF_INITIAL: Nanos = Nanos::from_millis(25);
+const BACKOFF_MAX: Nanos = Nanos::from_millis(500);
+
+/// Where the table's routers are, and what they may prove.
+#[derive(Clone, Debug)]
+pub struct TableConfig {
+    pub node: String,
+    pub zone: String,
+    /// The mesh token; empty: prove nothing.
+    pub token: Vec<u8>,
+    pub seed: u64,
+}
+
+/// Deployments, their routers and their replicas; shared by ingress threads and channels.
+#[derive(Debug)]
+pub struct RoutingTable {
+    config: TableConfig,
+    token: Arc<[u8]>,
+    clock: Clock,
+    budget: Arc<KeptBudget>,
+    /// Changes are serial; readers take the current snapshot out only when `version` moved.
+    state: Mutex<State>,
+    version: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    snapshot: Arc<Snapshot>,
+    deployments: BTreeMap<(String, String), Known>,
+    seeds: SplitMix64,
+}
+
+/// What is kept of a deployment from one snapshot to the next.
+#[derive(Debug)]
+struct Known {
+    entry: Arc<DeploymentEntry>,
+    queue_len_max: u32,
+    members: Vec<(ReplicaTarget, Arc<Target>)>,
+}
+
+// === impl RoutingTable ===
+
+impl RoutingTable {
+    /// An empty table.
+    pub fn new(config: TableConfig) -> Arc<Self> {
+        let state = State {
+            snapshot: Arc::default(),
+            deployments: BTreeMap::new(),
+            seeds: SplitMix64::new(config.seed),
+        };
+        Arc::new(Self {
+            token: config.token.clone().into(),
+            config,
+            clock: Clock::start(),
+            budget: Arc::default(),
+            state: Mutex::new(state),
+            version: AtomicU64::new(1),
+        })
+    }
+
+    /// Replaces the table's content. A router lives on with its calls while its queue's bound is
+    /// the same; replicas that are gone get nothing new, and their calls go on; parked calls
+    /// of deployments that are gone end `UNAVAILABLE`.
+    pub fn apply(&self, deployments: Vec<DeploymentRoute>) {
+        let mut state = self.state.lock();
+        let mut before = std::mem::take(&mut state.deployments);
+        let mut listed = Vec::with_capacity(deployments.len());
+        for route in deployments {
+            let name = (route.application.clone(), route.deployment.clone());
+            let known = before.remove(&name);
+            let (known, retired) = match known {
+                Some(known) if known.queue_len_max == route.max_queued_requests => (known, None),
+                other => (self.create(&route, &mut state.seeds, other.as_ref()), other),
+            };
+            let known = self.update(known, &route);
+            if let Some(retired) = retired {
+                retired.entry.remove();
+            }
+            let deployment = Deployment {
+                entry: Arc::clone(&known.entry),
+                request_timeout: route.request_timeout,
+                request_bytes_max: route.max_request_bytes,
+            };
+            listed.push((deployment, route.services));
+            state.deployments.insert(name, known);
+        }
+        state.snapshot = Arc::new(Snapshot::new(listed));
+        self.version.fetch_add(1, Ordering::Release);
+        drop(state);
+        for gone in before.into_values() {
+            gone.entry.remove();
+        }
+    }
+
+    /// The counts of each deployment's router, with the replicas' names.
+    pub fn stats(&self) -> Vec<DeploymentStats> {
+        let state = self.state.lock();
+        state
+            .deployments
+            .iter()
+            .map(|((application, deployment), known)| DeploymentStats {
+                application: application.clone(),
+                deployment: deployment.clone(),
+                replica_ids: known
+                    .members
+                    .iter()
+                    .map(|(replica, target)| (replica_id(target), replica.replica_id.clone()))
+                    .collect(),
+                router: known.entry.stats(),
+            })
+            .collect()
+    }
+
+    fn create(
+        &self,
+        route: &DeploymentRoute,
+        seeds: &mut SplitMix64,
+        before: Option<&Known>,
+    ) -> Known {
+        let config = RouterConfig {
+            queue_len_max: route.max_queued_requests,
+            refusals_max: REFUSALS_MAX,
+            backoff_initial: BACKOFF_INITIAL,
+            backoff_max: BACKOFF_MAX,
+            policy: PolicyKind::P2c,
+            seed: seeds.next_u64(),
+        };
+        let entry = Arc::new(DeploymentEntry::new(
+            route.application.clone(),
+            route.deployment.clone(),
+            config,
+            self.clock,
+            Arc::clone(&self.budget),
+        ));
+        let members = before.map_or_else(Vec::new, |known| known.members.clone());
+        Known { entry, queue_len_max: route.max_queued_requests, members }
+    }
+
+    /// Gives the deployment its replicas; those it had before keep their connections and counts.
+    fn update(&self, known: Known, route: &DeploymentRoute) -> Known {
+        let mut members = Vec::with_capacity(route.replicas.len());
+        let mut specs = Vec::with_capacity(route.replicas.len());
+        for replica in &route.replicas {
+            let described = self.describe(replica);
+            let target = known
+                .members
+                .iter()
+                .find(|(before, _)| *before == described)
+                .map_or_else(|| Target::replica(described.clone()), |(_, target)| target.clone());
+            let spec = ReplicaSpec {
+                id: replica_id(&target),
+                tier: self.tier(replica),
+                capacity: replica.max_ongoing_requests,
+            };
+            specs.push((spec, Arc::clone(&target)));
+            members.push((described, target));
+        }
+        known.entry.apply(specs);
+        Known { members, ..known }
+    }
+
+    fn describe(&self, replica: &ReplicaRoute) -> ReplicaTarget {
+        let is_near = replica.node == self.config.node && !replica.unix_path.is_empty();
+        ReplicaTarget {
+            replica_id: replica.replica_id.clone(),
+            address: replica.address.clone(),
+            unix_path: is_near.then(|| PathBuf::from(&replica.unix_path)),
+            token: Arc::clone(&self.token),
+        }
+    }
+
+    fn tier(&self, replica: &ReplicaRoute) -> Tier {
+        if replica.node == self.config.node {
+            Tier::Node
+        } else if replica.zone == self.config.zone {
+            Tier::Zone
+        } else {
+            Tier::Any
+        }
+    }
+}
+
+/// A target's key is as unique as the router wants its ids.
+fn replica_id(target: &Target) -> ReplicaId {
+    ReplicaId(target.key().0)
+}
+
+/// The counts of one deployment.
+#[derive(Clone, Debug)]
+pub struct DeploymentStats {
+    pub application: String,
+    pub deployment: String,
+    /// The names behind the ids in `router`; replicas that left have none.
+    pub replica_ids: Vec<(ReplicaId, String)>,
+    pub router: RouterStats,
+}
+
+/// One thread's view of the table: a look-up costs one atomic load while nothing changes, and no
+/// two threads write the same cache line (which a read lock or a shared reference count would do).
+#[derive(Debug)]
+pub(crate) struct TableReader {
+    table: Arc<RoutingTable>,
+    version: Cell<u64>,
+    snapshot: RefCell<Arc<Snapshot>>,
+}
+
+impl TableReader {
+    pub(crate) fn new(table: Arc<RoutingTable>) -> Self {
+        Self { table, version: Cell::new(0), snapshot: RefCell::default() }
+    }
+
+    /// Hands the current snapshot to `look`, which must not read the table again.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&Snapshot) -> T) -> T {
+        if self.table.version.load(Ordering::Acquire) != self.version.get() {
+            let state = self.table.state.lock();
+            self.version.set(self.table.version.load(Ordering::Acquire));
+            *self.snapshot.borrow_mut() = Arc::clone(&state.snapshot);
+        }
+        look(&self.snapshot.borrow())
+    }
+}
+
+/// The time as routers count it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    pub(super) fn now(self) -> Nanos {
+        self.at(Instant::now())
+    }
+
+    pub(super) fn at(self, instant: Instant) -> Nanos {
+        let since = instant.saturating_duration_since(self.start).as_nanos();
+        Nanos(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn instant(self, at: Nanos) -> Instant {
+        self.start + Duration::from_nanos(at.0)
+    }
+}

@@ -1,0 +1,138 @@
+//! The request's way: pieces from the caller to the connection, with flow control end to end.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::SendStream;
+
+use super::caller::{Caller, Gone, Piece};
+use super::kept::Kept;
+
+/// What of the request has come, what has been sent, and what is kept for another attempt.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    kept: Kept,
+    /// Come and not yet sent in this attempt; at most one piece, but for what an attempt repeats.
+    unsent: VecDeque<Bytes>,
+    /// The last piece has come.
+    is_complete: bool,
+    /// END_STREAM was sent, or the other side wants no more.
+    is_closed: bool,
+    /// Bytes sent in this attempt, and the most that any attempt has sent: what goes beyond is
+    /// returned to the caller's window.
+    sent: usize,
+    returned: usize,
+}
+
+impl Upload {
+    pub(crate) fn new(kept: Kept, is_complete: bool) -> Self {
+        Self { kept, unsent: VecDeque::new(), is_complete, is_closed: false, sent: 0, returned: 0 }
+    }
+
+    /// Starts over; only while [`Upload::may_repeat`]. True: the request has no body at all.
+    pub(crate) fn begin(&mut self) -> bool {
+        if self.kept.is_whole() {
+            self.unsent = self.kept.pieces().iter().cloned().collect();
+        }
+        self.sent = 0;
+        self.is_closed = self.is_complete && self.unsent.is_empty();
+        self.is_closed
+    }
+
+    /// Everything that has been sent is still here.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.kept.is_whole()
+    }
+
+    /// The answer has begun: there will be no other attempt.
+    pub(crate) fn commit(&mut self) {
+        self.kept.commit();
+    }
+
+    /// Moves what can be moved. Ready when the whole request is sent, or the other side takes no
+    /// more of it (its answer says why).
+    pub(crate) fn poll<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        stream: &mut SendStream<Bytes>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        while !self.is_closed {
+            if self.unsent.is_empty() {
+                ready!(self.poll_caller(caller, cx))?;
+            }
+            if ready!(self.poll_send(stream, cx)).is_err() {
+                self.is_closed = true;
+            }
+            if self.sent > self.returned {
+                caller.accepted(self.sent - self.returned);
+                self.returned = self.sent;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_caller<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        let Piece { bytes, is_last } = ready!(caller.poll_piece(cx))?;
+        self.is_complete = is_last;
+        self.kept.push(&bytes);
+        self.unsent.push_back(bytes);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends the first unsent piece, as far as there is window.
+    fn poll_send(
+        &mut self,
+        stream: &mut SendStream<Bytes>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        let Some(mut piece) = self.unsent.pop_front() else { return Poll::Ready(Ok(())) };
+        if !piece.is_empty() {
+            let room = match poll_room(stream, piece.len(), cx) {
+                Poll::Ready(Ok(room)) => room,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.unsent.push_front(piece);
+                    return Poll::Pending;
+                }
+            };
+            if room < piece.len() {
+                let rest = piece.split_off(room);
+                self.unsent.push_front(rest);
+            }
+        }
+        let is_end = self.is_complete && self.unsent.is_empty();
+        self.sent += piece.len();
+        // An empty piece only says that the request is over, or nothing.
+        if is_end || !piece.is_empty() {
+            stream.send_data(piece, is_end)?;
+        }
+        self.is_closed = is_end;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Send window for up to `wanted` bytes (more than 0) of one stream, at least 1 when ready.
+///
+/// # Errors
+/// The stream takes no more data.
+pub(crate) fn poll_room(
+    stream: &mut SendStream<Bytes>,
+    wanted: usize,
+    cx: &mut Context<'_>,
+) -> Poll<Result<usize, h2::Error>> {
+    stream.reserve_capacity(wanted);
+    let mut room = stream.capacity();
+    while room == 0 {
+        match ready!(stream.poll_capacity(cx)) {
+            Some(capacity) => room = capacity?,
+            None => return Poll::Ready(Err(h2::Reason::CANCEL.into())),
+        }
+    }
+    Poll::Ready(Ok(room.min(wanted)))
+}

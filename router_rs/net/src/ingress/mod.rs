@@ -1,0 +1,131 @@
+//! The listener in front of a routing table: accepts connections, forwards calls.
+//!
+//! It never decodes a message: path, metadata, deadline and sizes are all it reads (design 5).
+//! Which replica a call gets is decided by `dispatch` and `router_core`.
+
+mod admit;
+mod call;
+mod connection;
+mod listener;
+mod state;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::dispatch::RoutingTable;
+use crate::io::{IoThreads, bind_tcp};
+use crate::server::Phase;
+use listener::Acceptor;
+use state::IngressState;
+
+/// Where an ingress listens and with how many threads.
+#[derive(Clone, Debug)]
+pub struct IngressConfig {
+    /// `host:port`; port 0 picks one.
+    pub addresses: Vec<String>,
+    pub io_threads: usize,
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// An ingress. It binds and starts threads in [`Ingress::start`], not before.
+#[derive(Debug)]
+pub struct Ingress {
+    config: IngressConfig,
+    state: Arc<IngressState>,
+    phase: watch::Sender<Phase>,
+    threads: Mutex<Option<Arc<IoThreads>>>,
+}
+
+// === impl Ingress ===
+
+impl Ingress {
+    pub fn new(table: Arc<RoutingTable>, config: IngressConfig) -> Self {
+        Self {
+            config,
+            state: Arc::new(IngressState::new(table)),
+            phase: watch::Sender::new(Phase::Serving),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// Binds and serves; returns the bound addresses, in the order of the configuration.
+    ///
+    /// # Errors
+    /// A port is taken or an address cannot be bound: then nothing is bound. The operating system
+    /// refuses threads.
+    pub fn start(&self) -> io::Result<Vec<String>> {
+        let mut slot = self.threads.lock();
+        if slot.is_some() {
+            return Err(io::Error::other("the ingress has been started before"));
+        }
+        let listeners = self
+            .config
+            .addresses
+            .iter()
+            .map(|address| bind_tcp(address, false).map_err(|error| name(error, address)))
+            .collect::<io::Result<Vec<TcpListener>>>()?;
+        let bound = listeners
+            .iter()
+            .map(|listener| listener.local_addr().map(|address| address.to_string()))
+            .collect::<io::Result<Vec<String>>>()?;
+        let threads = IoThreads::start("pyserve-in", self.config.io_threads)?;
+        for listener in listeners {
+            let thread = threads.next().clone();
+            let acceptor = Acceptor {
+                state: Arc::clone(&self.state),
+                threads: Arc::downgrade(&threads),
+                thread: thread.clone(),
+                phase: self.phase.subscribe(),
+                tls: self.config.tls.clone().map(TlsAcceptor::from),
+            };
+            thread.run(move || {
+                tokio::task::spawn_local(acceptor.run(listener));
+            });
+        }
+        *slot = Some(threads);
+        Ok(bound)
+    }
+
+    /// Stops listening and asks clients to go elsewhere; calls in flight go on.
+    pub fn drain(&self) {
+        self.advance(Phase::Draining);
+    }
+
+    /// Answers what is left with `UNAVAILABLE`; connections close when they are empty.
+    pub fn stop(&self) {
+        self.advance(Phase::Stopped);
+    }
+
+    /// Calls that are not over.
+    pub fn in_flight(&self) -> u64 {
+        self.state.in_flight()
+    }
+
+    /// Named counters, for status pages and tests.
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        self.state.stats()
+    }
+
+    fn advance(&self, phase: Phase) {
+        self.phase.send_if_modified(|current| {
+            let is_later = phase > *current;
+            *current = phase.max(*current);
+            is_later
+        });
+    }
+}
+
+impl Drop for Ingress {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn name(error: io::Error, address: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+}

@@ -1,0 +1,426 @@
+//! Scripted peers for the tests: a replica that hands every call to the test, and a raw client.
+#![allow(dead_code, unreachable_pub)] // each test file uses its own part
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use h2::client::SendRequest;
+use h2::server::SendResponse;
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use router_net::dispatch::{DeploymentRoute, ReplicaRoute, RoutingTable, TableConfig};
+use router_net::ingress::{Ingress, IngressConfig};
+use router_net::mesh::{names, proof};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+pub const TOKEN: &[u8] = b"test token";
+pub const NODE: &str = "node-1";
+pub const PATH: &str = "/pkg.Echo/Call";
+
+/// Every wait of a test is bounded by this.
+pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), work)
+        .await
+        .unwrap_or_else(|_| panic!("{what} took more than 10 s"))
+}
+
+/// Polls `condition` until it holds.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < end, "{what} did not come true within 10 s");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+// === replica ===
+
+/// A call as the replica got it.
+#[derive(Debug)]
+pub struct Incoming {
+    pub head: http::request::Parts,
+    pub body: RecvStream,
+    pub respond: SendResponse<Bytes>,
+}
+
+/// What a scripted replica does besides handing over calls.
+#[derive(Clone, Debug)]
+pub struct Manners {
+    pub replica_id: String,
+    pub token: Vec<u8>,
+    pub is_mute: bool,
+}
+
+impl Manners {
+    pub fn of(replica_id: &str) -> Self {
+        Self { replica_id: replica_id.to_owned(), token: TOKEN.to_vec(), is_mute: false }
+    }
+}
+
+/// A replica on a port of its own. Dropping it closes everything at once, like a killed process.
+pub struct Replica {
+    pub id: String,
+    pub address: String,
+    pub calls: mpsc::UnboundedReceiver<Incoming>,
+    pub connections: Arc<AtomicUsize>,
+    pub proven: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Clone)]
+struct Host {
+    manners: Manners,
+    calls: mpsc::UnboundedSender<Incoming>,
+    connections: Arc<AtomicUsize>,
+    proven: Arc<AtomicUsize>,
+}
+
+impl Replica {
+    pub async fn start(id: &str) -> Self {
+        Self::start_with(Manners::of(id)).await
+    }
+
+    pub async fn start_with(manners: Manners) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (replica, host, mut tasks) = Self::make(manners, address);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                connections.spawn(host.clone().serve(stream));
+            }
+        });
+        Self { _tasks: tasks, ..replica }
+    }
+
+    pub fn start_unix(manners: Manners, path: &Path) -> Self {
+        let listener = UnixListener::bind(path).unwrap();
+        let (replica, host, mut tasks) = Self::make(manners, String::new());
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.spawn(host.clone().serve(stream));
+            }
+        });
+        Self { _tasks: tasks, ..replica }
+    }
+
+    fn make(manners: Manners, address: String) -> (Self, Host, JoinSet<()>) {
+        let (sender, calls) = mpsc::unbounded_channel();
+        let (connections, proven) = (Arc::default(), Arc::default());
+        let host = Host {
+            manners: manners.clone(),
+            calls: sender,
+            connections: Arc::clone(&connections),
+            proven: Arc::clone(&proven),
+        };
+        let id = manners.replica_id;
+        let replica = Self { id, address, calls, connections, proven, _tasks: JoinSet::new() };
+        (replica, host, JoinSet::new())
+    }
+
+    pub fn route(&self, capacity: u32) -> ReplicaRoute {
+        ReplicaRoute {
+            replica_id: self.id.clone(),
+            node: "elsewhere".to_owned(),
+            zone: String::new(),
+            address: self.address.clone(),
+            unix_path: String::new(),
+            max_ongoing_requests: capacity,
+        }
+    }
+
+    pub async fn next(&mut self) -> Incoming {
+        within("a call at the replica", self.calls.recv()).await.expect("the replica lives")
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Host {
+    async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin) {
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        let Ok(mut connection) = h2::server::Builder::new()
+            .initial_window_size(256 * 1024)
+            .initial_connection_window_size(1 << 30)
+            .max_concurrent_streams(1024)
+            .max_pending_accept_reset_streams(1024)
+            .handshake::<_, Bytes>(io)
+            .await
+        else {
+            return;
+        };
+        if self.manners.is_mute {
+            std::future::pending::<()>().await;
+        }
+        while let Some(Ok((request, respond))) = connection.accept().await {
+            let (head, body) = request.into_parts();
+            match head.uri.path() {
+                names::HELLO_PATH => self.hello(respond),
+                names::PROVE_PATH => self.prove(&head, respond),
+                _ => drop(self.calls.send(Incoming { head, body, respond })),
+            }
+        }
+    }
+
+    fn hello(&self, mut respond: SendResponse<Bytes>) {
+        let response = Response::builder()
+            .header(names::REPLICA_ID, &self.manners.replica_id)
+            .header(names::NONCE, proof::to_hex(b"nonce"))
+            .body(())
+            .unwrap();
+        respond.send_response(response, true).unwrap();
+    }
+
+    fn prove(&self, head: &http::request::Parts, mut respond: SendResponse<Bytes>) {
+        let claimed = head.headers[names::PROOF].to_str().unwrap();
+        let Manners { token, replica_id, .. } = &self.manners;
+        let is_proven = proof::verify(token, b"nonce", replica_id, claimed);
+        self.proven.fetch_add(usize::from(is_proven), Ordering::SeqCst);
+        let status = if is_proven { StatusCode::OK } else { StatusCode::FORBIDDEN };
+        let response = Response::builder().status(status).body(()).unwrap();
+        respond.send_response(response, true).unwrap();
+    }
+}
+
+impl Incoming {
+    pub async fn read_all(&mut self) -> Bytes {
+        read_body(&mut self.body).await.unwrap()
+    }
+
+    /// Answers a unary call: head, one piece of data, status OK.
+    pub fn reply(mut self, data: impl Into<Bytes>) {
+        let mut stream = self.begin();
+        stream.send_data(data.into(), false).unwrap();
+        stream.send_trailers(ok_trailers()).unwrap();
+    }
+
+    pub fn begin(&mut self) -> SendStream<Bytes> {
+        self.respond.send_response(grpc_response(), false).unwrap()
+    }
+
+    /// The gate's refusal, as the replica server writes it.
+    pub fn refuse(mut self) {
+        let mut response = grpc_response();
+        let headers = response.headers_mut();
+        headers.insert("grpc-status", HeaderValue::from_static("8"));
+        headers.insert(names::REFUSED, HeaderValue::from_static("1"));
+        headers.insert(names::LOAD, HeaderValue::from_static("1;1"));
+        self.respond.send_response(response, true).unwrap();
+    }
+
+    /// Waits until the router resets the call.
+    pub async fn reset(&mut self) -> h2::Reason {
+        let reset = std::future::poll_fn(|cx| self.respond.poll_reset(cx));
+        within("the reset of the call", reset).await.unwrap()
+    }
+}
+
+pub fn grpc_response() -> Response<()> {
+    Response::builder().header("content-type", "application/grpc").body(()).unwrap()
+}
+
+pub fn ok_trailers() -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    trailers
+}
+
+// === table and ingress ===
+
+pub fn table(token: &[u8]) -> Arc<RoutingTable> {
+    RoutingTable::new(TableConfig {
+        node: NODE.to_owned(),
+        zone: String::new(),
+        token: token.to_vec(),
+        seed: 7,
+    })
+}
+
+pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
+    DeploymentRoute {
+        application: "app".to_owned(),
+        deployment: "Echo".to_owned(),
+        services: vec!["pkg.Echo".to_owned()],
+        replicas,
+        max_queued_requests: u32::MAX,
+        request_timeout: None,
+        max_request_bytes: 4 << 20,
+    }
+}
+
+/// An ingress in front of a table.
+pub struct Front {
+    pub ingress: Ingress,
+    pub table: Arc<RoutingTable>,
+    pub address: String,
+}
+
+impl Front {
+    pub fn start(deployments: Vec<DeploymentRoute>) -> Self {
+        let table = table(TOKEN);
+        table.apply(deployments);
+        Self::over(table)
+    }
+
+    pub fn over(table: Arc<RoutingTable>) -> Self {
+        let config =
+            IngressConfig { addresses: vec!["127.0.0.1:0".to_owned()], io_threads: 2, tls: None };
+        let ingress = Ingress::new(Arc::clone(&table), config);
+        let address = ingress.start().unwrap().remove(0);
+        Self { ingress, table, address }
+    }
+
+    pub async fn client(&self) -> Client {
+        Client::connect(&self.address).await
+    }
+
+    pub fn stat(&self, name: &str) -> u64 {
+        let stats = self.ingress.stats();
+        stats.into_iter().find(|(key, _)| *key == name).expect("a known counter").1
+    }
+
+    /// Calls that wait in the first deployment's router.
+    pub fn parked(&self) -> u64 {
+        self.table.stats()[0].router.parked
+    }
+
+    /// Waits until no call is left, in the ingress and in every router.
+    pub async fn settle(&self) {
+        until("no call in flight", || {
+            let is_empty = |stats: &router_net::dispatch::DeploymentStats| {
+                stats.router.in_flight == 0 && stats.router.parked == 0
+            };
+            self.ingress.in_flight() == 0 && self.table.stats().iter().all(is_empty)
+        })
+        .await;
+        for stats in self.table.stats() {
+            assert_eq!(0, stats.router.stale_tickets);
+        }
+    }
+}
+
+// === client ===
+
+pub struct Client {
+    pub send: SendRequest<Bytes>,
+    pub connection: tokio::task::JoinHandle<Result<(), h2::Error>>,
+}
+
+/// A started call.
+pub struct Call {
+    pub response: h2::client::ResponseFuture,
+    pub body: SendStream<Bytes>,
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Reply {
+    pub http: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub trailers: HeaderMap,
+}
+
+impl Client {
+    pub async fn connect(address: &str) -> Self {
+        Self::connect_with(address, h2::client::Builder::new().initial_window_size(1 << 20)).await
+    }
+
+    pub async fn connect_with(address: &str, builder: &h2::client::Builder) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (send, connection) = builder.handshake(stream).await.unwrap();
+        Self { send, connection: tokio::spawn(connection) }
+    }
+
+    pub fn start(&self, request: Request<()>, is_whole: bool) -> Call {
+        let (response, body) = self.send.clone().send_request(request, is_whole).unwrap();
+        Call { response, body }
+    }
+
+    /// Starts a call whose whole request is `data`.
+    pub fn unary(&self, request: Request<()>, data: impl Into<Bytes>) -> Call {
+        let mut call = self.start(request, false);
+        call.body.send_data(data.into(), true).unwrap();
+        call
+    }
+
+    /// A unary call from start to end.
+    pub async fn call(&self, data: &'static str) -> Reply {
+        self.unary(request(PATH), data).reply().await
+    }
+}
+
+impl Call {
+    pub async fn reply(self) -> Reply {
+        within("the answer", self.try_reply()).await.unwrap()
+    }
+
+    pub async fn try_reply(self) -> Result<Reply, h2::Error> {
+        // The request's half must live on: dropping it would reset an unfinished call.
+        let _request = self.body;
+        let (head, mut body) = self.response.await?.into_parts();
+        let data = read_body(&mut body).await?;
+        let trailers = body.trailers().await?.unwrap_or_default();
+        Ok(Reply { http: head.status, headers: head.headers, body: data, trailers })
+    }
+}
+
+impl Reply {
+    fn field(&self, name: &str) -> Option<&str> {
+        let value = self.trailers.get(name).or_else(|| self.headers.get(name));
+        value.map(|value| value.to_str().unwrap())
+    }
+
+    /// `grpc-status`, as a number.
+    pub fn status(&self) -> u32 {
+        self.field("grpc-status").expect("a status").parse().unwrap()
+    }
+
+    pub fn message(&self) -> &str {
+        self.field("grpc-message").unwrap_or_default()
+    }
+
+    pub fn answered_by(&self) -> Option<&str> {
+        self.field("pyserve-answered-by")
+    }
+}
+
+pub fn request(path: &str) -> Request<()> {
+    request_with(path, &[])
+}
+
+pub fn request_with(path: &str, headers: &[(&str, &str)]) -> Request<()> {
+    let mut request = Request::builder()
+        .method("POST")
+        .uri(format!("http://test{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap()
+}
+
+pub async fn read_body(body: &mut RecvStream) -> Result<Bytes, h2::Error> {
+    let mut all = BytesMut::new();
+    while let Some(piece) = within("a piece of a body", body.data()).await {
+        let piece = piece?;
+        body.flow_control().release_capacity(piece.len())?;
+        all.extend_from_slice(&piece);
+    }
+    Ok(all.freeze())
+}
