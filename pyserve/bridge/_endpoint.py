@@ -56,6 +56,8 @@ class LoopEndpoint:
         # variables of whoever came first out of every later call.
         self._context = contextvars.Context()
         self._context.run(loop.add_reader, self.raw.fileno(), self._on_ready)
+        # An endpoint wakes nobody before it was armed; a new one has no event to miss.
+        self.raw.arm()
 
     def schedule_flush(self) -> None:
         """Flush at the end of this turn. Call it on the loop, when a command returned True."""
