@@ -131,8 +131,9 @@ def _attribute(owner: object, name: str, path: str) -> object:
     if found is missing:
         import difflib
 
-        close = difflib.get_close_matches(name, dir(owner), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "define it there, or correct the name"
+        by_lower_case = {each.lower(): each for each in dir(owner)}
+        close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+        hint = f"did you mean {by_lower_case[close[0]]!r}?" if close else "define it there, or correct the name"
         where = getattr(owner, "__file__", None) or repr(owner)
         raise ImportPathError(f"{path!r}: {where} has no attribute {name!r}; {hint}")
     return found

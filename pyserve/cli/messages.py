@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-_SCALAR_NAMES = {
+_SCALAR_NAMES: dict[int, str] = {
     number: name.removeprefix("TYPE_").lower()
     for name, number in descriptor_pb2.FieldDescriptorProto.Type.items()
 }

@@ -81,5 +81,5 @@ def _typed_output(root: Path) -> list[str]:
     return [
         f"--pyi_out={root}",
         f"--plugin=protoc-gen-mypy_grpc={plugin}",
-        f"--mypy_grpc_out={root}",
+        f"--mypy_grpc_out=quiet:{root}",
     ]

@@ -14,7 +14,7 @@ import grpc
 
 from pyserve.api.graph import PackedApplication, PackedDeployment
 from pyserve.control.discovery import MeshAddress
-from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError, VersionSkew
+from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
 
@@ -65,12 +65,12 @@ class ControlClient:
             )
 
     def delete(self, application: ApplicationName) -> None:
-        """Drain and end an application."""
-        with self._errors(f"deleting {application!r}", _ANSWER_TIMEOUT_S):
+        """Drain and end an application; return when it has ended."""
+        # No deadline: the drain is bounded by the deployments' own grace, and the connection's
+        # end ends the wait.
+        with self._errors(f"deleting {application!r}", None):
             self._stub.Delete(
-                control_pb2.DeleteRequest(application=application),
-                metadata=self._metadata,
-                timeout=_ANSWER_TIMEOUT_S,
+                control_pb2.DeleteRequest(application=application), metadata=self._metadata
             )
 
     def shutdown(self, grace_s: float) -> None:
@@ -111,8 +111,7 @@ class ControlClient:
                 f"{what}: the controller at {self._target} does not accept the mesh token; set "
                 f"PYSERVE_TOKEN_FILE to the file of that mesh"
             )
-        kind = VersionSkew if code is grpc.StatusCode.FAILED_PRECONDITION else MeshError
-        return kind(f"{what}: {details}")
+        return MeshError(f"{what}: {details}")
 
 
 def _deploy_request(application: PackedApplication, route_prefix: str) -> control_pb2.DeployRequest:

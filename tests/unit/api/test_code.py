@@ -1,0 +1,101 @@
+"""How classes travel: by import path where a module reaches them, else by value."""
+
+import sys
+import types
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+import pyserve
+from pyserve.api.code import ShippedCode, import_attribute, prepare_interpreter, receive, ship
+from pyserve.errors import ImportPathError
+
+
+class Plain:
+    class Inner:
+        pass
+
+
+@pyserve.deployment
+class Decorated:
+    pass
+
+
+@pytest.mark.parametrize("target", [Plain, Plain.Inner, Decorated.target])
+def test_a_reachable_class_travels_as_its_path(target: type) -> None:
+    code = ship(target)
+    assert f"{__name__}:{target.__qualname__}" == code.import_path
+    assert b"" == code.pickled
+    assert target is receive(code)
+
+
+def test_a_local_class_travels_by_value() -> None:
+    class Local:
+        answer = 42
+
+    code = ship(Local)
+    assert "" == code.import_path
+    assert 42 == receive(code).answer  # type: ignore[attr-defined]
+
+
+def test_a_class_of_main_travels_by_value_and_main_is_not_run_again() -> None:
+    target = type("Script", (), {"__module__": "__main__"})
+    assert "" == ship(target).import_path
+
+
+def test_a_class_that_its_module_does_not_reach_travels_by_value() -> None:
+    shadowed = type("Plain", (), {"__module__": __name__, "answer": 1})
+    assert "" == ship(shadowed).import_path
+    assert 1 == receive(ship(shadowed)).answer  # type: ignore[attr-defined]
+
+
+def test_what_is_no_class_is_refused() -> None:
+    with pytest.raises(ImportPathError, match="must be a class"):
+        receive(ShippedCode(pickled=cloudpickle.dumps(3)))
+    with pytest.raises(ImportPathError, match="must be a class"):
+        receive(ShippedCode(import_path="math:pi"))
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("math", "write module:attribute"),
+        (":pi", "write module:attribute"),
+        ("no_such_module:x", "no module 'no_such_module'.*looked in"),
+        ("math.deeper:x", "no module 'math.deeper'"),
+        ("math:PI", "did you mean 'pi'"),
+        (f"{__name__}:Plain.Iner", "did you mean 'Inner'"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_what_to_write(path: str, says: str) -> None:
+    with pytest.raises(ImportPathError, match=says):
+        import_attribute(path)
+
+
+def test_a_missing_import_inside_the_module_keeps_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "needs_more.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        import_attribute("needs_more:app")
+
+
+def test_a_receiver_gets_the_senders_directory_and_path_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["/own", "", "/both"])
+    prepare_interpreter(
+        ShippedCode(sys_path=("/theirs", "/both"), working_directory=str(tmp_path / "."))
+    )
+    assert ["/theirs", "/both", "/own"] == sys.path
+    assert tmp_path == Path.cwd()
+
+
+def test_an_empty_entry_of_the_path_becomes_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", ["", "/x"])
+    assert (str(Path.cwd()), "/x") == ship(types.SimpleNamespace).sys_path

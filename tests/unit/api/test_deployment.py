@@ -1,0 +1,117 @@
+"""Deployments, applications, and the graph that travels to the controller."""
+
+import pickle
+from typing import Any
+
+import cloudpickle
+import pytest
+
+import pyserve
+from pyserve.api.graph import PackedApplication, pack
+from pyserve.errors import OptionError, UsageError
+from pyserve.types import ApplicationName
+
+
+@pyserve.deployment
+class Leaf:
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+
+@pyserve.deployment(name="root", num_replicas=2, max_ongoing_requests=7)
+class Root:
+    def __init__(self, *children: object, **named: object) -> None:
+        self.children = children
+        self.named = named
+
+    @pyserve.batch(max_batch_size=80, max_concurrent_batches=2)
+    async def work(self, items: list[int]) -> list[int]:
+        return items
+
+
+def packed(application: pyserve.Application) -> PackedApplication:
+    return pack(application, ApplicationName("app"))
+
+
+def test_a_deployment_has_the_name_of_its_class_unless_it_is_given_one() -> None:
+    assert ("Leaf", "root") == (Leaf.name, Root.name)
+    assert "other" == Leaf.options(name="other").name
+
+
+def test_options_make_a_copy() -> None:
+    changed = Root.options(num_replicas=5)
+    assert (2, 5, 7) == (
+        Root.settings.num_replicas,
+        changed.settings.num_replicas,
+        changed.settings.max_ongoing_requests,
+    )
+
+
+def test_an_unknown_option_names_the_one_that_was_meant() -> None:
+    with pytest.raises(OptionError, match="num_replicas"):
+        pyserve.deployment(num_replica=2)
+
+
+def test_only_a_class_can_be_a_deployment() -> None:
+    with pytest.raises(UsageError, match="is no class"):
+        pyserve.deployment(lambda: None)  # type: ignore[call-overload]
+
+
+def test_a_deployment_is_not_called() -> None:
+    with pytest.raises(UsageError, match=r"Leaf\.bind\(\.\.\.\)"):
+        Leaf()
+
+
+def test_wrong_arguments_are_found_where_they_are_bound() -> None:
+    with pytest.raises(TypeError, match=r"Leaf\.bind: .*length.*it takes \(size: int = 1\)"):
+        Leaf.bind(length=3)
+
+
+def test_a_graph_lists_children_before_parents_and_replaces_them_by_handles() -> None:
+    child = Leaf.bind(3)
+    found = packed(Root.bind({"deep": [child]}, again=child))
+    assert ["Leaf", "root"] == [each.name for each in found.deployments]
+    assert "root" == found.ingress
+    handle = pyserve.DeploymentHandle("Leaf", "app")
+    args, kwargs = cloudpickle.loads(found.deployments[1].arguments)
+    assert (({"deep": [handle]},), {"again": handle}) == (args, kwargs)
+    assert ((3,), {}) == cloudpickle.loads(found.deployments[0].arguments)
+
+
+def test_two_deployments_of_one_name_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"two deployments named 'Leaf'.*options\(name="):
+        packed(Root.bind(Leaf.bind(1), Leaf.bind(2)))
+
+
+def test_an_argument_that_cannot_travel_says_so() -> None:
+    generator = (number for number in range(3))
+    with pytest.raises(UsageError, match=r"root\.bind\(\.\.\.\) cannot travel.*generator"):
+        packed(Root.bind(generator))
+
+
+@pytest.mark.parametrize(
+    ("deployment", "limit"),
+    [
+        (Leaf, 100),
+        (Root, 7),
+        (pyserve.deployment(Root.target), 320),  # twice max_batch_size × max_concurrent_batches
+    ],
+)
+def test_the_limit_of_ongoing_requests_is_filled_in(
+    deployment: pyserve.Deployment[Any], limit: int
+) -> None:
+    (found,) = packed(deployment.bind()).deployments
+    assert limit == found.options.max_ongoing_requests
+
+
+def test_interceptors_travel_beside_the_options() -> None:
+    (found,) = packed(Leaf.options(interceptors=[len]).bind()).deployments
+    assert [len] == cloudpickle.loads(found.interceptors)
+    assert () == found.options.interceptors
+
+
+def test_a_handle_survives_pickling() -> None:
+    handle = pyserve.DeploymentHandle("Leaf", "app")
+    copy = pickle.loads(pickle.dumps(handle))
+    assert (handle, hash(handle)) == (copy, hash(copy))
+    assert ("Leaf", "app") == (copy.deployment_name, copy.app_name)

@@ -1,0 +1,171 @@
+"""``@pyserve.batch`` on functions and methods, on a running loop."""
+
+import asyncio
+import contextvars
+from typing import Any
+
+import grpc
+import pytest
+
+import pyserve
+from pyserve.errors import BatchError
+
+
+class Doubler:
+    """Records the batches that it is asked for."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.release = asyncio.Event()
+        self.release.set()
+
+    @pyserve.batch(max_batch_size=3, batch_wait_timeout_s=0.01)
+    async def double(self, numbers: list[int]) -> list[int]:
+        self.batches.append(numbers)
+        await self.release.wait()
+        return [2 * number for number in numbers]
+
+
+def returning(result: object, *, size: int = 2) -> Any:
+    @pyserve.batch(max_batch_size=size, batch_wait_timeout_s=0.01)
+    async def function(items: list[object]) -> Any:
+        return result(items) if callable(result) else result
+
+    return function
+
+
+async def both(function: Any) -> list[Any]:
+    return await asyncio.gather(function(1), function(2), return_exceptions=True)
+
+
+async def test_concurrent_calls_become_one_and_get_their_own_results() -> None:
+    doubler = Doubler()
+    assert [2, 4, 6] == await asyncio.gather(*(doubler.double(number) for number in (1, 2, 3)))
+    assert [[1, 2, 3]] == doubler.batches
+
+
+async def test_instances_do_not_share_batches() -> None:
+    first, second = Doubler(), Doubler()
+    await asyncio.gather(first.double(1), second.double(2))
+    assert ([[1]], [[2]]) == (first.batches, second.batches)
+
+
+async def test_what_arrives_during_a_run_leaves_together() -> None:
+    doubler = Doubler()
+    doubler.release.clear()
+    early = [asyncio.create_task(doubler.double(number)) for number in (1, 2, 3)]
+    await wait_for(lambda: bool(doubler.batches))
+    late = [asyncio.create_task(doubler.double(number)) for number in (4, 5)]
+    doubler.release.set()
+    assert [2, 4, 6, 8, 10] == await asyncio.gather(*early, *late)
+    assert [[1, 2, 3], [4, 5]] == doubler.batches
+
+
+async def test_a_cancelled_caller_is_dropped_before_the_run() -> None:
+    doubler = Doubler()
+    gone = asyncio.create_task(doubler.double(1))
+    stays = asyncio.create_task(doubler.double(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert 4 == await stays
+    assert [[2]] == doubler.batches
+
+
+async def test_a_caller_cancelled_during_the_run_does_not_disturb_the_others() -> None:
+    doubler = Doubler()
+    doubler.release.clear()
+    tasks = [asyncio.create_task(doubler.double(number)) for number in (1, 2, 3)]
+    await wait_for(lambda: bool(doubler.batches))
+    tasks[1].cancel()
+    doubler.release.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert (2, 6) == (results[0], results[2])
+    assert isinstance(results[1], asyncio.CancelledError)
+
+
+async def test_an_exception_instance_fails_its_caller_only() -> None:
+    abort = pyserve.Abort(grpc.StatusCode.NOT_FOUND, "no such item")
+    assert ["fine", abort] == await both(returning(["fine", abort]))
+
+
+async def test_an_exception_raised_fails_every_caller() -> None:
+    def fail(_: list[object]) -> object:
+        raise KeyError("model")
+
+    results = await both(returning(fail))
+    assert [KeyError, KeyError] == [type(result) for result in results]
+
+
+async def test_a_tuple_and_an_array_are_as_good_as_a_list() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert [1, 2] == await both(returning((1, 2)))
+    rows = await both(returning(numpy.arange(4).reshape(2, 2)))
+    assert [[0, 1], [2, 3]] == [row.tolist() for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ([1], "returned 1 results for a batch of 2"),
+        ([1, 2, 3], "returned 3 results for a batch of 2"),
+        (None, "returned NoneType"),
+        ("ab", "returned str"),
+        ({0: 1, 1: 2}, "returned dict"),
+        (7, "returned int"),
+    ],
+)
+async def test_a_wrong_result_fails_every_caller_and_names_function_and_lengths(
+    result: object, says: str
+) -> None:
+    results = await both(returning(result))
+    for error in results:
+        assert isinstance(error, BatchError)
+        assert says in str(error)
+        assert "function" in str(error)
+
+
+async def test_several_parameters_become_several_lists() -> None:
+    @pyserve.batch(max_batch_size=2)
+    async def add(left: list[int], right: list[int]) -> list[int]:
+        assert [1, 3] == left
+        return [a + b for a, b in zip(left, right, strict=True)]
+
+    assert [3, 7] == await asyncio.gather(add(1, 2), add(3, 4))
+
+
+async def test_a_wrong_number_of_arguments_fails_that_call() -> None:
+    with pytest.raises(TypeError, match="takes 1 positional arguments .* but 2 were given"):
+        await Doubler().double(1, 2)
+
+
+async def test_a_batch_runs_in_no_callers_context() -> None:
+    variable = contextvars.ContextVar("variable", default="nobody")
+    seen = []
+
+    @pyserve.batch(max_batch_size=1)
+    async def look(items: list[int]) -> list[int]:
+        seen.append(variable.get())
+        return items
+
+    variable.set("a caller")
+    await look(1)
+    assert ["nobody"] == seen
+
+
+def test_another_loop_gets_batches_of_its_own() -> None:
+    function = returning(lambda items: items, size=1)
+    assert [1, 1] == [asyncio.run(function(1)) for _ in range(2)]
+
+
+def test_only_a_coroutine_function_can_be_batched() -> None:
+    with pytest.raises(BatchError, match=r"test_batch_decorator\.py:\d+.*write `async def`"):
+
+        @pyserve.batch
+        def plain(items: list[int]) -> list[int]:  # type: ignore[arg-type]
+            return items
+
+
+async def wait_for(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
