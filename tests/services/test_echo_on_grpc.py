@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 @pytest.fixture
 async def stub():
     server = grpc.aio.server()
-    echo_pb2_grpc.add_EchoServicer_to_server(Echo.target(), server)
+    echo_pb2_grpc.add_EchoServicer_to_server(Echo.target(), server)  # type: ignore[attr-defined]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -55,7 +55,7 @@ async def test_no_more_than_ahead_max_items_are_on_their_way():
 
 async def test_an_error_of_the_work_ends_the_stream_and_cancels_the_rest():
     third_started = asyncio.Event()
-    cancelled = []
+    cancelled: list[int] = []
 
     async def work(number):
         if number == 1:
@@ -90,7 +90,7 @@ async def test_an_error_of_the_items_comes_after_the_results_before_it():
 
 async def test_closing_the_stream_cancels_what_is_on_its_way():
     second_started = asyncio.Event()
-    cancelled = []
+    cancelled: list[int] = []
 
     async def work(number):
         if number == 1:
