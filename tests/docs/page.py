@@ -129,9 +129,14 @@ class _Reader:
         if command.startswith("pyserve run "):
             command += " --address 127.0.0.1:0"
             expected = expected.replace(PRINTED_ADDRESS, "...")
-        log = self.servers.enter_context(_background(command, self.folder))
+        log, process = self.servers.enter_context(_background(command, self.folder))
         pattern = re.compile(_pattern(expected))
-        wait_until(lambda: pattern.search(log.read_text()), COMMAND_TIMEOUT_S, f"{expected!r}")
+        wait_until(
+            lambda: pattern.search(log.read_text()) or process.poll() is not None,
+            COMMAND_TIMEOUT_S,
+            f"{command!r} prints {expected!r}",
+        )
+        assert pattern.search(log.read_text()), f"$ {command}\nended without {expected!r}"
         if found := _BOUND_ADDRESS.search(log.read_text()):
             self.address = found.group()
 
@@ -154,7 +159,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextmanager
-def _background(command: str, folder: Path) -> Iterator[Path]:
+def _background(command: str, folder: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     log = folder / ".server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -167,7 +172,7 @@ def _background(command: str, folder: Path) -> Iterator[Path]:
             start_new_session=True,
         )
     try:
-        yield log
+        yield log, process
     except BaseException as error:
         error.add_note(f"$ {command}\n{log.read_text()}")
         raise

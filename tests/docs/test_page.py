@@ -59,6 +59,11 @@ def test_a_server_that_ends_badly_is_noticed(tmp_path: Path):
         run_page(SERVER.replace("EXIT", "3"), tmp_path)
 
 
+def test_a_server_that_ends_before_it_is_ready_is_noticed(tmp_path: Path):
+    with pytest.raises(AssertionError, match="ended without 'ready'"):
+        run_page("```console server\n$ false\nready\n```\n", tmp_path)
+
+
 def test_python_that_is_none_is_noticed():
     (good, bad) = read_blocks("```python\nawait f()\n```\n```python\nawait f(\n```\n")
 

@@ -18,6 +18,7 @@ from tests.support.waiting import wait_until
 
 _ROOT = Path(__file__).resolve().parents[2]
 _READY = re.compile(r"is ready at (127\.0\.0\.1:\d+)")
+_PYSERVE = str(Path(sys.executable).with_name("pyserve"))
 _START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 30.0
 
@@ -60,8 +61,7 @@ def running_mesh(target: str, *arguments: str) -> Iterator[RunningMesh]:
     log = home / "output.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["pyserve", "run", target, *arguments, "--address", "127.0.0.1:0"],
-            executable=Path(sys.executable).with_name("pyserve"),
+            [_PYSERVE, "run", target, *arguments, "--address", "127.0.0.1:0"],
             cwd=_ROOT,
             env={**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session},
             stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ _USER_PAGES = ("README.md", "docs/guide/", "docs/reference/", "docs/concepts/")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _HEADING = re.compile(r"# +\S")
 _SENTENCE_ENDS_INSIDE = re.compile(r"(?<!\be\.)(?<!\bi\.)(?<!\bet)[a-z0-9`)\]][.!?]\)? +[A-Z`\[]")
+_LIST_NUMBER = re.compile(r"\s*\d+\. ")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
 
 
@@ -38,7 +39,8 @@ def one_sentence_a_line(source: Source, prose: list[tuple[int, str]]) -> Iterato
     if not source.path.startswith(_USER_PAGES):
         return
     for number, line in prose:
-        if not line.startswith("|") and _SENTENCE_ENDS_INSIDE.search(line):
+        text = _LIST_NUMBER.sub("", line)
+        if not line.startswith("|") and _SENTENCE_ENDS_INSIDE.search(text):
             yield Finding(source.path, number, "two sentences on one line")
 
 

@@ -111,7 +111,7 @@ def test_a_python_function_stops_at_70_lines(path: str, text: str, expected: lis
         ("import asyncio\nasyncio.sleep\n", ["uses asyncio.sleep"]),
         ("print(1)\n", ["uses print"]),
         ("open('a')\n", ["uses open"]),
-        ("timeout_s = 1.0\n", []),
+        ("timeout_s = 1.0\ntime = timeout_s\n", []),
     ],
 )
 def test_a_pure_python_module_touches_nothing(text: str, expected: list[str]):
@@ -215,6 +215,7 @@ def test_unsafe_code_stands_in_the_binding_under_its_argument(
         ("docs/a.md", "Text\n", ["does not begin with its title"]),
         ("docs/a.md", "# One\n```sh\n# a comment\n```\n", []),
         ("docs/guide/a.md", "# One\nFirst. Second.\n", ["a.md:2: two sentences"]),
+        ("docs/guide/a.md", "# One\n1. First.\n2. Second.\n", []),
         ("docs/guide/a.md", "# One\nSee e.g. Section 1.2 of it.\n", []),
         ("docs/a.md", "# One\nsee [two](b.md)\n", ["the link b.md leads nowhere"]),
         ("docs/a.md", "# One\n[x](../README.md#status) [y](guide) [z](https://x.org)\n", []),

@@ -1,5 +1,6 @@
 """The tree keeps the rules of the house."""
 
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -41,6 +42,13 @@ def test_the_project_keeps(rule, sources: list[Source]):
 def test_every_module_that_is_called_pure_is_there(sources: list[Source]):
     """A renamed module would otherwise leave the rule without anyone seeing it."""
     assert [] == sorted(set(PURE_MODULES) - {source.path for source in sources})
+
+
+def test_a_module_that_calls_itself_pure_is_held_to_it(sources: list[Source]):
+    claims = re.compile(r'"""[^"]*(?:\bPure[.;]|pure state machine)')
+    claiming = {s.path for s in sources if s.under("pyserve") and claims.match(s.text)}
+
+    assert [] == sorted(claiming - set(PURE_MODULES))
 
 
 def test_the_rules_see_the_tree(sources: list[Source]):
