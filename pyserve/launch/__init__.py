@@ -1,5 +1,7 @@
 """How processes of a mesh get started: replicas, and the mesh itself as a driver's child."""
 
+from pyserve.control.launching import Launcher, ReplicaOrder
+from pyserve.launch.local import LocalLauncher
 from pyserve.launch.mesh import MeshProcess
 
-__all__ = ["MeshProcess"]
+__all__ = ["Launcher", "LocalLauncher", "MeshProcess", "ReplicaOrder"]

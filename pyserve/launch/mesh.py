@@ -67,7 +67,7 @@ class MeshProcess:
             *(["--development"] if development else []),
         ]
         try:
-            process = subprocess.Popen(  # noqa: S603  # our own module
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(liveness_reader, report_writer),

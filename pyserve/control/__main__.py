@@ -1,0 +1,222 @@
+"""``python -m pyserve.control``: a controller, an ingress and a local launcher in one process.
+
+This is where a driver-owned mesh is wired together, so it is the one module of this layer that
+imports the layers above it. It ends, after a drain, when it gets SIGTERM or SIGINT, when
+``Control.Shutdown`` is called, or when the pipe behind ``--liveness-fd`` closes because the
+process that started it is gone. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from pyserve.config import MeshSettings, check_address, read_settings
+from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.control.controller import Controller
+from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
+from pyserve.control.service import add_services
+from pyserve.control.transport import make_server
+from pyserve.errors import PyserveError
+from pyserve.ingress import IngressServer
+from pyserve.launch import LocalLauncher
+from pyserve.observe.logging import LogSink, set_up_logging
+from pyserve.version import version
+
+_LOGGER = logging.getLogger(__name__)
+# For the reply to Shutdown and the last words of streams; nobody waits for anything else then.
+_SERVER_GRACE_S = 0.5
+# The ingress of this process has the view within 20 ms; a busy machine takes longer.
+_VISIBLE_TIMEOUT_S = 10.0
+_LOOPBACK = "127.0.0.1"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a mesh until it is told to end; return 0 after a drain, 1 if it could not start."""
+    options = _parse(arguments)
+    try:
+        settings = read_settings()
+        for address in options.address:
+            check_address("--address", address)
+        sink = set_up_logging("controller", settings.node.log_dir)
+    except (PyserveError, OSError) as error:
+        _report(options.report_fd, {"error": str(error)})
+        return 1
+    try:
+        with MeshHome(settings.home) as home:
+            return asyncio.run(_run(options, settings, home, sink))
+    except PyserveError as error:
+        _report(options.report_fd, {"error": str(error)})
+        return 1
+    finally:
+        sink.close()
+
+
+async def _run(
+    options: argparse.Namespace, settings: MeshSettings, home: MeshHome, sink: LogSink
+) -> int:
+    mesh = _Mesh(options, settings, home, sink)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, mesh.on_signal)
+    try:
+        record = await mesh.start()
+        if options.liveness_fd is not None:
+            loop.add_reader(options.liveness_fd, mesh.on_liveness, options.liveness_fd)
+        home.publish(record)
+        _report(options.report_fd, json.loads(record.to_json()))
+        await mesh.ended.wait()
+    finally:
+        await mesh.close()
+    return 1 if mesh.hurried else 0
+
+
+class _Mesh:
+    """The parts of one mesh, and the order in which they start and end."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        settings: MeshSettings,
+        home: MeshHome,
+        sink: LogSink,
+    ) -> None:
+        self.ended = asyncio.Event()
+        self.hurried = False
+        self._shutdown: asyncio.Task[None] | None = None
+        self._settings = settings
+        self._home = home
+        self._address = MeshAddress(
+            controller=f"unix:{home.run_dir / 'controller.sock'}", token=home.token
+        )
+        self._launcher = LocalLauncher(
+            controller=self._address.controller,
+            token=home.token,
+            run_dir=home.run_dir,
+            on_line=sink.write,
+        )
+        self._controller = Controller(
+            self._launcher,
+            development=options.development,
+            addresses=lambda: self._ingress.addresses,
+            visible=self._visible,
+        )
+        self._server = make_server()
+        add_services(self._server, self._controller, home.token, self.shut_down)
+        self._ingress = IngressServer(
+            options.address,
+            controller=self._address,
+            node=settings.node,
+            run_dir=home.run_dir,
+            io_threads=options.io_threads,
+        )
+
+    async def start(self) -> MeshRecord:
+        """Start the controller, then the ingress; return where they listen."""
+        self._server.add_insecure_port(self._address.controller)
+        host = self._settings.node.bind_host or _LOOPBACK
+        port = self._server.add_insecure_port(f"{host}:0")
+        await self._server.start()
+        await self._ingress.start()
+        return MeshRecord(
+            controller=self._address.controller,
+            controller_tcp=f"{self._settings.node.advertise_host or host}:{port}",
+            token_file=str(self._home.token_file),
+            pid=os.getpid(),
+            version=version(),
+            addresses=self._ingress.addresses,
+        )
+
+    async def shut_down(self, grace_s: float) -> None:
+        """Drain everything; the process ends after it. Later calls wait for the first one."""
+        if self._shutdown is None:
+            self._shutdown = asyncio.create_task(self._drain(grace_s))
+        # Shielded, because a caller that goes away must not stop the shutdown half-way.
+        await asyncio.shield(self._shutdown)
+
+    async def _drain(self, grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        try:
+            await self._ingress.drain(grace_s)
+            await self._controller.drain(max(deadline - loop.time(), 0.0))
+        finally:
+            self.ended.set()
+
+    def on_signal(self) -> None:
+        """Drain at the first signal, end at the second."""
+        if self._shutdown is None:
+            self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
+        else:
+            self.hurried = True
+            self.ended.set()
+
+    def on_liveness(self, descriptor: int) -> None:
+        """Whoever started this process is gone, or has let go of it."""
+        if not os.read(descriptor, 1):
+            asyncio.get_running_loop().remove_reader(descriptor)
+            if self._shutdown is None:
+                self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
+
+    async def close(self) -> None:
+        """End every part, whatever state it is in."""
+        if self._shutdown is not None:
+            self._shutdown.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._shutdown
+        await self._controller.close()
+        await self._ingress.stop()
+        await self._server.stop(_SERVER_GRACE_S)
+
+    async def _visible(self, view_version: int) -> None:
+        try:
+            await self._ingress.feed.wait_version(view_version, timeout_s=_VISIBLE_TIMEOUT_S)
+        except TimeoutError:
+            _LOGGER.error("the ingress did not get version %d of the view", view_version)
+
+
+def _report(descriptor: int | None, answer: object) -> None:
+    """Tell the process that waits for the start, or a person."""
+    text = json.dumps(answer)
+    if descriptor is None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+        return
+    # The reader may have given up; then nobody needs the answer.
+    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "w") as file:
+        file.write(f"{text}\n")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m pyserve.control",
+        description="A mesh on this machine: controller, ingress and local launcher.",
+    )
+    parser.add_argument(
+        "--address",
+        action="append",
+        required=True,
+        help="host:port of the ingress, may be repeated; port 0 picks one",
+    )
+    parser.add_argument("--io-threads", type=int, help="native threads of the ingress")
+    parser.add_argument(
+        "--development", action="store_true", help="texts of exceptions may reach clients"
+    )
+    parser.add_argument(
+        "--liveness-fd", type=int, help="pipe that the starter holds open; the mesh ends with it"
+    )
+    parser.add_argument(
+        "--report-fd", type=int, help="pipe for one line of JSON: where it listens, or the error"
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""``Mesh`` and ``Control`` on the wire: checks, conversions, and nothing that decides.
+
+Handlers write with ``context.write`` instead of yielding, so that their ``finally`` runs in the
+task that is cancelled when the peer goes, not when a generator is collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from pyserve.control.controller import Controller
+from pyserve.control.registry import Interest
+from pyserve.control.sessions import Session
+from pyserve.control.transport import TOKEN_KEY, Server
+from pyserve.errors import PyserveError, VersionSkew
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.version import version
+from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
+
+if TYPE_CHECKING:
+    # The messages differ by method, and the real class is not generic.
+    Context = grpc.aio.ServicerContext[Any, Any]
+
+# Until it has said Hello, a replica is nobody; the first message follows the call at once.
+_HELLO_TIMEOUT_S = 30.0
+_MINOR_RELEASES_APART_MAX = 1
+
+
+def add_services(
+    server: Server,
+    controller: Controller,
+    token: bytes,
+    shut_down: Callable[[float], Awaitable[None]],
+) -> None:
+    """Register both services.
+
+    Args:
+        server: not started yet.
+        controller: what they speak for.
+        token: what every call has to carry.
+        shut_down: drains the mesh with a grace in seconds, and lets the process end after it.
+    """
+    mesh = MeshService(controller, token)
+    # Not the generated registration: updates leave as the bytes that the registry serialized
+    # once for all watchers.
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Join": grpc.stream_stream_rpc_method_handler(
+            mesh.Join,
+            request_deserializer=mesh_pb2.ReplicaMessage.FromString,
+            response_serializer=mesh_pb2.ReplicaCommand.SerializeToString,
+        ),
+        "Watch": grpc.unary_stream_rpc_method_handler(
+            mesh.Watch,
+            request_deserializer=mesh_pb2.WatchRequest.FromString,
+            response_serializer=None,
+        ),
+    }
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("pyserve.wire.v1.Mesh", handlers),)
+    )
+    control_pb2_grpc.add_ControlServicer_to_server(
+        ControlService(controller, token, shut_down), server
+    )
+
+
+class MeshService:
+    """What replicas and routers call."""
+
+    def __init__(self, controller: Controller, token: bytes) -> None:
+        self._controller = controller
+        self._token = token
+
+    async def Join(
+        self, requests: AsyncIterator[mesh_pb2.ReplicaMessage], context: Context
+    ) -> None:
+        """Hold one replica's stream: its messages in, commands out, until either side ends it."""
+        await _authorize(context, self._token)
+        hello = await _first_message(requests, context)
+        try:
+            _check_version(hello.version)
+            session = self._controller.join(hello)
+        except PyserveError as error:
+            await _refuse(context, error)
+        reader = asyncio.create_task(self._read(requests, session))
+        try:
+            while (command := await session.next()) is not None:
+                await context.write(command)
+        finally:
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+            self._controller.leave(session)
+
+    async def _read(
+        self, requests: AsyncIterator[mesh_pb2.ReplicaMessage], session: Session
+    ) -> None:
+        try:
+            async for message in requests:
+                self._controller.hear(session, message)
+        finally:
+            session.end()
+
+    async def Watch(self, request: mesh_pb2.WatchRequest, context: Context) -> None:
+        """Send a snapshot, then updates, until the router goes."""
+        await _authorize(context, self._token)
+        try:
+            _check_version(request.version)
+        except VersionSkew as error:
+            await _refuse(context, error)
+        news = asyncio.Event()
+        registry = self._controller.registry
+        watcher = registry.watch(_interest(request), news.set)
+        try:
+            while True:
+                news.clear()
+                while (update := registry.take(watcher)) is not None:
+                    await context.write(update)
+                await news.wait()
+        finally:
+            registry.unwatch(watcher)
+
+
+class ControlService(control_pb2_grpc.ControlServicer):
+    """What drivers and the command line call."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        token: bytes,
+        shut_down: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._controller = controller
+        self._token = token
+        self._shut_down = shut_down
+
+    # The stub knows generators only; the library takes a handler that writes as well.
+    async def Deploy(  # type: ignore[override]
+        self, request: control_pb2.DeployRequest, context: Context
+    ) -> None:
+        """Begin a deploy and send its events; it goes on when the driver goes."""
+        await _authorize(context, self._token)
+        try:
+            watch = self._controller.deploy(request)
+        except PyserveError as error:
+            await _refuse(context, error)
+        try:
+            async for event in watch.events():
+                await context.write(event)
+        finally:
+            self._controller.forget(watch)
+
+    async def Status(
+        self, request: control_pb2.StatusRequest, context: Context
+    ) -> control_pb2.StatusReply:
+        """Say what is there."""
+        del request
+        await _authorize(context, self._token)
+        return self._controller.status()
+
+    async def Delete(
+        self, request: control_pb2.DeleteRequest, context: Context
+    ) -> control_pb2.DeleteReply:
+        """End an application, and answer when it has ended."""
+        await _authorize(context, self._token)
+        try:
+            await self._controller.delete(request.application)
+        except PyserveError as error:
+            await _refuse(context, error)
+        return control_pb2.DeleteReply()
+
+    async def Shutdown(
+        self, request: control_pb2.ShutdownRequest, context: Context
+    ) -> control_pb2.ShutdownReply:
+        """End the mesh, and answer when every replica has ended."""
+        await _authorize(context, self._token)
+        await self._shut_down(request.grace_s)
+        return control_pb2.ShutdownReply()
+
+
+async def _authorize(context: Context, token: bytes) -> None:
+    for key, value in context.invocation_metadata() or ():
+        if key == TOKEN_KEY and isinstance(value, bytes) and hmac.compare_digest(value, token):
+            return
+    await context.abort(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "the mesh token is missing or wrong; PYSERVE_TOKEN_FILE names the file that holds it",
+    )
+
+
+async def _refuse(context: Context, error: PyserveError) -> NoReturn:
+    await context.abort(error.code, str(error))
+    raise AssertionError("abort raises")
+
+
+async def _first_message(
+    requests: AsyncIterator[mesh_pb2.ReplicaMessage], context: Context
+) -> mesh_pb2.Hello:
+    try:
+        async with asyncio.timeout(_HELLO_TIMEOUT_S):
+            message = await anext(aiter(requests), None)
+    except TimeoutError:
+        message = None
+    if message is None or message.WhichOneof("kind") != "hello":
+        await context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT, "the first message of Join must be Hello"
+        )
+    return message.hello
+
+
+def _check_version(theirs: str) -> None:
+    """Refuse a peer that is more than one minor release away."""
+    ours = version()
+    try:
+        their_major, their_minor = (int(part) for part in theirs.split(".")[:2])
+    except ValueError:
+        raise VersionSkew(
+            f"the peer gave {theirs!r} as its version of pyserve; this controller runs {ours}"
+        ) from None
+    our_major, our_minor = (int(part) for part in ours.split(".")[:2])
+    apart = abs(their_minor - our_minor)
+    if their_major != our_major or apart > _MINOR_RELEASES_APART_MAX:
+        raise VersionSkew(
+            f"the peer runs pyserve {theirs}, this controller {ours}; "
+            "they may be at most one minor release apart"
+        )
+
+
+def _interest(request: mesh_pb2.WatchRequest) -> Interest:
+    if request.all:
+        return None
+    return frozenset(
+        DeploymentKey(ApplicationName(key.application), DeploymentName(key.name))
+        for key in request.deployments
+    )

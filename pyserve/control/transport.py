@@ -1,0 +1,56 @@
+"""The gRPC server and channels of the control plane: the one place that names the library.
+
+They are used through ``grpc.aio``'s interface only, so another implementation of it is a change
+of the import below.
+"""
+
+from __future__ import annotations
+
+from grpc import aio as rpc
+
+from pyserve.config.control import REDIAL_BACKOFF_INITIAL_S, REDIAL_BACKOFF_MAX_S
+
+# The metadatum's name, not the token.
+TOKEN_KEY = "pyserve-token-bin"  # noqa: S105
+_UNLIMITED = -1
+_COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
+    # A pickled class with its weights may be large, and so may the view of a large mesh.
+    ("grpc.max_receive_message_length", _UNLIMITED),
+    ("grpc.max_send_message_length", _UNLIMITED),
+)
+_SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    # Two controllers on one port would each see half of the mesh.
+    ("grpc.so_reuseport", 0),
+    # A machine that vanishes closes no connection; its replicas are gone after 15 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.initial_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
+    ("grpc.min_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
+    ("grpc.max_reconnect_backoff_ms", int(REDIAL_BACKOFF_MAX_S * 1000)),
+    # Proxies of the environment have no business between the parts of one mesh.
+    ("grpc.enable_http_proxy", 0),
+    # Channels to successive controllers at one address must not share a broken connection.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+Server = rpc.Server
+Channel = rpc.Channel
+RpcError = rpc.AioRpcError
+
+
+def make_server() -> Server:
+    """Return a server for the control plane; it listens nowhere yet."""
+    return rpc.server(options=[*_COMMON_OPTIONS, *_SERVER_OPTIONS])
+
+
+def dial(address: str) -> Channel:
+    """Return a channel to a controller at ``unix:path`` or ``host:port``."""
+    return rpc.insecure_channel(address, options=[*_COMMON_OPTIONS, *_CHANNEL_OPTIONS])
+
+
+def proof(token: bytes) -> tuple[tuple[str, str | bytes], ...]:
+    """Return the metadata that every call of the control plane carries."""
+    return ((TOKEN_KEY, token),)

@@ -1,0 +1,87 @@
+"""Feeds a routing table from a controller: for an ingress, and for channels inside a process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from pyserve._router import DeploymentRoute
+from pyserve.config import NodeSettings
+from pyserve.control.discovery import MeshAddress
+from pyserve.ingress.routes import route_of
+from pyserve.ingress.watcher import Views, ViewState, Watcher
+from pyserve.types import DeploymentKey
+
+
+class Table(Protocol):
+    """What a feed needs of ``_router.RoutingTable``."""
+
+    def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
+        """Replace the table."""
+
+
+class TableFeed:
+    """Keeps a table equal to the controller's view, as long as it is open.
+
+    Args:
+        controller: whom to follow.
+        node: where this process is.
+        table: what to feed.
+        deployments: what to follow; None: everything.
+        extra_routes: called with each new view, before it is applied; the routes that it returns
+            are applied too (what a process answers by itself).
+    """
+
+    def __init__(
+        self,
+        controller: MeshAddress,
+        node: NodeSettings,
+        table: Table,
+        deployments: Collection[DeploymentKey] | None,
+        *,
+        extra_routes: Callable[[Views], Sequence[DeploymentRoute]] | None = None,
+    ) -> None:
+        self._table = table
+        self._extra_routes = extra_routes
+        # The registry counts anew after a restart; a table never goes back.
+        self._table_version = 0
+        self._view_version = 0
+        self._waiters: dict[asyncio.Future[None], int] = {}
+        self._watcher = Watcher(controller, node, deployments, self._on_view)
+
+    def start(self) -> None:
+        """Begin to follow; ``wait_version`` tells when there is something in the table."""
+        self._watcher.start()
+
+    async def wait_version(self, version: int = 1, *, timeout_s: float) -> None:
+        """Wait until the table holds a version of the registry, or a later one.
+
+        Args:
+            version: 1 is any snapshot.
+            timeout_s: seconds; ``TimeoutError`` when they have passed.
+        """
+        if self._view_version >= version:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = version
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        finally:
+            self._waiters.pop(waiter, None)
+
+    async def close(self) -> None:
+        """Stop following; the table stays as it is. Idempotent."""
+        await self._watcher.close()
+
+    def _on_view(self, state: ViewState) -> None:
+        routes = [route_of(view) for view in state.views.values()]
+        if self._extra_routes is not None:
+            routes += self._extra_routes(state.views)
+        self._table_version += 1
+        self._table.apply(self._table_version, routes)
+        self._view_version = state.version
+        for waiter, version in self._waiters.items():
+            if version <= state.version and not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,111 @@
+"""The router inside a driver or a replica: channels that need no hop through the ingress.
+
+One table and one feed serve every channel of the process. The feed has a thread with a loop of
+its own, because channels are opened from any thread, with or without a running loop, and a
+driver's own loop may stand still while it waits for a mesh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import secrets
+import threading
+
+from pyserve import _router, aio
+from pyserve.config import NodeSettings
+from pyserve.control.discovery import MeshAddress
+from pyserve.errors import MeshUnavailable
+from pyserve.ingress.feed import TableFeed
+from pyserve.types import DeploymentKey
+
+# A controller answers a Watch in milliseconds; ten seconds cover one that is swapped out.
+_FIRST_VIEW_TIMEOUT_S = 10.0
+
+
+class InProcessRouter:
+    """Opens channels to deployments; the first one starts the feed of the table.
+
+    Args:
+        controller: Whom to follow.
+        node: Where this process is.
+    """
+
+    def __init__(self, controller: MeshAddress, node: NodeSettings) -> None:
+        self._controller = controller
+        self._node = node
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+        self._closed = False
+
+    def open_channel(self, key: DeploymentKey) -> aio.Channel:
+        """Return a channel whose calls go to one deployment's replicas.
+
+        Raises:
+            MeshUnavailable: The controller does not answer, or ``close`` was called.
+        """
+        with self._lock:
+            if self._closed:
+                raise MeshUnavailable("the mesh of this handle has been shut down")
+            if self._running is None:
+                self._running = _Running(self._controller, self._node)
+            table = self._running.table
+        return aio.Channel(_router.Channel(f"{key.application}/{key.deployment}", table=table))
+
+    def close(self) -> None:
+        """End the feed. Channels stay usable until the replicas go. Idempotent."""
+        with self._lock:
+            running, self._running, self._closed = self._running, None, True
+        if running is not None:
+            running.close()
+
+
+class _Running:
+    """The table, and the thread that feeds it."""
+
+    def __init__(self, controller: MeshAddress, node: NodeSettings) -> None:
+        self.table = _router.RoutingTable(
+            node=node.node_id,
+            zone=node.zone,
+            token=controller.token,
+            seed=secrets.randbits(64),
+        )
+        self._feed_of = (controller, node)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        # A daemon, so that a process that forgets to shut down can end.
+        self._thread = threading.Thread(target=self._run, name="pyserve-feed", daemon=True)
+        self._thread.start()
+        try:
+            self._ready.result()  # Bounded by the wait for the first view.
+        except TimeoutError:
+            self.close()
+            raise MeshUnavailable(
+                f"the controller at {controller.controller} sent no view of the mesh within "
+                f"{_FIRST_VIEW_TIMEOUT_S:g} s; look whether it runs with `pyserve status`"
+            ) from None
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._follow())
+
+    async def _follow(self) -> None:
+        controller, node = self._feed_of
+        feed = TableFeed(controller, node, self.table, None)
+        feed.start()
+        try:
+            await feed.wait_version(timeout_s=_FIRST_VIEW_TIMEOUT_S)
+        except TimeoutError as error:
+            self._ready.set_exception(error)
+        else:
+            self._ready.set_result(None)
+            await self._stop.wait()
+        finally:
+            await feed.close()

@@ -1,0 +1,143 @@
+"""The listener in front of the mesh: its table, the feed of the table, and its own services."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyserve import _router
+from pyserve.config import NodeSettings
+from pyserve.control.discovery import MeshAddress
+from pyserve.errors import MeshError
+from pyserve.ingress.builtin import BuiltinServices
+from pyserve.ingress.feed import TableFeed
+
+# The controller is in this process or close by, and its first snapshot comes at once.
+_FIRST_VIEW_TIMEOUT_S = 10.0
+# How often a drain looks whether the last call has ended; nothing reports that. Only drains do.
+_DRAIN_CHECK_S = 0.02
+# Enough for one machine's network; more threads only share the same work. Arbitrary.
+_IO_THREADS_MAX = 4
+_BUILTIN_GRACE_S = 0.2
+
+
+class IngressServer:
+    """An ingress from ``start`` to ``stop``.
+
+    Args:
+        addresses: ``host:port`` each; port 0 picks one. A loopback address of a family that this
+            machine does not have is left out if another address remains.
+        controller: whom the table follows.
+        node: where this process is.
+        run_dir: where the socket of the ingress's own services goes.
+        io_threads: native threads that move bytes; None: one a core, at most four.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        controller: MeshAddress,
+        node: NodeSettings,
+        run_dir: Path,
+        io_threads: int | None = None,
+    ) -> None:
+        self.addresses: tuple[str, ...] = ()
+        self._table = _router.RoutingTable(
+            node=node.node_id,
+            zone=node.zone,
+            token=controller.token,
+            seed=secrets.randbits(64),
+        )
+        self._builtin = BuiltinServices(run_dir, node, controller.token)
+        self.feed = TableFeed(
+            controller, node, self._table, None, extra_routes=self._builtin.routes
+        )
+        self._native = _router.Ingress(
+            self._table,
+            addresses=_usable(addresses),
+            io_threads=io_threads or min(os.cpu_count() or 1, _IO_THREADS_MAX),
+            tls=None,
+        )
+
+    async def start(self) -> None:
+        """Follow the controller, then listen.
+
+        Raises:
+            MeshError: an address cannot be listened at, or the controller does not answer.
+        """
+        await self._builtin.start()
+        self.feed.start()
+        try:
+            await self.feed.wait_version(timeout_s=_FIRST_VIEW_TIMEOUT_S)
+        except TimeoutError:
+            raise MeshError("the ingress got no view of the mesh from its controller") from None
+        try:
+            self.addresses = tuple(self._native.start())
+        except OSError as error:
+            raise MeshError(
+                f"the ingress cannot listen: {error}; choose another address "
+                "(--address HOST:PORT, port 0 picks a free one)"
+            ) from error
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new connection or call, and return when the last call has ended or time is up."""
+        self._builtin.begin_drain()
+        self._native.drain()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        while self._native.in_flight() and loop.time() < deadline:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(_DRAIN_CHECK_S)
+
+    async def stop(self) -> None:
+        """End what is left and remove the socket. Idempotent."""
+        await self.feed.close()
+        self._native.stop()
+        await self._builtin.stop(_BUILTIN_GRACE_S)
+
+
+def _usable(addresses: Sequence[str]) -> list[str]:
+    """Return the addresses of families that this machine has; say which port is taken."""
+    usable = []
+    for address in addresses:
+        try:
+            _try_bind(address)
+        except OSError as error:
+            missing = error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+            if missing and len(addresses) > 1:
+                continue
+            raise MeshError(_cannot_listen(address, error)) from error
+        usable.append(address)
+    return usable
+
+
+def _try_bind(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    family, kind, protocol, _, target = socket.getaddrinfo(
+        host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # As the listener will do: connections in TIME_WAIT are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        probe.bind(target)
+
+
+def _cannot_listen(address: str, error: OSError) -> str:
+    port = address.rpartition(":")[2]
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                f"port {port} is taken: another process listens at {address}; end it, or choose "
+                "another address (--address HOST:PORT, port 0 picks a free one)"
+            )
+        case errno.EACCES:
+            return f"listening at {address} is not permitted; choose a port above 1023"
+        case _:
+            return f"the ingress cannot listen at {address}: {error.strerror or error}"

@@ -1,0 +1,142 @@
+"""Replicas as processes of this machine.
+
+Each one gets a session and process group of its own, the driver's working directory and
+environment, the mesh token through a pipe, and the reading end of a pipe that closes when this
+process ends: no replica outlives its launcher, however that ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pyserve.config import Resources, inherited_environment
+from pyserve.control.launching import OnExit, ReplicaOrder
+from pyserve.launch.process import Process
+from pyserve.types import ReplicaId
+
+# What numeric libraries read to size their thread pools.
+_THREAD_COUNT_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+_KILLED_TIMEOUT_S = 5.0
+
+
+class LocalLauncher:
+    """Starts replicas with this interpreter.
+
+    Args:
+        controller: where the replicas dial, ``unix:path`` or ``host:port``.
+        token: the mesh token; it travels by pipe, never by environment or argument.
+        run_dir: the mesh's directory, in which replicas put their sockets.
+        on_line: called with each line that a replica writes, prefix included.
+        module: what runs; tests put another one in its place.
+    """
+
+    def __init__(
+        self,
+        *,
+        controller: str,
+        token: bytes,
+        run_dir: Path,
+        on_line: Callable[[str], None],
+        module: str = "pyserve.replica",
+    ) -> None:
+        self._controller = controller
+        self._token = token
+        self._run_dir = run_dir
+        self._on_line = on_line
+        self._module = module
+        self._processes: dict[ReplicaId, Process] = {}
+        # The writing end stays in this process alone: every exec closes it.
+        self._liveness_reader, self._liveness_writer = os.pipe()
+        self._closed = False
+
+    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> None:
+        """Start a replica; see ``Launcher.start``."""
+        if self._closed:
+            raise OSError("the launcher is closed")
+        token_reader = self._token_pipe()
+        prefix = f"[{order.replica_id}] "
+
+        def ended(summary: str) -> None:
+            self._processes.pop(order.replica_id, None)
+            on_exit(summary)
+
+        try:
+            self._processes[order.replica_id] = Process(
+                self._command(order, token_reader),
+                environment=self._environment(order),
+                working_directory=order.working_directory or None,
+                descriptors=(token_reader, self._liveness_reader),
+                on_line=lambda line: self._on_line(prefix + line),
+                on_exit=ended,
+            )
+        finally:
+            os.close(token_reader)
+
+    def kill(self, replica_id: ReplicaId) -> None:
+        """Kill the replica and its group; see ``Launcher.kill``."""
+        process = self._processes.get(replica_id)
+        if process is not None:
+            process.kill()
+
+    async def close(self) -> None:
+        """Kill all that is left and wait for it; see ``Launcher.close``."""
+        if self._closed:
+            return
+        self._closed = True
+        left = list(self._processes.values())
+        for process in left:
+            process.kill()
+        async with asyncio.timeout(_KILLED_TIMEOUT_S):
+            for process in left:
+                await process.ended.wait()
+        os.close(self._liveness_writer)
+        os.close(self._liveness_reader)
+
+    def _command(self, order: ReplicaOrder, token_reader: int) -> list[str]:
+        # -P: the working directory is not put before the standard library while the
+        # interpreter starts; the replica takes the driver's own sys.path later.
+        return [
+            *(sys.executable, "-P", "-m", self._module),
+            *("--controller", self._controller),
+            *("--replica-id", order.replica_id),
+            *("--application", order.key.application),
+            *("--deployment", order.key.deployment),
+            *("--token-fd", str(token_reader)),
+            *("--liveness-fd", str(self._liveness_reader)),
+        ]
+
+    def _environment(self, order: ReplicaOrder) -> dict[str, str]:
+        inherited = inherited_environment({})
+        package_root = str(Path(__file__).parent.parent.parent)
+        python_path = [package_root, inherited.get("PYTHONPATH", "")]
+        return {
+            **_thread_counts(order.resources),
+            **inherited,
+            **order.environment,
+            "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+            # Lines reach the log when they are printed, not when a buffer is full.
+            "PYTHONUNBUFFERED": "1",
+            "PYSERVE_RUN_DIR": str(self._run_dir),
+        }
+
+    def _token_pipe(self) -> int:
+        reader, writer = os.pipe()
+        # A token is far smaller than a pipe's buffer, so this cannot block.
+        os.write(writer, self._token)
+        os.close(writer)
+        return reader
+
+
+def _thread_counts(resources: Resources) -> dict[str, str]:
+    """Give each replica the threads it reserved, unless the environment says otherwise."""
+    count = str(max(1, int(resources.num_cpus)))
+    return dict.fromkeys(_THREAD_COUNT_VARIABLES, count)

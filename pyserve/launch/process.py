@@ -1,0 +1,155 @@
+"""One child process: its output by lines, its end as an event, its whole group killed with it.
+
+Spawned with ``subprocess`` and not with asyncio's own transport, whose ``wait`` ends only when
+the pipes are closed: a grandchild that holds standard output would hide the death of its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pyserve.launch.output import LineSplitter
+
+_READ_BYTES = 65536
+# What the dead wrote last is already in the pipe; this bounds the wait for its end.
+_LAST_OUTPUT_TIMEOUT_S = 0.5
+
+
+class Process:
+    """A process in a session and group of its own.
+
+    Args:
+        command: program and arguments.
+        environment: all of it.
+        working_directory: where it runs; None: here.
+        descriptors: inherited under the same numbers.
+        on_line: called with each line of standard output and standard error.
+        on_exit: called once when it has ended, with how.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        working_directory: str | None,
+        descriptors: Sequence[int],
+        on_line: Callable[[str], None],
+        on_exit: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._last_line = ""
+        self._splitter = LineSplitter()
+        self._output_ended = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._output, writer = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer,
+                env=dict(environment),
+                cwd=working_directory,
+                pass_fds=tuple(descriptors),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._output)
+            raise
+        finally:
+            os.close(writer)
+        os.set_blocking(self._output, False)
+        self._loop.add_reader(self._output, self._read)
+        self._watch_exit()
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is the group's id too."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """Kill the process and its group, unless its end is known already."""
+        # Until it is reaped nobody else can have its number.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _watch_exit(self) -> None:
+        try:
+            descriptor = os.pidfd_open(self._process.pid)
+        except (AttributeError, OSError):
+            # Not Linux, or a kernel before 5.3.
+            thread = threading.Thread(target=self._wait_in_thread, daemon=True)
+            thread.start()
+            return
+        self._loop.add_reader(descriptor, self._on_pidfd, descriptor)
+
+    def _on_pidfd(self, descriptor: int) -> None:
+        self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+        self._reap()
+
+    def _wait_in_thread(self) -> None:
+        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+            self._loop.call_soon_threadsafe(self._reap)
+
+    def _reap(self) -> None:
+        """The process is a zombie: end what it started, then free its number."""
+        self.kill()
+        status = self._process.wait()
+        self._reaping = self._loop.create_task(self._report(status))
+
+    async def _report(self, status: int) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_OUTPUT_TIMEOUT_S):
+                await self._output_ended.wait()
+        self._close_output()
+        self.ended.set()
+        self._on_exit(_describe(status, self._last_line))
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._output, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            self._pass_on(self._splitter.feed(data))
+        else:
+            self._close_output()
+
+    def _close_output(self) -> None:
+        if not self._output_ended.is_set():
+            self._output_ended.set()
+            self._loop.remove_reader(self._output)
+            os.close(self._output)
+            self._pass_on(self._splitter.end())
+
+    def _pass_on(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self._last_line = line.strip() or self._last_line
+            self._on_line(line)
+
+
+def _describe(status: int, last_line: str) -> str:
+    if status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        text = f"was killed by {name}"
+    else:
+        text = f"ended with exit code {status}"
+    return f"{text}; its last output: {last_line}" if last_line and status else text

@@ -1,0 +1,100 @@
+"""Where log records and the output of replicas go: standard error, and files if asked for.
+
+Everything passes one bounded queue to one thread, because a terminal or pipe that nobody reads
+must not stop an event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import queue
+import sys
+import threading
+from pathlib import Path
+
+_QUEUE_LENGTH_MAX = 10_000
+_FILE_BYTES_MAX = 10 * 1024 * 1024
+_FILES_KEPT = 5
+_FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
+
+
+class LogSink:
+    """Writes lines in a thread of its own, from its making until ``close``.
+
+    Args:
+        name: of the file, without its ending.
+        log_dir: where the file goes, rotated at 10 MiB; None for standard error only.
+    """
+
+    def __init__(self, name: str, log_dir: Path | None) -> None:
+        self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(_QUEUE_LENGTH_MAX)
+        self._dropped = 0
+        self._file: logging.Handler | None = None
+        if log_dir is not None:
+            log_dir.mkdir(parents=True, exist_ok=True)
+            self._file = logging.handlers.RotatingFileHandler(
+                log_dir / f"{name}.log", maxBytes=_FILE_BYTES_MAX, backupCount=_FILES_KEPT
+            )
+        self._thread = threading.Thread(target=self._write_all, name="log-sink", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str, level: int = logging.WARNING) -> None:
+        """Queue a line. A full queue drops it and counts; any thread may call."""
+        try:
+            self._lines.put_nowait((level, line))
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Write what is queued, for at most ``timeout_s``. Idempotent."""
+        if self._thread.is_alive():
+            try:
+                self._lines.put(None, timeout=timeout_s)
+            except queue.Full:
+                return
+            self._thread.join(timeout_s)
+
+    def _write_all(self) -> None:
+        while (entry := self._lines.get()) is not None:
+            level, line = entry
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                self._write_line(f"... {dropped} lines were dropped, nobody read fast enough")
+            # Standard error is for what somebody should see; the file has everything.
+            if level >= logging.WARNING:
+                self._write_line(line)
+            if self._file is not None:
+                self._file.emit(logging.makeLogRecord({"msg": line, "levelno": level}))
+        if self._file is not None:
+            self._file.close()
+
+    def _write_line(self, line: str) -> None:
+        try:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            # The reader of standard error is gone. There is nobody left to tell.
+            return
+
+
+class SinkHandler(logging.Handler):
+    """Sends the records of ``logging`` to a sink."""
+
+    def __init__(self, sink: LogSink) -> None:
+        super().__init__()
+        self._sink = sink
+        self.setFormatter(logging.Formatter(_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one record."""
+        self._sink.write(self.format(record), record.levelno)
+
+
+def set_up_logging(name: str, log_dir: Path | None, level: int = logging.INFO) -> LogSink:
+    """Send all records of this process to a new sink, and return it for the process's output."""
+    sink = LogSink(name, log_dir)
+    root = logging.getLogger()
+    root.handlers[:] = [SinkHandler(sink)]
+    root.setLevel(level)
+    return sink
