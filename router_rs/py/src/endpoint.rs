@@ -68,13 +68,13 @@ impl Endpoint {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = &self.ring.stats;
         let counters = [
-            ("wakeups", &stats.wakeups),
             ("events", &stats.events),
             ("commands", &stats.commands),
             ("flushes", &stats.flushes),
             ("queue_length_max", &stats.queue_length_max),
         ];
         let dict = PyDict::new(py);
+        dict.set_item("wakeups", self.ring.wakeups())?;
         for (name, counter) in counters {
             dict.set_item(name, counter.load(Ordering::Relaxed))?;
         }

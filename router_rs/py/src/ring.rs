@@ -1,11 +1,12 @@
 //! The ring: events from the I/O threads to one event loop, with one wake-up per batch.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
-use router_net::io::{IoThread, Work};
+use router_net::io::{IoThread, TurnEnd, Work, at_turn_end};
 use router_net::link::{Command, Event, EventSink, Mailbox};
 
 use crate::doorbell::Doorbell;
@@ -13,11 +14,25 @@ use crate::doorbell::Doorbell;
 /// Counters for people and tests.
 #[derive(Debug, Default)]
 pub(crate) struct RingStats {
-    pub(crate) wakeups: AtomicU64,
     pub(crate) events: AtomicU64,
     pub(crate) commands: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) queue_length_max: AtomicU64,
+}
+
+/// Wakes the loop that sleeps on the descriptor.
+#[derive(Debug)]
+struct Signal {
+    descriptor: OwnedFd,
+    wakeups: AtomicU64,
+}
+
+impl TurnEnd for Signal {
+    fn run(&self) {
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
+        // It can only fail when the counter is full, and then the loop is awake anyway.
+        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+    }
 }
 
 /// Shared by the endpoint in Python and by everything that sends it events.
@@ -25,7 +40,7 @@ pub(crate) struct RingStats {
 pub(crate) struct Ring {
     queue: SegQueue<(u64, Event)>,
     bell: Doorbell,
-    signal: OwnedFd,
+    signal: Arc<Signal>,
     is_closed: AtomicBool,
     /// The I/O threads that have commands of this turn and were not woken yet.
     unwoken: Mutex<Vec<IoThread>>,
@@ -37,11 +52,11 @@ impl Ring {
     /// When the process has no descriptor left.
     pub(crate) fn new() -> std::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
-        let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self {
             queue: SegQueue::new(),
             bell: Doorbell::new(),
-            signal,
+            signal: Arc::new(Signal { descriptor, wakeups: AtomicU64::new(0) }),
             is_closed: AtomicBool::new(false),
             unwoken: Mutex::default(),
             stats: RingStats::default(),
@@ -49,11 +64,15 @@ impl Ring {
     }
 
     pub(crate) fn descriptor(&self) -> RawFd {
-        self.signal.as_fd().as_raw_fd()
+        self.signal.descriptor.as_fd().as_raw_fd()
     }
 
     pub(crate) fn pop(&self) -> Option<(u64, Event)> {
         self.queue.pop()
+    }
+
+    pub(crate) fn wakeups(&self) -> u64 {
+        self.signal.wakeups.load(Ordering::Relaxed)
     }
 
     /// Notes how long the queue was when a drain began.
@@ -67,12 +86,12 @@ impl Ring {
     pub(crate) fn arm(&self) -> bool {
         let mut count = [0; 8];
         // "Would block" means that nobody rang: as good as an empty read.
-        let _ = rustix::io::read(&self.signal, &mut count);
+        let _ = rustix::io::read(&self.signal.descriptor, &mut count);
         self.bell.arm(|| self.queue.is_empty())
     }
 
     /// Queues a command at the call's I/O thread; true when it is the turn's first.
-    pub(crate) fn queue(&self, mailbox: std::sync::Arc<dyn Mailbox>, command: Command) -> bool {
+    pub(crate) fn queue(&self, mailbox: Arc<dyn Mailbox>, command: Command) -> bool {
         let thread = mailbox.link().thread().clone();
         thread.queue(Work::Deliver(mailbox, command));
         self.note(thread)
@@ -112,9 +131,9 @@ impl EventSink for Ring {
         }
         self.queue.push((token, event));
         if self.bell.ring() {
-            self.stats.wakeups.fetch_add(1, Ordering::Relaxed);
-            // It can only fail when the counter is full, and then the loop is awake anyway.
-            let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
+            // The bell rings once until the loop arms it again; the wake-up itself waits until
+            // the thread's turn is over, so that the loop finds the whole turn's events.
+            at_turn_end(self.signal.clone());
         }
     }
 }

@@ -8,4 +8,4 @@ pub mod tls;
 
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub use stream::{Peer, PeerCertificates, Stream};
-pub use threads::{IoThread, IoThreads, Work};
+pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};

@@ -1,6 +1,7 @@
 //! I/O threads: each owns a single-threaded runtime, and a queue through which other threads
 //! give it work with at most one wake-up per batch.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -40,6 +41,33 @@ struct Shared {
     is_woken: AtomicBool,
     is_stopping: AtomicBool,
     waker: AtomicWaker,
+}
+
+/// What shall happen once at the end of this turn of an I/O thread, however often it is asked for.
+pub trait TurnEnd: Send + Sync {
+    fn run(&self);
+}
+
+thread_local! {
+    /// What the current I/O thread does when the tasks that are ready now have run.
+    static AT_TURN_END: RefCell<Vec<Arc<dyn TurnEnd>>> = const { RefCell::new(Vec::new()) };
+    static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` when the tasks that are ready now have run, or at once on a foreign thread.
+///
+/// So one wake-up of a consumer stands for everything that a turn has produced.
+pub fn at_turn_end(work: Arc<dyn TurnEnd>) {
+    let is_deferred = CURRENT.with_borrow(|current| {
+        let Some(shared) = current else { return false };
+        AT_TURN_END.with_borrow_mut(|waiting| waiting.push(work.clone()));
+        // The pump goes to the end of the run queue: behind all that is ready now.
+        shared.waker.wake();
+        true
+    });
+    if !is_deferred {
+        work.run();
+    }
 }
 
 /// A handle to one I/O thread; cheap to clone.
@@ -91,6 +119,8 @@ impl Future for Pump {
                     Work::Deliver(mailbox, command) => mailbox.link().deliver(command),
                 }
             }
+            let ending = AT_TURN_END.take();
+            ending.iter().for_each(|work| work.run());
             if self.shared.is_stopping.load(Ordering::Acquire) {
                 return Poll::Ready(());
             }
@@ -167,6 +197,7 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
         match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
             Ok(runtime) => {
                 let _ = sender.send(Ok(()));
+                CURRENT.replace(Some(pump.shared.clone()));
                 runtime.block_on(pump);
             }
             Err(error) => {
