@@ -42,11 +42,7 @@ pub struct Full {
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the replica is full: {} in flight, at most {}",
-            self.in_flight, self.limit
-        )
+        write!(f, "the replica is full: {} in flight, at most {}", self.in_flight, self.limit)
     }
 }
 
@@ -56,12 +52,7 @@ impl Gate {
     /// A gate for calls of total weight `limit` (`None`: any) and `idle_streams_max` calls of
     /// weight 0.
     pub fn new(limit: Option<u32>, idle_streams_max: u32) -> Self {
-        Self {
-            limit: limit.unwrap_or(u32::MAX),
-            idle_streams_max,
-            in_flight: 0,
-            idle_streams: 0,
-        }
+        Self { limit: limit.unwrap_or(u32::MAX), idle_streams_max, in_flight: 0, idle_streams: 0 }
     }
 
     /// Lets a call in, if it fits.
@@ -74,10 +65,7 @@ impl Gate {
         match count.checked_add(added).filter(|sum| *sum <= limit) {
             Some(sum) => *count = sum,
             None => {
-                return Err(Full {
-                    in_flight: *count,
-                    limit,
-                });
+                return Err(Full { in_flight: *count, limit });
             }
         }
         Ok(Admission { load: self.load() })
@@ -88,15 +76,9 @@ impl Gate {
     /// Leaving more often than entering is a defect of the caller: an assertion in debug builds;
     /// otherwise the count stops at 0, so that it cannot wrap and shut the gate for ever.
     pub fn leave(&mut self, weight: u32) {
-        let (count, removed) = if weight == 0 {
-            (&mut self.idle_streams, 1)
-        } else {
-            (&mut self.in_flight, weight)
-        };
-        debug_assert!(
-            *count >= removed,
-            "weight {removed} leaves, but only {count} is inside"
-        );
+        let (count, removed) =
+            if weight == 0 { (&mut self.idle_streams, 1) } else { (&mut self.in_flight, weight) };
+        debug_assert!(*count >= removed, "weight {removed} leaves, but only {count} is inside");
         *count = count.saturating_sub(removed);
     }
 
@@ -117,10 +99,7 @@ impl Gate {
 
     /// What the replica tells routers about itself.
     pub fn load(&self) -> Load {
-        Load {
-            in_flight: self.in_flight,
-            limit: self.limit,
-        }
+        Load { in_flight: self.in_flight, limit: self.limit }
     }
 }
 
@@ -132,10 +111,7 @@ mod tests {
     fn check(expected: (&[bool], u32, u32), limit: Option<u32>, weights: &[u32]) -> Gate {
         let mut gate = Gate::new(limit, 2);
         let entered: Vec<bool> = weights.iter().map(|w| gate.try_enter(*w).is_ok()).collect();
-        assert_eq!(
-            expected,
-            (&entered[..], gate.in_flight(), gate.idle_streams())
-        );
+        assert_eq!(expected, (&entered[..], gate.in_flight(), gate.idle_streams()));
         gate
     }
 
@@ -153,17 +129,8 @@ mod tests {
     fn a_refusal_names_the_count_and_the_limit() {
         let mut gate = check((&[true], 1, 0), Some(1), &[1]);
         let full = gate.try_enter(1).expect_err("the gate is full");
-        assert_eq!(
-            Full {
-                in_flight: 1,
-                limit: 1
-            },
-            full
-        );
-        assert_eq!(
-            "the replica is full: 1 in flight, at most 1",
-            full.to_string()
-        );
+        assert_eq!(Full { in_flight: 1, limit: 1 }, full);
+        assert_eq!("the replica is full: 1 in flight, at most 1", full.to_string());
     }
 
     #[test]
@@ -173,26 +140,14 @@ mod tests {
         gate.leave(0);
         assert_eq!((0, 1), (gate.in_flight(), gate.idle_streams()));
         let load = gate.try_enter(1).map(|admission| admission.load);
-        assert_eq!(
-            Ok(Load {
-                in_flight: 1,
-                limit: 1
-            }),
-            load
-        );
+        assert_eq!(Ok(Load { in_flight: 1, limit: 1 }), load);
     }
 
     #[test]
     fn a_lowered_limit_keeps_who_is_inside_and_admits_nobody_until_there_is_room() {
         let mut gate = check((&[true, true, true], 3, 0), Some(3), &[1, 1, 1]);
         gate.set_limit(Some(1));
-        assert_eq!(
-            Err(Full {
-                in_flight: 3,
-                limit: 1
-            }),
-            gate.try_enter(1)
-        );
+        assert_eq!(Err(Full { in_flight: 3, limit: 1 }), gate.try_enter(1));
         for _ in 0..3 {
             gate.leave(1);
         }

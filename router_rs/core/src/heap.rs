@@ -42,9 +42,7 @@ impl TimerHeap {
     /// The earliest index, if its time has come.
     #[inline]
     pub(crate) fn first_due(&self, now: Nanos) -> Option<u32> {
-        self.first()
-            .filter(|timer| timer.at <= now)
-            .map(|timer| timer.index)
+        self.first().filter(|timer| timer.at <= now).map(|timer| timer.index)
     }
 
     /// Adds a timer whose index is not in the heap.
@@ -53,10 +51,7 @@ impl TimerHeap {
         if self.positions.len() <= index {
             self.positions.resize(index + 1, ABSENT);
         }
-        debug_assert!(
-            self.positions[index] == ABSENT,
-            "index {index} is already in the heap"
-        );
+        debug_assert!(self.positions[index] == ABSENT, "index {index} is already in the heap");
         let position = self.entries.len();
         self.entries.push(timer);
         self.positions[index] = position as u32;
@@ -65,11 +60,7 @@ impl TimerHeap {
 
     /// Removes the timer of `index`; returns whether there was one.
     pub(crate) fn remove(&mut self, index: u32) -> bool {
-        let position = self
-            .positions
-            .get(index as usize)
-            .copied()
-            .unwrap_or(ABSENT);
+        let position = self.positions.get(index as usize).copied().unwrap_or(ABSENT);
         if position == ABSENT {
             return false;
         }
@@ -127,11 +118,7 @@ mod tests {
     fn timers_come_out_in_order_of_time_then_sequence() {
         let mut heap = TimerHeap::default();
         for (index, (at, sequence)) in (0..).zip([(5, 0), (3, 1), (3, 2), (9, 3), (1, 4)]) {
-            heap.insert(Timer {
-                at: Nanos(at),
-                sequence,
-                index,
-            });
+            heap.insert(Timer { at: Nanos(at), sequence, index });
         }
         let mut order = Vec::new();
         while let Some(timer) = heap.first() {
@@ -144,11 +131,7 @@ mod tests {
     #[test]
     fn only_a_timer_whose_time_has_come_is_due() {
         let mut heap = TimerHeap::default();
-        heap.insert(Timer {
-            at: Nanos(5),
-            sequence: 0,
-            index: 7,
-        });
+        heap.insert(Timer { at: Nanos(5), sequence: 0, index: 7 });
         assert_eq!(None, heap.first_due(Nanos(4)));
         assert_eq!(Some(7), heap.first_due(Nanos(5)));
     }
@@ -160,19 +143,12 @@ mod tests {
         let mut set = BTreeSet::new();
         for sequence in 0..5_000 {
             let index = rng.below(64);
-            let present = set
-                .iter()
-                .copied()
-                .find(|timer: &Timer| timer.index == index);
+            let present = set.iter().copied().find(|timer: &Timer| timer.index == index);
             assert_eq!(present.is_some(), heap.remove(index));
             if let Some(timer) = present {
                 set.remove(&timer);
             } else {
-                let timer = Timer {
-                    at: Nanos(rng.below(20).into()),
-                    sequence,
-                    index,
-                };
+                let timer = Timer { at: Nanos(rng.below(20).into()), sequence, index };
                 heap.insert(timer);
                 set.insert(timer);
             }

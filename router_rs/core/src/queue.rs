@@ -29,10 +29,7 @@ impl Turn {
     #[inline]
     pub(crate) fn new(arrival: Nanos, deadline: Option<Nanos>, sequence: u64) -> Self {
         let horizon = arrival.saturating_add(HORIZON);
-        Self {
-            at: deadline.map_or(horizon, |deadline| deadline.min(horizon)),
-            sequence,
-        }
+        Self { at: deadline.map_or(horizon, |deadline| deadline.min(horizon)), sequence }
     }
 }
 
@@ -68,32 +65,20 @@ impl ParkedQueue {
 
     /// Parks a call that takes the next slot in its turn.
     pub(crate) fn park(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>) {
-        self.ready.insert(Timer {
-            at: turn.at,
-            sequence: turn.sequence,
-            index: call,
-        });
+        self.ready.insert(Timer { at: turn.at, sequence: turn.sequence, index: call });
         self.watch(call, turn, deadline);
     }
 
     /// Parks a call that takes no slot before `until` or [`ParkedQueue::wake`].
     pub(crate) fn rest(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>, until: Nanos) {
-        self.resting.insert(Timer {
-            at: until,
-            sequence: turn.sequence,
-            index: call,
-        });
+        self.resting.insert(Timer { at: until, sequence: turn.sequence, index: call });
         self.watch(call, turn, deadline);
     }
 
     /// Makes a resting call ready; `turn` is what it was parked with.
     pub(crate) fn wake(&mut self, call: u32, turn: Turn) {
         if self.resting.remove(call) {
-            self.ready.insert(Timer {
-                at: turn.at,
-                sequence: turn.sequence,
-                index: call,
-            });
+            self.ready.insert(Timer { at: turn.at, sequence: turn.sequence, index: call });
         }
     }
 
@@ -124,20 +109,12 @@ impl ParkedQueue {
 
     /// When a deadline passes or a rest ends next.
     pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
-        [self.expiry.first(), self.resting.first()]
-            .into_iter()
-            .flatten()
-            .map(|t| t.at)
-            .min()
+        [self.expiry.first(), self.resting.first()].into_iter().flatten().map(|t| t.at).min()
     }
 
     fn watch(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>) {
         if let Some(at) = deadline {
-            self.expiry.insert(Timer {
-                at,
-                sequence: turn.sequence,
-                index: call,
-            });
+            self.expiry.insert(Timer { at, sequence: turn.sequence, index: call });
         }
     }
 }
@@ -184,20 +161,11 @@ mod tests {
         let (early, late) = (Turn::new(Nanos(0), None, 0), Turn::new(Nanos(1), None, 1));
         queue.rest(0, early, None, Nanos(10));
         queue.park(1, late, None);
-        assert_eq!(
-            (Some(1), Some(0)),
-            (queue.first_ready(), queue.first_resting())
-        );
-        assert_eq!(
-            (None, Some(0)),
-            (queue.rested(Nanos(9)), queue.rested(Nanos(10)))
-        );
+        assert_eq!((Some(1), Some(0)), (queue.first_ready(), queue.first_resting()));
+        assert_eq!((None, Some(0)), (queue.rested(Nanos(9)), queue.rested(Nanos(10))));
         assert_eq!(Some(Nanos(10)), queue.next_wakeup());
         queue.wake(0, early);
-        assert_eq!(
-            (Some(0), None),
-            (queue.first_ready(), queue.first_resting())
-        );
+        assert_eq!((Some(0), None), (queue.first_ready(), queue.first_resting()));
     }
 
     #[test]
@@ -210,10 +178,7 @@ mod tests {
                 _ => queue.rest(call, turn, Some(deadline), Nanos(25)),
             }
         }
-        assert_eq!(
-            (None, Some(1)),
-            (queue.overdue(Nanos(19)), queue.overdue(Nanos(20)))
-        );
+        assert_eq!((None, Some(1)), (queue.overdue(Nanos(19)), queue.overdue(Nanos(20))));
         queue.remove(1);
         assert_eq!(Some(Nanos(30)), queue.next_wakeup());
     }

@@ -64,11 +64,7 @@ mod tests {
         let mut rng = SplitMix64::new(1_234_567);
         let outputs = [rng.next_u64(), rng.next_u64(), rng.next_u64()];
         assert_eq!(
-            [
-                6_457_827_717_110_365_317,
-                3_203_168_211_198_807_973,
-                9_817_491_932_198_370_423
-            ],
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423],
             outputs
         );
     }
@@ -99,10 +95,7 @@ mod tests {
             let seen: Vec<u32> = counts.into_iter().filter(|count| *count > 0).collect();
             assert_eq!(pairs, seen.len());
             // Six standard deviations of a binomial with mean 2 000.
-            assert!(
-                seen.iter().all(|count| count.abs_diff(2_000) < 270),
-                "{seen:?}"
-            );
+            assert!(seen.iter().all(|count| count.abs_diff(2_000) < 270), "{seen:?}");
         }
     }
 }

@@ -23,21 +23,14 @@ struct Entry<T> {
 
 impl<T: Default> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { entries: Vec::new(), free: Vec::new() }
     }
 
     /// Takes a place. Its value is that of the last use, or the default: the caller resets it.
     #[inline]
     pub(crate) fn occupy(&mut self) -> (Key, &mut T) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry {
-                generation: 0,
-                occupied: false,
-                value: T::default(),
-            });
+            self.entries.push(Entry { generation: 0, occupied: false, value: T::default() });
             (self.entries.len() - 1) as u32
         });
         let entry = &mut self.entries[index as usize];

@@ -40,15 +40,8 @@ mod tests {
             .iter()
             .zip(0..)
             .map(|(in_flight, id)| {
-                let spec = ReplicaSpec {
-                    id: ReplicaId(id),
-                    tier: Tier::Any,
-                    capacity: u32::MAX,
-                };
-                Replica {
-                    in_flight: *in_flight,
-                    ..Replica::new(&spec)
-                }
+                let spec = ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: u32::MAX };
+                Replica { in_flight: *in_flight, ..Replica::new(&spec) }
             })
             .collect();
         let open: Vec<u32> = (0..replicas.len() as u32).collect();

@@ -55,16 +55,13 @@ impl Fleet {
             let replicas = &self.replicas;
             let is_untried = |slot: &u32| !tried.contains(&replicas[*slot as usize].id);
             self.untried.clear();
-            self.untried
-                .extend(self.open.iter().copied().filter(is_untried));
+            self.untried.extend(self.open.iter().copied().filter(is_untried));
             &self.untried
         };
         if open.is_empty() {
             return None;
         }
-        let index = self
-            .policy
-            .pick(Candidates::new(&self.replicas, open), &mut self.rng);
+        let index = self.policy.pick(Candidates::new(&self.replicas, open), &mut self.rng);
         Some(open[index])
     }
 
@@ -72,11 +69,7 @@ impl Fleet {
     #[inline]
     pub(super) fn take(&mut self, slot: u32) -> ReplicaId {
         let replica = &mut self.replicas[slot as usize];
-        debug_assert!(
-            replica.has_room(),
-            "{:?} gets a call without having room",
-            replica.id
-        );
+        debug_assert!(replica.has_room(), "{:?} gets a call without having room", replica.id);
         replica.in_flight += 1;
         let id = replica.id;
         self.refresh(slot);
@@ -123,11 +116,7 @@ impl Fleet {
     pub(super) fn on_failure(&mut self, slot: u32, initial: Nanos, max: Nanos, now: Nanos) {
         let backoff = &mut self.replicas[slot as usize].backoff;
         if let Some(at) = backoff.on_failure(initial, max, now) {
-            self.backoffs.insert(Timer {
-                at,
-                sequence: u64::from(slot),
-                index: slot,
-            });
+            self.backoffs.insert(Timer { at, sequence: u64::from(slot), index: slot });
             self.refresh(slot);
         }
     }
@@ -151,11 +140,7 @@ impl Fleet {
     /// a replica joined or a capacity rose.
     pub(super) fn apply(&mut self, specs: &[ReplicaSpec]) -> bool {
         let before: Vec<u32> = self.slots.values().copied().collect();
-        let was_member: Vec<bool> = self
-            .replicas
-            .iter()
-            .map(|replica| replica.is_member)
-            .collect();
+        let was_member: Vec<bool> = self.replicas.iter().map(|replica| replica.is_member).collect();
         for slot in &before {
             self.replicas[*slot as usize].is_member = false;
         }
@@ -183,9 +168,7 @@ impl Fleet {
 
     /// The replicas by id.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Replica> {
-        self.slots
-            .values()
-            .map(|slot| &self.replicas[*slot as usize])
+        self.slots.values().map(|slot| &self.replicas[*slot as usize])
     }
 
     fn slot_for(&mut self, spec: &ReplicaSpec) -> u32 {

@@ -184,15 +184,8 @@ impl Router {
 
     /// When [`Router::tick`] has something to do, if nothing happens before. May be in the past.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        let reopening = if self.queue.has_ready() {
-            self.fleet.next_reopening()
-        } else {
-            None
-        };
-        [self.queue.next_wakeup(), reopening]
-            .into_iter()
-            .flatten()
-            .min()
+        let reopening = if self.queue.has_ready() { self.fleet.next_reopening() } else { None };
+        [self.queue.next_wakeup(), reopening].into_iter().flatten().min()
     }
 
     /// The counts. Allocates; for metrics, not for decisions.
@@ -211,10 +204,7 @@ impl Router {
             })
             .collect();
         RouterStats {
-            in_flight: replicas
-                .iter()
-                .map(|replica| u64::from(replica.in_flight))
-                .sum(),
+            in_flight: replicas.iter().map(|replica| u64::from(replica.in_flight)).sum(),
             parked: self.queue.len() as u64,
             replicas,
             ..self.totals.clone()
@@ -247,10 +237,7 @@ impl Router {
         self.calls.at_mut(index).state = State::Sent { slot };
         self.totals.sent += 1;
         let replica = self.fleet.take(slot);
-        Assignment {
-            ticket: Ticket(self.calls.key_at(index)),
-            replica,
-        }
+        Assignment { ticket: Ticket(self.calls.key_at(index)), replica }
     }
 
     fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {
@@ -327,9 +314,7 @@ impl Router {
     /// Brings everything to `now`, but sends nothing yet.
     fn settle(&mut self, now: Nanos, released: &mut Vec<Release>) {
         while let Some(index) = self.queue.overdue(now) {
-            released.push(Release::Expired {
-                waiter: WaiterId(self.calls.key_at(index)),
-            });
+            released.push(Release::Expired { waiter: WaiterId(self.calls.key_at(index)) });
             self.queue.remove(index);
             self.calls.vacate(index);
             self.totals.expired += 1;
@@ -349,10 +334,7 @@ impl Router {
             self.queue.remove(index);
             let waiter = WaiterId(self.calls.key_at(index));
             self.calls.rename(index);
-            released.push(Release::Send {
-                waiter,
-                assignment: self.send(index, slot),
-            });
+            released.push(Release::Send { waiter, assignment: self.send(index, slot) });
         }
     }
 
@@ -372,9 +354,7 @@ impl Router {
     }
 
     fn queue_full(&self) -> Decision {
-        Decision::Refused(Refusal::QueueFull {
-            limit: self.config.queue_len_max,
-        })
+        Decision::Refused(Refusal::QueueFull { limit: self.config.queue_len_max })
     }
 }
 

@@ -1,0 +1,284 @@
+//! The interpreter of scenario commands: drives a router and says what it answered.
+
+use std::collections::BTreeMap;
+
+use router_core::{
+    Decision, Load, Nanos, Offer, Outcome, PolicyKind, Refusal, Release, ReplicaId, ReplicaSpec,
+    Router, RouterConfig, Ticket, Tier, WaiterId,
+};
+
+type Outputs = Result<Vec<String>, String>;
+
+/// A router, its clock, and the names that the scenario gave to calls.
+pub(crate) struct Interpreter {
+    router: Router,
+    now: Nanos,
+    sent: BTreeMap<String, Ticket>,
+    parked: BTreeMap<String, WaiterId>,
+}
+
+impl Interpreter {
+    pub(crate) fn new() -> Self {
+        Self {
+            router: Router::new(default_config()),
+            now: Nanos::ZERO,
+            sent: BTreeMap::new(),
+            parked: BTreeMap::new(),
+        }
+    }
+
+    /// Runs one command and returns its output lines; `Err` says what is wrong with the command.
+    pub(crate) fn run(&mut self, line: &str) -> Outputs {
+        let mut words = line.split_whitespace();
+        let command = words.next().ok_or("no command")?;
+        let arguments: Vec<&str> = words.collect();
+        let outputs = match command {
+            "router" => self.configure(&arguments),
+            "replicas" => self.replicas(&arguments),
+            "offer" => self.offer(&arguments),
+            "done" | "failed" | "cancelled" => self.complete(command, &arguments),
+            "refused" | "unreachable" => self.reoffer(command, &arguments),
+            "give-up" => self.complete("refused", &arguments),
+            "abandon" => self.abandon(&arguments),
+            "advance" => self.advance(&arguments),
+            "tick" => self.tick(),
+            "sleep" => self.sleep(),
+            "wakeup" => Ok(vec![self.wakeup()]),
+            "load" => Ok(self.load()),
+            "stats" => Ok(vec![self.stats()]),
+            _ => Err(format!("unknown command {command:?}")),
+        }?;
+        self.check_books();
+        Ok(outputs)
+    }
+
+    fn configure(&mut self, arguments: &[&str]) -> Outputs {
+        let mut config = default_config();
+        for argument in arguments {
+            let (name, value) = argument.split_once('=').ok_or("expected name=value")?;
+            match name {
+                "queue" => config.queue_len_max = number(value)? as u32,
+                "refusals" => config.refusals_max = number(value)? as u8,
+                "backoff" => config.backoff_initial = Nanos::from_millis(number(value)?),
+                "backoff_max" => config.backoff_max = Nanos::from_millis(number(value)?),
+                "seed" => config.seed = number(value)?,
+                _ => return Err(format!("unknown setting {name:?}")),
+            }
+        }
+        *self = Self { router: Router::new(config), ..Self::new() };
+        Ok(Vec::new())
+    }
+
+    /// `r1:2` has capacity 2, `r1:any` no limit, `r1:0` takes nothing.
+    fn replicas(&mut self, arguments: &[&str]) -> Outputs {
+        let mut specs = Vec::new();
+        for argument in arguments {
+            let (name, capacity) = argument.split_once(':').ok_or("expected replica:capacity")?;
+            let id = name.strip_prefix('r').ok_or("replicas are named r1, r2, ...")?;
+            let capacity = if capacity == "any" { u32::MAX } else { number(capacity)? as u32 };
+            specs.push(ReplicaSpec { id: ReplicaId(number(id)?), tier: Tier::Any, capacity });
+        }
+        let mut released = Vec::new();
+        self.router.apply(&specs, self.now, &mut released);
+        Ok(self.released(&released))
+    }
+
+    fn offer(&mut self, arguments: &[&str]) -> Outputs {
+        let (names, settings): (Vec<&str>, Vec<&str>) =
+            arguments.iter().copied().partition(|argument| !argument.contains('='));
+        let deadline = match settings[..] {
+            [] => None,
+            [setting] => {
+                let value = setting.strip_prefix("deadline=").ok_or("expected deadline=ms")?;
+                Some(Nanos::from_millis(number(value)?))
+            }
+            _ => return Err("too many settings".into()),
+        };
+        let mut outputs = Vec::new();
+        for name in names {
+            let decision = self.router.offer(Offer { deadline }, self.now);
+            outputs.push(self.decided(name, decision));
+        }
+        Ok(outputs)
+    }
+
+    fn complete(&mut self, outcome: &str, arguments: &[&str]) -> Outputs {
+        let (names, load) = load_of(arguments)?;
+        let mut released = Vec::new();
+        for name in names {
+            let ticket = self.sent.remove(name).ok_or(format!("{name} is not in flight"))?;
+            self.router.complete(ticket, outcome_of(outcome, load)?, self.now, &mut released);
+        }
+        Ok(self.released(&released))
+    }
+
+    fn reoffer(&mut self, outcome: &str, arguments: &[&str]) -> Outputs {
+        let (names, load) = load_of(arguments)?;
+        let mut outputs = Vec::new();
+        for name in names {
+            let ticket = self.sent.remove(name).ok_or(format!("{name} is not in flight"))?;
+            let mut released = Vec::new();
+            let outcome = outcome_of(outcome, load)?;
+            let decision = self.router.reoffer(ticket, outcome, self.now, &mut released);
+            outputs.extend(self.released(&released));
+            outputs.push(self.decided(name, decision));
+        }
+        Ok(outputs)
+    }
+
+    fn abandon(&mut self, arguments: &[&str]) -> Outputs {
+        for name in arguments {
+            let waiter = self.parked.remove(*name).ok_or(format!("{name} is not parked"))?;
+            self.router.abandon(waiter, self.now);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Time passes, and nobody calls the router.
+    fn advance(&mut self, arguments: &[&str]) -> Outputs {
+        let [millis] = arguments else {
+            return Err("expected milliseconds".into());
+        };
+        self.now = self.now.saturating_add(Nanos::from_millis(number(millis)?));
+        Ok(Vec::new())
+    }
+
+    fn tick(&mut self) -> Outputs {
+        let mut released = Vec::new();
+        self.router.tick(self.now, &mut released);
+        Ok(self.released(&released))
+    }
+
+    /// What a driver does: waits for the wake-up, then ticks.
+    fn sleep(&mut self) -> Outputs {
+        let wakeup = self.router.next_wakeup().ok_or("the router asks for no wake-up")?;
+        self.now = self.now.max(wakeup);
+        let mut outputs = vec![format!("now {}", self.now)];
+        outputs.extend(self.tick()?);
+        Ok(outputs)
+    }
+
+    fn wakeup(&self) -> String {
+        self.router.next_wakeup().map_or("never".into(), |at| format!("at {at}"))
+    }
+
+    fn load(&self) -> Vec<String> {
+        let line = |replica: &router_core::ReplicaStats| {
+            let mut line = format!("r{}: {} in flight", replica.id.0, replica.in_flight);
+            if let Some(until) = replica.backoff_until {
+                line += &format!(", left alone until {until}");
+            }
+            if let Some(load) = replica.reported {
+                line += &format!(", reported {} of {}", load.in_flight, load.limit);
+            }
+            line + if replica.is_member { "" } else { ", leaving" }
+        };
+        self.router.stats().replicas.iter().map(line).collect()
+    }
+
+    /// All counts that are not zero.
+    fn stats(&self) -> String {
+        let stats = self.router.stats();
+        let counts = [
+            ("offered", stats.offered),
+            ("sent", stats.sent),
+            ("in_flight", stats.in_flight),
+            ("parked", stats.parked),
+            ("completed", stats.completed),
+            ("refused_by_queue", stats.refused_by_queue),
+            ("expired", stats.expired),
+            ("abandoned", stats.abandoned),
+            ("refusals", stats.refusals),
+            ("connect_failures", stats.connect_failures),
+            ("failed", stats.failed),
+            ("cancelled", stats.cancelled),
+            ("stale_tickets", stats.stale_tickets),
+            ("stale_waiters", stats.stale_waiters),
+        ];
+        let shown = counts.iter().filter(|(_, count)| *count > 0);
+        shown.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
+    }
+
+    fn decided(&mut self, name: &str, decision: Decision) -> String {
+        match decision {
+            Decision::Send(assignment) => {
+                self.sent.insert(name.into(), assignment.ticket);
+                format!("{name}: sent to r{}", assignment.replica.0)
+            }
+            Decision::Parked(waiter) => {
+                self.parked.insert(name.into(), waiter);
+                format!("{name}: parked")
+            }
+            Decision::Refused(Refusal::Expired) => format!("{name}: expired"),
+            Decision::Refused(Refusal::QueueFull { limit }) => {
+                format!("{name}: queue full, at most {limit}")
+            }
+        }
+    }
+
+    fn released(&mut self, released: &[Release]) -> Vec<String> {
+        let mut outputs = Vec::new();
+        for release in released {
+            let (Release::Send { waiter, .. } | Release::Expired { waiter }) = *release;
+            let found = self.parked.iter().find(|(_, parked)| **parked == waiter);
+            let name = found.expect("a release names a parked call").0.clone();
+            self.parked.remove(&name);
+            outputs.push(match *release {
+                Release::Send { assignment, .. } => self.decided(&name, Decision::Send(assignment)),
+                Release::Expired { .. } => format!("{name}: expired"),
+            });
+        }
+        outputs
+    }
+
+    /// Whatever the scenario is about, the router and the script agree on who is where.
+    fn check_books(&self) {
+        let stats = self.router.stats();
+        let counted = (stats.in_flight, stats.parked);
+        assert_eq!((self.sent.len() as u64, self.parked.len() as u64), counted);
+        let over = stats.completed + stats.refused_by_queue + stats.expired + stats.abandoned;
+        assert_eq!(stats.offered, over + stats.in_flight + stats.parked);
+    }
+}
+
+fn default_config() -> RouterConfig {
+    RouterConfig {
+        queue_len_max: 100,
+        refusals_max: 3,
+        backoff_initial: Nanos::from_millis(25),
+        backoff_max: Nanos::from_millis(500),
+        policy: PolicyKind::P2c,
+        seed: 1,
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|error| format!("{text:?} is not a number: {error}"))
+}
+
+fn outcome_of(word: &str, load: Option<Load>) -> Result<Outcome, String> {
+    Ok(match word {
+        "done" => Outcome::Done { load },
+        "refused" => Outcome::Refused { load },
+        "unreachable" => Outcome::ConnectFailed,
+        "failed" => Outcome::Failed,
+        "cancelled" => Outcome::Cancelled,
+        _ => return Err(format!("unknown outcome {word:?}")),
+    })
+}
+
+/// Splits `a b load=3/4` into names and load.
+fn load_of<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, Option<Load>), String> {
+    let mut names = Vec::new();
+    let mut load = None;
+    for argument in arguments {
+        if let Some(value) = argument.strip_prefix("load=") {
+            let (in_flight, limit) = value.split_once('/').ok_or("expected load=calls/limit")?;
+            let (in_flight, limit) = (number(in_flight)? as u32, number(limit)? as u32);
+            load = Some(Load { in_flight, limit });
+        } else {
+            names.push(*argument);
+        }
+    }
+    Ok((names, load))
+}
