@@ -1,0 +1,160 @@
+//! Random operations against a model of the rules: whatever comes in whatever order, every call
+//! ends exactly once, and nobody waits while there is room.
+//!
+//! The sequences follow from one seed. A failure prints it with the smallest sequence that fails;
+//! `SEED=n CASES=m cargo test --test properties` runs others.
+
+mod property_model;
+
+use std::cell::RefCell;
+use std::env;
+
+use property_model::{Model, Operation, OutcomeKind};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use router_core::{Nanos, PolicyKind, RouterConfig};
+
+#[test]
+fn any_sequence_of_operations_keeps_the_rules_and_ends_with_every_count_at_zero() {
+    check(any_operation().boxed(), 200);
+}
+
+#[test]
+fn a_storm_of_refusals_keeps_the_rules() {
+    let operation = prop_oneof![
+        4 => offer(),
+        6 => any::<usize>().prop_map(|nth| Operation::Reoffer { nth, refused: true }),
+        1 => any_operation(),
+    ];
+    check(operation.boxed(), 120);
+}
+
+#[test]
+fn a_storm_of_cancels_and_membership_changes_keeps_the_rules() {
+    let operation = prop_oneof![
+        5 => offer(),
+        3 => any::<usize>().prop_map(|nth| {
+            Operation::Complete { nth, outcome: OutcomeKind::Cancelled }
+        }),
+        2 => any::<usize>().prop_map(|nth| Operation::Abandon { nth }),
+        2 => apply(),
+        1 => any_operation(),
+    ];
+    check(operation.boxed(), 120);
+}
+
+fn check(operation: BoxedStrategy<Operation>, operations_max: usize) {
+    let seed = number_from_environment("SEED", 1);
+    let config = Config {
+        cases: number_from_environment("CASES", 400) as u32,
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    };
+    let mut seed_bytes = [0; 32];
+    seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let case = (router_config(), apply(), prop::collection::vec(operation, 1..operations_max));
+    let reached = RefCell::new(Reached::default());
+    let result = runner.run(&case, |(config, snapshot, operations)| {
+        let mut model = Model::new(config);
+        model.apply(snapshot);
+        for operation in operations {
+            model.apply(operation);
+        }
+        reached.borrow_mut().add(&model);
+        model.drain();
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("SEED={seed} repeats this: {failure}");
+    }
+    reached.borrow().check();
+}
+
+/// How often the sequences of one test came to the places that the rules are about.
+#[derive(Debug, Default)]
+struct Reached {
+    sent: u64,
+    released: u64,
+    rests: u64,
+    refused_by_queue: u64,
+    expired: u64,
+    abandoned: u64,
+    refusals: u64,
+}
+
+impl Reached {
+    fn add(&mut self, model: &Model) {
+        let stats = model.stats();
+        self.sent += stats.sent;
+        self.released += model.released;
+        self.rests += model.rests;
+        self.refused_by_queue += stats.refused_by_queue;
+        self.expired += stats.expired;
+        self.abandoned += stats.abandoned;
+        self.refusals += stats.refusals;
+    }
+
+    /// A test whose sequences never park or never refuse would prove nothing.
+    fn check(&self) {
+        let Self { sent, released, rests, refused_by_queue, expired, abandoned, refusals } = self;
+        for count in [sent, released, rests, refused_by_queue, expired, abandoned, refusals] {
+            assert!(*count >= 20, "the sequences miss what they are to test: {self:?}");
+        }
+    }
+}
+
+fn router_config() -> impl Strategy<Value = RouterConfig> {
+    (0..8_u32, 0..4_u8, any::<u64>()).prop_map(|(queue_len_max, refusals_max, seed)| RouterConfig {
+        queue_len_max,
+        refusals_max,
+        backoff_initial: Nanos::from_millis(25),
+        backoff_max: Nanos::from_millis(500),
+        policy: PolicyKind::P2c,
+        seed,
+    })
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        6 => offer(),
+        4 => (any::<usize>(), outcome()).prop_map(|(nth, outcome)| {
+            Operation::Complete { nth, outcome }
+        }),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(nth, refused)| {
+            Operation::Reoffer { nth, refused }
+        }),
+        1 => any::<usize>().prop_map(|nth| Operation::Abandon { nth }),
+        1 => apply(),
+        3 => (0..60_u64).prop_map(|millis| Operation::Advance { millis }),
+        2 => Just(Operation::Tick),
+    ]
+}
+
+fn offer() -> impl Strategy<Value = Operation> {
+    prop::option::of(0..120_u64).prop_map(|deadline_ms| Operation::Offer { deadline_ms })
+}
+
+fn outcome() -> impl Strategy<Value = OutcomeKind> {
+    prop_oneof![
+        4 => Just(OutcomeKind::Done),
+        1 => Just(OutcomeKind::Refused),
+        1 => Just(OutcomeKind::ConnectFailed),
+        1 => Just(OutcomeKind::Failed),
+        1 => Just(OutcomeKind::Cancelled),
+    ]
+}
+
+fn apply() -> impl Strategy<Value = Operation> {
+    prop::collection::btree_map(0..6_u64, 0..4_u32, 0..5)
+        .prop_map(|replicas| Operation::Apply { replicas })
+}
+
+fn number_from_environment(name: &str, default: u64) -> u64 {
+    match env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")),
+        Err(_) => default,
+    }
+}

@@ -1,0 +1,140 @@
+//! What the router must never do.
+
+use router_core::{Nanos, ReplicaId};
+
+use super::{Call, Ends, Model, Replica};
+
+impl Model {
+    /// Nothing is sent to who is absent, full or left alone, nor twice to one door in a row.
+    pub(super) fn check_send(&self, call: &Call, id: ReplicaId) {
+        let replica = self.replicas.get(&id).expect("sends only to replicas that were announced");
+        assert!(replica.is_member, "sent to {id:?}, which has left");
+        assert!(replica.in_flight < replica.capacity, "sent to {id:?}, which is full: {replica:?}");
+        assert!(
+            replica.backoff_until <= self.now,
+            "sent to {id:?} at {}, which is left alone: {replica:?}",
+            self.now
+        );
+        assert!(!call.tried.contains(&id), "sent to {id:?} again: {call:?}");
+        assert!(
+            call.tried.is_empty() || call.tried.len() < usize::from(self.config.refusals_max),
+            "sent on after {} refusals in a row",
+            call.tried.len()
+        );
+        assert!(!self.is_late(call), "sent at {}, too late: {call:?}", self.now);
+    }
+
+    /// A call parks only if it has nowhere to go, or has been refused often enough.
+    pub(super) fn check_park(&self, call: &Call) {
+        assert!(
+            (self.parked.len() as u64) < u64::from(self.config.queue_len_max),
+            "parked beside {} others",
+            self.parked.len()
+        );
+        assert!(!self.is_late(call), "parked at {}, too late: {call:?}", self.now);
+        self.check_nowhere_to_go(call);
+    }
+
+    pub(super) fn check_queue_full(&self, call: &Call, limit: u32) {
+        assert_eq!(self.config.queue_len_max, limit);
+        assert_eq!(u64::from(limit), self.parked.len() as u64, "refused beside a free place");
+        self.check_nowhere_to_go(call);
+    }
+
+    pub(super) fn check_late(&self, call: &Call) {
+        assert!(self.is_late(call), "named late at {}: {call:?}", self.now);
+    }
+
+    /// Who was released goes by turn, and no ready call with an earlier turn stays behind.
+    pub(super) fn check_order(&self, sent: &[Call]) {
+        assert!(sent.is_sorted_by_key(turn), "released out of turn: {sent:?}");
+        let Some(last) = sent.last() else {
+            return;
+        };
+        for call in self.parked.values().filter(|call| call.rests_since.is_none()) {
+            assert!(turn(last) < turn(call), "{last:?} was released before {call:?}");
+        }
+    }
+
+    /// Work conservation: beside a replica with room only resting calls wait, and not for long.
+    pub(super) fn check_nobody_waits_beside_room(&self) {
+        let due = self.router.next_wakeup().is_some_and(|wakeup| wakeup <= self.now);
+        if due || !self.has_room_anywhere() {
+            return;
+        }
+        for call in self.parked.values() {
+            let rest_ends =
+                call.rests_since.map(|since| since.saturating_add(self.config.backoff_initial));
+            assert!(
+                rest_ends.is_some_and(|end| self.now < end),
+                "{call:?} waits at {} beside room: {:?}",
+                self.now,
+                self.replicas
+            );
+            let wakeup = self.router.next_wakeup();
+            assert!(wakeup <= rest_ends && wakeup.is_some(), "nobody will end the rest: {call:?}");
+        }
+    }
+
+    /// The router's counts are the model's.
+    pub(super) fn check_counts(&self) {
+        let stats = self.router.stats();
+        let counted = Ends {
+            offered: stats.offered,
+            sent: stats.sent,
+            completed: stats.completed,
+            refused_by_queue: stats.refused_by_queue,
+            expired: stats.expired,
+            abandoned: stats.abandoned,
+        };
+        assert_eq!(self.ends, counted);
+        assert_eq!(self.sent.len() as u64, stats.in_flight);
+        assert_eq!(self.parked.len() as u64, stats.parked);
+        assert!(stats.parked <= u64::from(self.config.queue_len_max));
+        assert_eq!((0, 0), (stats.stale_tickets, stats.stale_waiters));
+        let expected: Vec<_> = self
+            .replicas
+            .iter()
+            .map(|(id, r)| (*id, r.is_member, r.capacity, r.in_flight))
+            .collect();
+        let counted: Vec<_> =
+            stats.replicas.iter().map(|r| (r.id, r.is_member, r.capacity, r.in_flight)).collect();
+        assert_eq!(expected, counted);
+    }
+
+    pub(super) fn has_room_anywhere(&self) -> bool {
+        self.replicas.values().any(|replica| self.has_room(replica))
+    }
+
+    fn has_room(&self, replica: &Replica) -> bool {
+        replica.is_member
+            && replica.in_flight < replica.capacity
+            && replica.backoff_until <= self.now
+    }
+
+    /// No replica that the call may still try has room, unless the router's tick is overdue.
+    fn check_nowhere_to_go(&self, call: &Call) {
+        let due = self.router.next_wakeup().is_some_and(|wakeup| wakeup <= self.now);
+        let enough =
+            !call.tried.is_empty() && call.tried.len() >= usize::from(self.config.refusals_max);
+        if due || enough {
+            return;
+        }
+        for (id, replica) in &self.replicas {
+            assert!(
+                call.tried.contains(id) || !self.has_room(replica),
+                "{call:?} was turned away, although {id:?} has room: {replica:?}"
+            );
+        }
+    }
+
+    fn is_late(&self, call: &Call) -> bool {
+        call.deadline.is_some_and(|deadline| deadline <= self.now)
+    }
+}
+
+/// The order of parked calls: deadline, or arrival plus five seconds if that is earlier.
+fn turn(call: &Call) -> (Nanos, u64) {
+    let horizon = call.arrival.saturating_add(Nanos::from_secs(5));
+    (call.deadline.map_or(horizon, |deadline| deadline.min(horizon)), call.sequence)
+}
