@@ -72,7 +72,7 @@ fn replay(file: &Path, text: &str) -> String {
             .run(line)
             .unwrap_or_else(|problem| panic!("{}:{number}: {line}: {problem}", file.display()));
         for output in outputs {
-            actual += &format!("  {output}\n");
+            actual.extend(["  ", &output, "\n"]);
         }
     }
     actual
@@ -86,9 +86,13 @@ fn difference(file: &Path, expected: &str, actual: &str) -> String {
         if wanted == got {
             continue;
         }
-        report += &format!("{}:{number}: {command}\n", file.display());
-        wanted.iter().for_each(|line| report += &format!("    - {line}\n"));
-        got.iter().for_each(|line| report += &format!("    + {line}\n"));
+        let place = format!("{}:{number}", file.display());
+        report.extend([&place, ": ", command, "\n"]);
+        for (sign, lines) in [("    - ", wanted), ("    + ", got)] {
+            for line in lines {
+                report.extend([sign, line, "\n"]);
+            }
+        }
     }
     report
 }

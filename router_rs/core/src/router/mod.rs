@@ -8,6 +8,8 @@
 //! Who drives it: `router-net`, one router per deployment and process behind one short mutex.
 
 mod fleet;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use types::{

@@ -41,7 +41,7 @@ impl Interpreter {
             "give-up" => self.complete("refused", &arguments),
             "abandon" => self.abandon(&arguments),
             "advance" => self.advance(&arguments),
-            "tick" => self.tick(),
+            "tick" => Ok(self.tick()),
             "sleep" => self.sleep(),
             "wakeup" => Ok(vec![self.wakeup()]),
             "load" => Ok(self.load()),
@@ -143,10 +143,10 @@ impl Interpreter {
         Ok(Vec::new())
     }
 
-    fn tick(&mut self) -> Outputs {
+    fn tick(&mut self) -> Vec<String> {
         let mut released = Vec::new();
         self.router.tick(self.now, &mut released);
-        Ok(self.released(&released))
+        self.released(&released)
     }
 
     /// What a driver does: waits for the wake-up, then ticks.
@@ -154,7 +154,7 @@ impl Interpreter {
         let wakeup = self.router.next_wakeup().ok_or("the router asks for no wake-up")?;
         self.now = self.now.max(wakeup);
         let mut outputs = vec![format!("now {}", self.now)];
-        outputs.extend(self.tick()?);
+        outputs.extend(self.tick());
         Ok(outputs)
     }
 
@@ -164,14 +164,12 @@ impl Interpreter {
 
     fn load(&self) -> Vec<String> {
         let line = |replica: &router_core::ReplicaStats| {
-            let mut line = format!("r{}: {} in flight", replica.id.0, replica.in_flight);
-            if let Some(until) = replica.backoff_until {
-                line += &format!(", left alone until {until}");
-            }
-            if let Some(load) = replica.reported {
-                line += &format!(", reported {} of {}", load.in_flight, load.limit);
-            }
-            line + if replica.is_member { "" } else { ", leaving" }
+            let mut facts = vec![format!("r{}: {} in flight", replica.id.0, replica.in_flight)];
+            facts.extend(replica.backoff_until.map(|until| format!("left alone until {until}")));
+            let said = |load: Load| format!("reported {} of {}", load.in_flight, load.limit);
+            facts.extend(replica.reported.map(said));
+            facts.extend((!replica.is_member).then(|| "leaving".into()));
+            facts.join(", ")
         };
         self.router.stats().replicas.iter().map(line).collect()
     }

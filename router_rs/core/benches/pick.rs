@@ -1,0 +1,126 @@
+//! What one decision costs: `cargo bench -p pyserve-router-core`.
+//!
+//! Measures offer + complete, alone with 2, 8 and 64 replicas, and from four threads behind a
+//! mutex. Without `--bench` (as `cargo test` runs it) it makes one short pass, to prove that it
+//! works. The figures for one machine are in the commit that changes them.
+#![allow(clippy::print_stdout)] // the table is the purpose
+#![allow(clippy::disallowed_types)] // a benchmark reads the clock
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use router_core::{
+    Decision, Nanos, Offer, Outcome, PolicyKind, ReplicaId, ReplicaSpec, Router, RouterConfig,
+    Ticket, Tier,
+};
+
+/// Calls in flight at each replica while it is measured.
+const DEPTH: usize = 4;
+const THREADS: usize = 4;
+
+fn main() {
+    let is_measuring = std::env::args().any(|argument| argument == "--bench");
+    let (samples, calls) = if is_measuring { (200, 20_000) } else { (2, 100) };
+    println!("one thread, {DEPTH} in flight per replica (ns, median of {samples} samples)");
+    for replicas in [2, 8, 64] {
+        let (offer, complete) = alone(replicas, samples, calls);
+        println!("  {replicas:>2} replicas: offer {offer:.1}, complete {complete:.1}");
+    }
+    println!("{THREADS} threads, 64 replicas, lock + offer + unlock (ns)");
+    let mut latencies = contended(64, samples * calls / 4);
+    latencies.sort_unstable();
+    for (name, of_1000) in [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)] {
+        println!("  {name}: {}", latencies[(latencies.len() - 1) * of_1000 / 1000]);
+    }
+}
+
+/// Median ns of `offer` and of `complete`, each timed over batches that fit the fleet.
+fn alone(replicas: u64, samples: usize, calls: usize) -> (f64, f64) {
+    let mut router = router_with_replicas(replicas);
+    let mut released = Vec::new();
+    let mut held: Vec<Ticket> =
+        (0..replicas as usize * DEPTH).map(|_| offer(&mut router)).collect();
+    let mut medians = (Vec::new(), Vec::new());
+    let batch = 64;
+    for _ in 0..samples {
+        let (mut offering, mut completing) = (0, 0);
+        for _ in 0..calls / batch {
+            let start = Instant::now();
+            for _ in 0..batch {
+                held.push(black_box(offer(&mut router)));
+            }
+            let middle = Instant::now();
+            for ticket in held.drain(..batch) {
+                let outcome = Outcome::Done { load: None };
+                router.complete(ticket, outcome, Nanos(2), &mut released);
+            }
+            completing += middle.elapsed().as_nanos();
+            offering += (middle - start).as_nanos();
+        }
+        let timed = (calls / batch).max(1) * batch;
+        medians.0.push(offering as f64 / timed as f64);
+        medians.1.push(completing as f64 / timed as f64);
+    }
+    (median(medians.0), median(medians.1))
+}
+
+/// Nanoseconds of each locked `offer`, clock reads included.
+fn contended(replicas: u64, calls: usize) -> Vec<u64> {
+    let router = Mutex::new(router_with_replicas(replicas));
+    let start_together = Barrier::new(THREADS);
+    let run = || {
+        start_together.wait();
+        contended_thread(&router, calls)
+    };
+    let mut latencies = Vec::new();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(run)).collect();
+        for worker in workers {
+            latencies.extend(worker.join().expect("a measuring thread does not panic"));
+        }
+    });
+    latencies
+}
+
+fn contended_thread(router: &Mutex<Router>, calls: usize) -> Vec<u64> {
+    let mut released = Vec::new();
+    let mut latencies = Vec::with_capacity(calls);
+    for _ in 0..calls {
+        let start = Instant::now();
+        let ticket = offer(&mut router.lock());
+        latencies.push(start.elapsed().as_nanos() as u64);
+        let outcome = Outcome::Done { load: None };
+        router.lock().complete(ticket, outcome, Nanos(2), &mut released);
+    }
+    latencies
+}
+
+fn offer(router: &mut Router) -> Ticket {
+    match router.offer(Offer { deadline: Some(Nanos::MAX) }, Nanos(1)) {
+        Decision::Send(assignment) => assignment.ticket,
+        other => panic!("there is room, but the router says {other:?}"),
+    }
+}
+
+fn router_with_replicas(replicas: u64) -> Router {
+    let mut router = Router::new(RouterConfig {
+        queue_len_max: 100,
+        refusals_max: 3,
+        backoff_initial: Nanos::from_millis(25),
+        backoff_max: Nanos::from_millis(500),
+        policy: PolicyKind::P2c,
+        seed: 1,
+    });
+    let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: 1_000 };
+    let specs: Vec<ReplicaSpec> = (0..replicas).map(spec).collect();
+    router.apply(&specs, Nanos::ZERO, &mut Vec::new());
+    router
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,126 @@
+//! The steady path takes no memory: offer, send, complete, and parking once the queue has grown.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use router_core::{
+    Decision, Load, Nanos, Offer, Outcome, PolicyKind, Release, ReplicaId, ReplicaSpec, Router,
+    RouterConfig, Tier,
+};
+
+/// The system's allocator with a count. This file holds one test, so nobody else allocates.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is handed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations that `work` makes.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    work();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn the_steady_path_does_not_allocate() {
+    let mut router = router_with_replicas(64, 4);
+    let mut released = Vec::with_capacity(16);
+    // The counter itself works, and the first rounds are allowed to grow the tables.
+    assert!(allocations(|| drop(Box::new(1))) >= 1);
+    let mut play = |rounds: Range<u64>| {
+        for round in rounds {
+            send_and_complete(&mut router, 200, round, &mut released);
+            park_release_and_refuse(&mut router, round, &mut released);
+        }
+    };
+    play(0..50);
+    assert_eq!(0, allocations(|| play(50..500)));
+    assert_eq!((0, 0), (router.stats().in_flight, router.stats().parked));
+}
+
+/// `calls` in flight at once, then over.
+fn send_and_complete(router: &mut Router, calls: usize, round: u64, released: &mut Vec<Release>) {
+    let now = Nanos::from_secs(round);
+    let mut tickets = [None; 200];
+    for ticket in &mut tickets[..calls] {
+        *ticket = sent(router.offer(Offer { deadline: None }, now));
+    }
+    let load = Some(Load { in_flight: 1, limit: 4 });
+    for ticket in tickets.into_iter().flatten() {
+        router.complete(ticket, Outcome::Done { load }, now, released);
+    }
+    assert!(released.is_empty());
+}
+
+/// All 256 places taken, eight calls parked with deadlines, released, refused and sent again.
+/// A round lasts a second, so that no replica is still left alone in the next.
+fn park_release_and_refuse(router: &mut Router, round: u64, released: &mut Vec<Release>) {
+    let now = Nanos::from_secs(round);
+    let deadline = Some(now.saturating_add(Nanos::from_secs(1)));
+    let mut tickets = [None; 256];
+    for ticket in &mut tickets {
+        *ticket = sent(router.offer(Offer { deadline }, now));
+    }
+    for _ in 0..8 {
+        assert!(matches!(router.offer(Offer { deadline }, now), Decision::Parked(_)));
+    }
+    for ticket in tickets.into_iter().flatten() {
+        router.complete(ticket, Outcome::Done { load: None }, now, released);
+    }
+    assert_eq!(8, released.len());
+    for release in released.drain(..) {
+        finish_after_a_refusal(router, release, now);
+    }
+}
+
+fn finish_after_a_refusal(router: &mut Router, release: Release, now: Nanos) {
+    let Release::Send { assignment, .. } = release else {
+        panic!("no deadline has passed");
+    };
+    let mut released = Vec::new();
+    let refused = Outcome::Refused { load: None };
+    let ticket = sent(router.reoffer(assignment.ticket, refused, now, &mut released));
+    let ticket = ticket.expect("other replicas have room");
+    router.complete(ticket, Outcome::Done { load: None }, now, &mut released);
+    assert!(released.is_empty());
+}
+
+fn sent(decision: Decision) -> Option<router_core::Ticket> {
+    match decision {
+        Decision::Send(assignment) => Some(assignment.ticket),
+        Decision::Parked(_) | Decision::Refused(_) => None,
+    }
+}
+
+fn router_with_replicas(replicas: u64, capacity: u32) -> Router {
+    let mut router = Router::new(RouterConfig {
+        queue_len_max: 100,
+        refusals_max: 3,
+        backoff_initial: Nanos::from_millis(25),
+        backoff_max: Nanos::from_millis(500),
+        policy: PolicyKind::P2c,
+        seed: 1,
+    });
+    let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity };
+    let specs: Vec<ReplicaSpec> = (0..replicas).map(spec).collect();
+    let mut released = Vec::new();
+    router.apply(&specs, Nanos::ZERO, &mut released);
+    router
+}
