@@ -11,9 +11,9 @@ from pyserve.api.context import attach, attachment
 from pyserve.config import MeshSettings, read_settings
 from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh
-from pyserve.driver.channels import Channels
 from pyserve.driver.client import ControlClient
 from pyserve.errors import MeshError, RuntimeForked, UsageError
+from pyserve.ingress.in_process import InProcessRouter
 from pyserve.launch import MeshProcess
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class Session:
         self.address = address
         self.process = process
         self.client = ControlClient(address)
-        self._channels = Channels(address, read_settings().node)
+        self._router = InProcessRouter(address, read_settings().node)
 
     def open_channel(self, key: DeploymentKey) -> aio.Channel:
         """Return a channel that is routed in this process to one deployment's replicas."""
-        return self._channels.open(key)
+        return self._router.open_channel(key)
 
     def is_running(self) -> bool:
         """Say whether the mesh lives, as far as can be told without asking it."""
@@ -56,7 +56,7 @@ class Session:
 
     def close(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
         """Let go of the mesh; one that this driver owns drains and ends. Idempotent."""
-        self._channels.close()
+        self._router.close()
         self.client.close()
         if self.process is not None:
             self.process.close(grace_s + 2 * KILL_MARGIN_S)

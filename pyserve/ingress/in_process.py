@@ -102,7 +102,7 @@ class _Running:
         feed.start()
         try:
             await feed.wait_version(timeout_s=_FIRST_VIEW_TIMEOUT_S)
-        except TimeoutError as error:
+        except Exception as error:  # Whoever waits for the first view gets it.
             self._ready.set_exception(error)
         else:
             self._ready.set_result(None)

@@ -1,7 +1,16 @@
-"""``python -m pyserve.replica``: the entry of launchers."""
+"""``python -m pyserve.replica``: the entry of launchers, which wires a replica's parts."""
 
 import sys
 
+from pyserve.control.discovery import MeshAddress
+from pyserve.ingress.in_process import InProcessRouter
 from pyserve.replica.process import main
+from pyserve.replica.worker import WorkerSettings
 
-sys.exit(main())
+
+def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
+    controller = MeshAddress(controller=settings.controller, token=settings.token)
+    return InProcessRouter(controller, settings.mesh.node)
+
+
+sys.exit(main(_open_mesh))

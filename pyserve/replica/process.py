@@ -8,12 +8,16 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 
+from pyserve.api.context import Mesh, attach
 from pyserve.config import read_settings
 from pyserve.errors import OptionError
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
+
+OpenMesh = Callable[[WorkerSettings], Mesh]
 
 _TOKEN_BYTES_MAX = 4096
 # Without its launcher a replica has no ingress and soon no caller: what is in flight gets two
@@ -22,8 +26,14 @@ _ORPHAN_GRACE_S = 2.0
 _ORPHAN_TIMEOUT_S = 5.0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one replica; return the exit status: 0 after a drain, 1 when it could not serve."""
+def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
+    """Run one replica; return the exit status: 0 after a drain, 1 when it could not serve.
+
+    Args:
+        open_mesh: Makes the way to other deployments, for the handles of user code. It comes
+            from outside since it is built on top of this layer.
+        arguments: Of the command line; by default the process's own.
+    """
     options = _parse(arguments)
     logging.basicConfig(
         level=logging.INFO, format="%(levelname).1s %(asctime)s %(name)s: %(message)s"
@@ -41,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OptionError as error:
         logging.getLogger(__name__).error("%s", error)
         return 2
+    attach(open_mesh(settings))
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_run(settings, options.liveness_fd))
 
