@@ -165,12 +165,14 @@ impl CallTask {
             Some(Command::InitialMetadata(metadata, encoding)) => {
                 let encoding = accepted_encoding(&self.exchange.head.headers, encoding);
                 self.outlet.send_head(metadata, encoding);
+                self.notice_gone();
             }
             Some(Command::Message { payload, encoding }) => {
                 self.exchange.link.sent(payload.len());
                 if let Err(status) = self.outlet.send_message(payload, encoding) {
                     self.fail(&status, CancelReason::Client);
                 }
+                self.notice_gone();
             }
             Some(Command::Finish { status, metadata, message }) => {
                 self.finish(&status, metadata, message);
@@ -214,6 +216,13 @@ impl CallTask {
         let trailers = self.trailers(HeaderMap::new());
         self.outlet.finish(status, trailers);
         self.cancel(reason);
+    }
+
+    /// A send that failed closes the outlet: user code that goes on writing has to be told.
+    fn notice_gone(&mut self) {
+        if self.outlet.is_closed() && !self.exchange.link.is_ended() {
+            self.cancel(CancelReason::Client);
+        }
     }
 
     fn cancel(&mut self, reason: CancelReason) {
