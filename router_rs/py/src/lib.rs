@@ -9,6 +9,7 @@ mod endpoint;
 mod ring;
 mod runtime;
 mod server;
+mod table;
 mod tls;
 
 use pyo3::prelude::*;
@@ -22,6 +23,10 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::ServerCall>()?;
+    module.add_class::<table::ReplicaRoute>()?;
+    module.add_class::<table::DeploymentRoute>()?;
+    module.add_class::<table::RoutingTable>()?;
+    module.add_class::<table::Ingress>()?;
     module.add_class::<tls::ServerTls>()?;
     module.add_class::<tls::ClientTls>()?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;

@@ -91,8 +91,9 @@ impl Server {
     ) -> PyResult<u16> {
         let bound =
             self.server.listen_tcp(address, tls.map(|tls| tls.config.clone()), reuse_port)?;
+        let port = bound.port();
         runtime::remember_listener(bound.descriptor, bound.address);
-        Ok(bound.port)
+        Ok(port)
     }
 
     fn listen_unix(&self, path: &str) -> PyResult<()> {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::dispatch::RoutingTable;
-use crate::io::{IoThreads, bind_tcp};
+use crate::io::{Bound, IoThreads, bind_tcp};
 use crate::server::Phase;
 use listener::Acceptor;
 use state::IngressState;
@@ -58,7 +58,7 @@ impl Ingress {
     /// # Errors
     /// A port is taken or an address cannot be bound: then nothing is bound. The operating system
     /// refuses threads.
-    pub fn start(&self) -> io::Result<Vec<String>> {
+    pub fn start(&self) -> io::Result<Vec<Bound>> {
         let mut slot = self.threads.lock();
         if slot.is_some() {
             return Err(io::Error::other("the ingress has been started before"));
@@ -69,10 +69,7 @@ impl Ingress {
             .iter()
             .map(|address| bind_tcp(address, false).map_err(|error| name(error, address)))
             .collect::<io::Result<Vec<TcpListener>>>()?;
-        let bound = listeners
-            .iter()
-            .map(|listener| listener.local_addr().map(|address| address.to_string()))
-            .collect::<io::Result<Vec<String>>>()?;
+        let bound = listeners.iter().map(Bound::of).collect::<io::Result<Vec<Bound>>>()?;
         let threads = IoThreads::start("pyserve-in", self.config.io_threads)?;
         for listener in listeners {
             let thread = threads.next().clone();

@@ -18,16 +18,28 @@ const BACKLOG: i32 = 4096;
 pub struct Bound {
     pub descriptor: RawFd,
     pub address: SockAddr,
-    /// 0 for a Unix socket.
-    pub port: u16,
 }
 
 impl Bound {
     /// # Errors
     /// When the socket has no address, which a bound one has.
-    pub fn of<S: AsFd>(socket: &S, port: u16) -> io::Result<Self> {
+    pub fn of<S: AsFd>(socket: &S) -> io::Result<Self> {
         let address = SockRef::from(socket).local_addr()?;
-        Ok(Self { descriptor: socket.as_fd().as_raw_fd(), address, port })
+        Ok(Self { descriptor: socket.as_fd().as_raw_fd(), address })
+    }
+
+    /// 0 for a Unix socket.
+    pub fn port(&self) -> u16 {
+        self.address.as_socket().map_or(0, |address| address.port())
+    }
+
+    /// `host:port` or the path.
+    pub fn name(&self) -> String {
+        match (self.address.as_socket(), self.address.as_pathname()) {
+            (Some(address), _) => address.to_string(),
+            (None, Some(path)) => path.display().to_string(),
+            (None, None) => String::new(),
+        }
     }
 }
 

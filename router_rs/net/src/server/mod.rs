@@ -82,8 +82,7 @@ impl Server {
         reuse_port: bool,
     ) -> io::Result<Bound> {
         let listener = bind_tcp(address, reuse_port)?;
-        let port = listener.local_addr()?.port();
-        let bound = Bound::of(&listener, port)?;
+        let bound = Bound::of(&listener)?;
         self.listeners.lock().push(Listener::Tcp(listener, tls));
         Ok(bound)
     }
@@ -94,7 +93,7 @@ impl Server {
     /// As `io::bind_unix`.
     pub fn listen_unix(&self, path: &Path) -> io::Result<Bound> {
         let listener = bind_unix(path)?;
-        let bound = Bound::of(&listener, 0)?;
+        let bound = Bound::of(&listener)?;
         self.unix_paths.lock().push(path.to_owned());
         self.listeners.lock().push(Listener::Unix(listener));
         Ok(bound)

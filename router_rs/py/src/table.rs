@@ -1,0 +1,213 @@
+//! `RoutingTable` and `Ingress`: the mesh's view, and the listener in front of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use router_net::dispatch::{self, DeploymentStats, TableConfig};
+use router_net::ingress::{Ingress as NetIngress, IngressConfig};
+
+use crate::runtime::{self, ensure_not_forked};
+use crate::tls::ServerTls;
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct ReplicaRoute {
+    route: dispatch::ReplicaRoute,
+}
+
+#[pymethods]
+impl ReplicaRoute {
+    #[new]
+    #[pyo3(signature = (*, replica_id, node, zone, address, unix_path, max_ongoing_requests))]
+    fn new(
+        replica_id: String,
+        node: String,
+        zone: String,
+        address: String,
+        unix_path: String,
+        max_ongoing_requests: u32,
+    ) -> Self {
+        let route = dispatch::ReplicaRoute {
+            replica_id,
+            node,
+            zone,
+            address,
+            unix_path,
+            max_ongoing_requests,
+        };
+        Self { route }
+    }
+}
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct DeploymentRoute {
+    route: dispatch::DeploymentRoute,
+}
+
+#[pymethods]
+impl DeploymentRoute {
+    #[new]
+    #[pyo3(signature = (
+        *, application, deployment, services, replicas, max_queued_requests, request_timeout_s,
+        max_request_bytes,
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn new(
+        application: String,
+        deployment: String,
+        services: Vec<String>,
+        replicas: Vec<PyRef<'_, ReplicaRoute>>,
+        max_queued_requests: u32,
+        request_timeout_s: Option<f64>,
+        max_request_bytes: usize,
+    ) -> PyResult<Self> {
+        let request_timeout = request_timeout_s
+            .map(Duration::try_from_secs_f64)
+            .transpose()
+            .map_err(|error| PyValueError::new_err(format!("request_timeout_s: {error}")))?;
+        let replicas = replicas.iter().map(|replica| replica.route.clone()).collect();
+        let route = dispatch::DeploymentRoute {
+            application,
+            deployment,
+            services,
+            replicas,
+            max_queued_requests,
+            request_timeout,
+            max_request_bytes,
+        };
+        Ok(Self { route })
+    }
+}
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct RoutingTable {
+    pub(crate) table: Arc<dispatch::RoutingTable>,
+    version: Mutex<u64>,
+}
+
+#[pymethods]
+impl RoutingTable {
+    #[new]
+    #[pyo3(signature = (*, node, zone, token, seed))]
+    fn new(node: String, zone: String, token: Vec<u8>, seed: u64) -> Self {
+        let table = dispatch::RoutingTable::new(TableConfig { node, zone, token, seed });
+        Self { table, version: Mutex::new(0) }
+    }
+
+    fn apply(
+        &self,
+        py: Python<'_>,
+        version: u64,
+        deployments: Vec<PyRef<'_, DeploymentRoute>>,
+    ) -> PyResult<()> {
+        let routes = deployments.iter().map(|deployment| deployment.route.clone()).collect();
+        py.detach(|| {
+            let mut current = self.version.lock();
+            if version <= *current {
+                return Err(PyValueError::new_err(format!(
+                    "version {version} cannot follow version {current}: versions only grow"
+                )));
+            }
+            *current = version;
+            self.table.apply(routes);
+            Ok(())
+        })
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        for stats in self.table.stats() {
+            let name = format!("{}/{}", stats.application, stats.deployment);
+            all.set_item(name, stats_to_python(py, &stats)?)?;
+        }
+        Ok(all)
+    }
+}
+
+fn stats_to_python<'py>(py: Python<'py>, stats: &DeploymentStats) -> PyResult<Bound<'py, PyDict>> {
+    let in_flight = PyDict::new(py);
+    for replica in &stats.router.replicas {
+        let known = stats.replica_ids.iter().find(|(id, _)| *id == replica.id);
+        if let Some((_, name)) = known {
+            in_flight.set_item(name, replica.in_flight)?;
+        }
+    }
+    let router = &stats.router;
+    let dict = PyDict::new(py);
+    dict.set_item("in_flight", in_flight)?;
+    for (name, value) in [
+        ("in_flight_total", router.in_flight),
+        ("parked", router.parked),
+        ("offered", router.offered),
+        ("sent", router.sent),
+        ("completed", router.completed),
+        ("refused_by_queue", router.refused_by_queue),
+        ("refusals", router.refusals),
+        ("connect_failures", router.connect_failures),
+        ("expired", router.expired),
+        ("failed", router.failed),
+        ("cancelled", router.cancelled),
+        ("abandoned", router.abandoned),
+        ("stale_tickets", router.stale_tickets),
+    ] {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
+}
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct Ingress {
+    ingress: NetIngress,
+}
+
+#[pymethods]
+impl Ingress {
+    #[new]
+    #[pyo3(signature = (table, *, addresses, io_threads, tls))]
+    fn new(
+        table: &RoutingTable,
+        addresses: Vec<String>,
+        io_threads: usize,
+        tls: Option<&ServerTls>,
+    ) -> Self {
+        let tls = tls.map(|tls| tls.config.clone());
+        let config = IngressConfig { addresses, io_threads, tls };
+        Self { ingress: NetIngress::new(table.table.clone(), config) }
+    }
+
+    fn start(&self) -> PyResult<Vec<String>> {
+        ensure_not_forked()?;
+        let bound = self.ingress.start()?;
+        for listener in &bound {
+            runtime::remember_listener(listener.descriptor, listener.address.clone());
+        }
+        Ok(bound.iter().map(router_net::io::Bound::name).collect())
+    }
+
+    fn drain(&self) {
+        self.ingress.drain();
+    }
+
+    fn stop(&self) {
+        self.ingress.stop();
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.ingress.in_flight()
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, value) in self.ingress.stats() {
+            dict.set_item(name, value)?;
+        }
+        Ok(dict)
+    }
+}
