@@ -17,7 +17,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
-from pyserve._router import DeploymentRoute, ReplicaRoute
+from pyserve import _router
 from pyserve.aio import Server, ServerSettings
 from pyserve.config import NodeSettings
 from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool
@@ -84,7 +84,7 @@ class BuiltinServices:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._socket.unlink(missing_ok=True)
 
-    def routes(self, views: Views) -> list[DeploymentRoute]:
+    def routes(self, views: Views) -> list[_router.DeploymentRoute]:
         """Take a new view of the mesh; return the route to this server.
 
         A deployment that registers one of these services by itself is left to answer it.
@@ -92,7 +92,7 @@ class BuiltinServices:
         self._show(views)
         self._report(views)
         taken = {service for view in views.values() for service in view.services}
-        replica = ReplicaRoute(
+        replica = _router.ReplicaRoute(
             replica_id=self._replica_id,
             node=self._node.node_id,
             zone=self._node.zone,
@@ -101,7 +101,7 @@ class BuiltinServices:
             max_ongoing_requests=_ONGOING_MAX,
         )
         return [
-            DeploymentRoute(
+            _router.DeploymentRoute(
                 application=APPLICATION,
                 deployment=DEPLOYMENT,
                 services=[name for name in (HEALTH, *REFLECTION) if name not in taken],

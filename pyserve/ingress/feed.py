@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from pyserve._router import DeploymentRoute
+from pyserve import _router
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
 from pyserve.ingress.routes import route_of
@@ -17,7 +17,7 @@ from pyserve.types import DeploymentKey
 class Table(Protocol):
     """What a feed needs of ``_router.RoutingTable``."""
 
-    def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
+    def apply(self, version: int, deployments: Sequence[_router.DeploymentRoute]) -> None:
         """Replace the table."""
 
 
@@ -40,7 +40,7 @@ class TableFeed:
         table: Table,
         deployments: Collection[DeploymentKey] | None,
         *,
-        extra_routes: Callable[[Views], Sequence[DeploymentRoute]] | None = None,
+        extra_routes: Callable[[Views], Sequence[_router.DeploymentRoute]] | None = None,
     ) -> None:
         self._table = table
         self._extra_routes = extra_routes

@@ -16,6 +16,7 @@ from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.feed import TableFeed
+from pyserve.wire.v1 import control_pb2
 
 # The controller is in this process or close by, and its first snapshot comes at once.
 _FIRST_VIEW_TIMEOUT_S = 10.0
@@ -85,6 +86,19 @@ class IngressServer:
                 "(--address HOST:PORT, port 0 picks a free one)"
             ) from error
 
+    def status(self) -> control_pb2.IngressStatus:
+        """Return the calls that are in this ingress now."""
+        deployments = self._table.stats().values()
+        return control_pb2.IngressStatus(
+            in_flight=self._native.in_flight(),
+            parked=sum(_count(stats["parked"]) for stats in deployments),
+            in_flight_of_replica={
+                replica_id: _count(in_flight)
+                for stats in deployments
+                for replica_id, in_flight in _counts(stats["in_flight"]).items()
+            },
+        )
+
     async def drain(self, grace_s: float) -> None:
         """Take no new connection or call, and return when the last call has ended or time is up."""
         self._builtin.begin_drain()
@@ -99,6 +113,16 @@ class IngressServer:
         await self.feed.close()
         self._native.stop()
         await self._builtin.stop(_BUILTIN_GRACE_S)
+
+
+def _count(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _counts(value: object) -> dict[str, object]:
+    assert isinstance(value, dict)
+    return value
 
 
 def _usable(addresses: Sequence[str]) -> list[str]:

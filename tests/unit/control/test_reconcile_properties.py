@@ -1,0 +1,149 @@
+"""Rules of reconcile that hold in every history: random events, virtual time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyserve.config.control import RESTART_BACKOFF_MAX_S
+from pyserve.control.reconcile import KillReplica, StopReplica
+from pyserve.control.state import Phase
+from tests.unit.control.world import World, key
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["ready", "die", "fail", "leave", "unhealthy", "wait", "deploy", "end", "drain"]
+        ),
+        st.integers(0, 7),
+    ),
+    max_size=40,
+)
+
+
+def apply_event(world, kind, number):
+    replicas = list(world.state.replicas.values())
+    replica = replicas[number % len(replicas)] if replicas else None
+    match kind:
+        case "deploy":
+            world.deploy(Echo={"num_replicas": number, "startup_timeout_s": 30})
+        case "wait":
+            world.now += number * 3.0
+        case "end":
+            world.end_stopped()
+        case _ if replica is None:
+            pass
+        case "ready" if replica.phase is Phase.STARTING:
+            world.make_ready(replica)
+        case "die":
+            world.die(replica)
+        case "fail" if replica.phase is Phase.STARTING:
+            world.fail(replica)
+        case "leave" if replica.joined:
+            world.state.on_left(replica.id, now=world.now)
+        case "unhealthy" if replica.phase is Phase.RUNNING:
+            world.state.on_health(replica.id, healthy=False, now=world.now)
+        case "drain" if replica.phase is Phase.RUNNING:
+            world.state.on_draining(replica.id, grace_s=1, now=world.now)
+
+
+@given(st.integers(1, 5), EVENTS)
+def test_mesh_comes_to_what_is_wanted_once_replicas_behave(wanted, events):
+    world = World()
+    world.deploy(Echo=wanted)
+    for kind, number in events:
+        apply_event(world, kind, number)
+        world.settle()
+
+    version = world.deploy(Echo=wanted)["Echo"]
+    for _ in range(50):
+        world.settle()
+        world.make_ready()
+        world.settle()
+        world.end_stopped()
+        if world.advance() is None:
+            break
+
+    assert [version] * wanted == [item.version for item in world.serving()]
+    assert wanted == len(world.state.replicas)
+    assert world.state.deployments[key()].is_settled()
+    assert [] == world.settle()
+
+
+@given(st.integers(1, 5), EVENTS)
+def test_last_serving_replica_stops_only_when_a_newer_one_serves(wanted, events):
+    world = World()
+    world.deploy(Echo=wanted)
+
+    def check(action):
+        if not isinstance(action, StopReplica) or action.reason == "is not healthy":
+            return
+        others = [item for item in world.serving() if item.id != action.replica_id]
+        target = world.state.deployments[key()].target
+        assert others or target.num_replicas == 0
+
+    world.before_action = check
+    for kind, number in events:
+        apply_event(world, kind, number)
+        world.settle()
+
+
+@given(st.integers(0, 5), EVENTS)
+def test_no_slot_is_filled_twice_and_no_replica_outlives_its_time(wanted, events):
+    world = World()
+    world.deploy(Echo=wanted)
+    for kind, number in events:
+        apply_event(world, kind, number)
+        world.settle()
+
+        places = [
+            (item.version, item.slot)
+            for item in world.replicas()
+            if item.phase is not Phase.STOPPING
+        ]
+        assert len(set(places)) == len(places)
+        overdue = [
+            item
+            for item in world.state.replicas.values()
+            if item.phase is Phase.STARTING and world.now - item.created_at >= 300
+        ]
+        assert [] == overdue
+
+
+@given(EVENTS)
+def test_killed_replicas_are_never_ones_that_serve_and_are_wanted(events):
+    world = World()
+    world.deploy(Echo=2)
+    killed_while_serving = []
+
+    def check(action):
+        if isinstance(action, KillReplica):
+            replica = world.state.replicas[action.replica_id]
+            if replica.serves:
+                killed_while_serving.append(replica)
+
+    world.before_action = check
+    for kind, number in events:
+        apply_event(world, kind, number)
+        world.settle()
+
+    assert [] == killed_while_serving
+
+
+@given(st.integers(1, 30))
+def test_replica_that_dies_for_ever_costs_at_most_one_start_a_minute(deaths):
+    world = World()
+    world.deploy(Echo=1)
+    world.settle()
+    world.make_ready()
+    world.settle()
+    for _ in range(deaths + 8):
+        world.die(*world.replicas())
+        world.settle()
+        if not world.replicas():
+            world.advance()
+        world.make_ready()
+
+    before = world.now
+    world.die(*world.replicas())
+    world.settle()
+
+    assert before + RESTART_BACKOFF_MAX_S == world.advance()

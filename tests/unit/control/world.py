@@ -1,0 +1,131 @@
+"""A mesh without processes: real state and decisions, virtual time, replicas by script."""
+
+import itertools
+from collections.abc import Callable
+
+from pyserve.config import DeploymentOptions
+from pyserve.control.reconcile import (
+    Action,
+    CompleteVersion,
+    FailVersion,
+    ForgetDeployment,
+    KillReplica,
+    StartReplica,
+    StopReplica,
+    next_wakeup,
+    reconcile,
+)
+from pyserve.control.state import Failure, MeshState, Phase, Place, Replica, Version
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+
+APPLICATION = ApplicationName("shop")
+USER_ERROR = Failure("ValueError: no model", "Traceback ...", user_code=True)
+_ROUNDS_MAX = 50
+
+
+def key(name: str = "Echo") -> DeploymentKey:
+    return DeploymentKey(APPLICATION, DeploymentName(name))
+
+
+class World:
+    """Carries actions out at once: a start makes a replica, a kill removes it."""
+
+    def __init__(self) -> None:
+        self.state = MeshState()
+        self.now = 1000.0
+        self.log: list[Action] = []
+        self.before_action: Callable[[Action], None] = lambda action: None
+        self._ids = itertools.count(1)
+        self._versions = itertools.count(1)
+
+    def deploy(self, **options_by_name: object) -> dict[str, str]:
+        """Deploy the application; values are replica counts or option dicts."""
+        targets = {}
+        for name, given in options_by_name.items():
+            values = given if isinstance(given, dict) else {"num_replicas": given}
+            version = Version(f"v{next(self._versions)}", DeploymentOptions.of(values))
+            targets[key(name)] = version
+        self.state.on_deploy(APPLICATION, targets)
+        return {item.deployment: version.id for item, version in targets.items()}
+
+    def settle(self) -> list[Action]:
+        """Let reconcile speak until it is silent; return what it said."""
+        said: list[Action] = []
+        for _ in range(_ROUNDS_MAX):
+            actions = reconcile(self.state.deployments, self.state.replicas, self.now)
+            if not actions:
+                self.log += said
+                return said
+            for action in actions:
+                self.before_action(action)
+                self._carry_out(action)
+            said += actions
+        raise AssertionError(f"reconcile does not come to rest: {said[-5:]}")
+
+    def advance(self) -> float | None:
+        """Go to the next wake-up, if there is one, and settle; return its time."""
+        due = next_wakeup(self.state.deployments, self.state.replicas, self.now)
+        if due is not None:
+            self.now = due
+            self.settle()
+        return due
+
+    def replicas(self, name: str = "Echo", phase: Phase | None = None) -> list[Replica]:
+        return [
+            item
+            for item in self.state.of_deployment(key(name))
+            if phase is None or item.phase is phase
+        ]
+
+    def serving(self, name: str = "Echo", version: str | None = None) -> list[Replica]:
+        return [
+            item
+            for item in self.replicas(name)
+            if item.serves and version in (None, item.version)
+        ]
+
+    def make_ready(self, *replicas: Replica) -> None:
+        for replica in replicas or self.replicas(phase=Phase.STARTING):
+            self.state.on_joined(replica.id, pid=1, place=Place(node="here"))
+            place = Place(node="here", address=f"127.0.0.1:{len(replica.id)}")
+            self.state.on_ready(replica.id, place=place, now=self.now)
+
+    def fail(self, *replicas: Replica, failure: Failure = USER_ERROR) -> None:
+        for replica in replicas:
+            self.state.on_failed(replica.id, failure=failure, now=self.now)
+            self.state.on_exited(replica.id, summary="ended with exit code 1", now=self.now)
+
+    def die(self, *replicas: Replica) -> None:
+        for replica in replicas:
+            if replica.joined:
+                self.state.on_left(replica.id, now=self.now)
+            self.state.on_exited(replica.id, summary="was killed by SIGKILL", now=self.now)
+
+    def end_stopped(self) -> None:
+        """Every replica that was told to drain ends."""
+        for replica in self.replicas_stopping():
+            self.die(replica)
+
+    def replicas_stopping(self) -> list[Replica]:
+        return [item for item in self.state.replicas.values() if item.phase is Phase.STOPPING]
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case StartReplica(deployment, version_id, slot):
+                version = self.state.version_of(deployment, version_id)
+                assert version is not None
+                name = ReplicaId(f"{deployment.deployment}#{next(self._ids)}")
+                self.state.on_start(
+                    Replica(name, deployment, version_id, version.options, slot, self.now)
+                )
+            case StopReplica(replica_id, grace_s, _):
+                self.state.on_stop(replica_id, grace_s=grace_s, now=self.now)
+            case KillReplica(replica_id, _, failure):
+                self.state.on_kill(replica_id, failure=failure, now=self.now)
+                self.state.on_exited(replica_id, summary="was killed by SIGKILL", now=self.now)
+            case FailVersion(deployment, failure):
+                self.state.on_version_failed(deployment, failure)
+            case CompleteVersion(deployment):
+                self.state.on_version_completed(deployment)
+            case ForgetDeployment(deployment):
+                self.state.on_forget(deployment)
