@@ -102,14 +102,6 @@ class _Mesh:
             run_dir=home.run_dir,
             on_line=sink.write,
         )
-        self._controller = Controller(
-            self._launcher,
-            development=options.development,
-            addresses=lambda: self._ingress.addresses,
-            visible=self._visible,
-        )
-        self._server = make_server()
-        add_services(self._server, self._controller, home.token, self.shut_down)
         self._ingress = IngressServer(
             options.address,
             controller=self._address,
@@ -117,6 +109,15 @@ class _Mesh:
             run_dir=home.run_dir,
             io_threads=options.io_threads,
         )
+        self._controller = Controller(
+            self._launcher,
+            development=options.development,
+            addresses=lambda: self._ingress.addresses,
+            ingress=self._ingress.status,
+            visible=self._visible,
+        )
+        self._server = make_server()
+        add_services(self._server, self._controller, home.token, self.shut_down)
 
     async def start(self) -> MeshRecord:
         """Start the controller, then the ingress; return where they listen."""

@@ -56,6 +56,7 @@ class Controller:
         launcher: starts and kills replica processes.
         development: whether the texts of exceptions may reach clients.
         addresses: returns where the ingress listens.
+        ingress: returns what is in the ingress of this process, ``None`` if it has none.
         visible: waits until the ingress of this process, if there is one, knows a version of
             the registry, so that a deployment which is reported can be called.
     """
@@ -66,12 +67,14 @@ class Controller:
         *,
         development: bool,
         addresses: Callable[[], Sequence[str]] = tuple,
+        ingress: Callable[[], control_pb2.IngressStatus | None] = lambda: None,
         visible: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self.registry = Registry()
         self.state = MeshState()
         self.development = development
         self.addresses = addresses
+        self.ingress = ingress
         self.visible = visible
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
@@ -142,6 +145,7 @@ class Controller:
             addresses=self.addresses(),
             applications=application_statuses(self.state, self._applications),
             controller_pid=os.getpid(),
+            ingress=self.ingress(),
         )
 
     async def drain(self, grace_s: float) -> None:
@@ -373,6 +377,9 @@ class Controller:
                 watch.failed(outcome.key.deployment, failure.summary, failure.traceback)
 
     async def _finish(self, watch: DeployWatch, view_version: int) -> None:
+        # Whoever asks for a view from now on finds the deployment in it.
+        while self.registry.version < view_version:
+            await self._next_step()
         if self.visible is not None:
             await self.visible(view_version)
         watch.deployed(tuple(self.addresses()))

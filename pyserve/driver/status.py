@@ -58,6 +58,21 @@ class ApplicationStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class IngressStatus:
+    """Calls in the ingress, all zero when it is idle.
+
+    Attributes:
+        in_flight: Calls that have not ended.
+        parked: Those of them that wait for a replica.
+        in_flight_of_replica: Calls sent to a replica, by its id, as the router counts them.
+    """
+
+    in_flight: int
+    parked: int
+    in_flight_of_replica: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class MeshStatus:
     """A whole mesh.
 
@@ -66,12 +81,14 @@ class MeshStatus:
         controller_pid: The controller's process.
         addresses: ``host:port`` each, where the ingress listens.
         applications: By name.
+        ingress: What is in the ingress of the controller's process.
     """
 
     version: str
     controller_pid: int
     addresses: tuple[str, ...]
     applications: Mapping[str, ApplicationStatus]
+    ingress: IngressStatus
 
 
 def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
@@ -81,6 +98,11 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
         controller_pid=reply.controller_pid,
         addresses=tuple(reply.addresses),
         applications={each.name: _application(each) for each in reply.applications},
+        ingress=IngressStatus(
+            in_flight=reply.ingress.in_flight,
+            parked=reply.ingress.parked,
+            in_flight_of_replica=dict(reply.ingress.in_flight_of_replica),
+        ),
     )
 
 

@@ -62,16 +62,35 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_PID_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
     controller_pid: int
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ...) -> None: ...
+    ingress: IngressStatus
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ...) -> None: ...
+
+class IngressStatus(_message.Message):
+    __slots__ = ("in_flight", "parked", "in_flight_of_replica")
+    class InFlightOfReplicaEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_OF_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    in_flight: int
+    parked: int
+    in_flight_of_replica: _containers.ScalarMap[str, int]
+    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ApplicationStatus(_message.Message):
     __slots__ = ("name", "route_prefix", "deployments")
