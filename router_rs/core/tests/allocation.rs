@@ -1,49 +1,20 @@
 //! The steady path takes no memory: offer, send, complete, and parking once the queue has grown.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use allocation_counter::measure;
 use router_core::{
     Decision, Load, Nanos, Offer, Outcome, PolicyKind, Release, ReplicaId, ReplicaSpec, Router,
     RouterConfig, Tier,
 };
-
-/// The system's allocator with a count. This file holds one test, so nobody else allocates.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is handed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Allocations that `work` makes.
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    work();
-    ALLOCATIONS.load(Ordering::Relaxed) - before
-}
 
 #[test]
 fn the_steady_path_does_not_allocate() {
     let mut router = router_with_replicas(64, 4);
     let mut released = Vec::with_capacity(16);
     // The counter itself works, and the first rounds are allowed to grow the tables.
-    assert!(allocations(|| drop(Box::new(1))) >= 1);
+    assert_eq!(1, measure(|| drop(black_box(Box::new(1)))).count_total);
     let mut play = |rounds: Range<u64>| {
         for round in rounds {
             send_and_complete(&mut router, 200, round, &mut released);
@@ -51,7 +22,7 @@ fn the_steady_path_does_not_allocate() {
         }
     };
     play(0..50);
-    assert_eq!(0, allocations(|| play(50..500)));
+    assert_eq!(0, measure(|| play(50..500)).count_total);
     assert_eq!((0, 0), (router.stats().in_flight, router.stats().parked));
 }
 
