@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Collection
 
@@ -21,21 +24,50 @@ from services.digits.service import app
 
 _ACCURACY_MIN = 0.95
 _WARMUP_ROUNDS = 1
+_LOOK_INTERVAL_S = 5.0
+
+_HOW_TO_CALL = """
+The digits are served at {address}. From another terminal:
+
+  .venv/bin/pyserve status
+  .venv/bin/pyserve call services.digits.Digits/Classify pixels=@services/digits/seven.bin
+
+From Python, with the generated stub:
+
+  import grpc
+  from services.digits import dataset, digits_pb2, digits_pb2_grpc
+
+  images = dataset.load().held_out.images
+  stub = digits_pb2_grpc.DigitsStub(grpc.insecure_channel("{address}"))
+  print(stub.Classify(digits_pb2.ClassifyRequest(pixels=images[0].tobytes())).label)
+
+Ctrl-C ends it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demonstration and return its exit code."""
     options = _parser().parse_args(arguments)
-    if options.serve:
-        return _serve()
+    return _serve() if options.serve else _demonstrate(options.rounds, options.concurrency)
+
+
+def _demonstrate(rounds: int, concurrency: int) -> int:
+    with tempfile.TemporaryDirectory(prefix="pyserve-digits-") as home:
+        # A mesh of its own: one that runs on this machine already is left alone.
+        os.environ.pop("PYSERVE_CONTROLLER", None)
+        os.environ["PYSERVE_HOME"] = home
+        return _run_and_judge(rounds, concurrency)
+
+
+def _run_and_judge(rounds: int, concurrency: int) -> int:
     part = dataset.load().held_out
-    pyserve.run(app)
     try:
+        pyserve.start(address="127.0.0.1:0")
+        pyserve.run(app)
         address = pyserve.status().addresses[0]
         replicas = _replica_ids()
-        print(f"sending {len(part.labels)} images {options.rounds} times to {address} ...")
+        print(f"sending {len(part.labels)} images {rounds} times to {address} ...")
         answers, elapsed_s = asyncio.run(
-            _measure(address, part, rounds=options.rounds, concurrency=options.concurrency)
+            _measure(address, part, rounds=rounds, concurrency=concurrency)
         )
     finally:
         pyserve.shutdown()
@@ -71,24 +103,13 @@ def _parser() -> argparse.ArgumentParser:
 def _serve() -> int:
     pyserve.run(app)
     address = pyserve.status().addresses[0]
-    pixels = b"\\x00" * 64
-    print(f"""
-The digits are served at {address}. From another terminal:
-
-  .venv/bin/pyserve status
-  .venv/bin/pyserve call services.digits.Digits/Classify 'pixels={pixels.decode()}'
-
-From Python, with the generated stub:
-
-  import grpc
-  from services.digits import dataset, digits_pb2, digits_pb2_grpc
-
-  images = dataset.load().held_out.images
-  stub = digits_pb2_grpc.DigitsStub(grpc.insecure_channel("{address}"))
-  print(stub.Classify(digits_pb2.ClassifyRequest(pixels=images[0].tobytes())).label)
-
-Ctrl-C ends it.""")
-    pyserve.run(app, blocking=True)
+    print(_HOW_TO_CALL.format(address=address), flush=True)
+    forever = threading.Event()
+    try:
+        while not forever.wait(_LOOK_INTERVAL_S):
+            pyserve.status()  # Raises when somebody else has ended the mesh.
+    except KeyboardInterrupt:
+        pyserve.shutdown()
     return 0
 
 

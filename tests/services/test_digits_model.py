@@ -5,7 +5,7 @@ import pytest
 
 from services.digits import dataset
 from services.digits.demo import find_problems
-from services.digits.model import PIXELS, Model
+from services.digits.model import MODEL_PATH, PIXELS, Model
 from services.digits.rounds import Answer, Summary, summarise
 from services.digits.train import accuracy
 
@@ -90,3 +90,10 @@ def test_the_demonstration_fails_on_bad_labels_and_on_idle_replicas(
         calls_of_replica={"a": 1},
     )  # fmt: skip
     assert expected == find_problems(summary, replicas)
+
+
+def test_the_sample_image_is_a_seven():
+    """The demonstration tells people to send it."""
+    pixels = (MODEL_PATH.parent / "seven.bin").read_bytes()
+    image = np.frombuffer(pixels, dtype=np.uint8).reshape(1, PIXELS)
+    assert 7 == Model.load().probabilities(image).argmax()
