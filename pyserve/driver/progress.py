@@ -36,7 +36,8 @@ class PlainProgress:
 
     def update(self, progress: control_pb2.Progress) -> None:
         """Write the event, unless it says what the last one said."""
-        note = f" ({progress.note})" if progress.note else ""
+        # What a failure has to say comes in full with the error that ends the deploy.
+        note = f" ({progress.note.partition(chr(10))[0]})" if progress.note else ""
         line = f"{progress.deployment}: {progress.ready} of {progress.wanted} replicas ready{note}"
         if self._last.get(progress.deployment) != line:
             self._last[progress.deployment] = line
@@ -80,7 +81,12 @@ class LiveProgress:
         if task is None:
             task = self._bars.add_task(progress.deployment, total=progress.wanted, note="")
             self._tasks[progress.deployment] = task
-        self._bars.update(task, completed=progress.ready, total=progress.wanted, note=progress.note)
+        self._bars.update(
+            task,
+            completed=progress.ready,
+            total=progress.wanted,
+            note=progress.note.partition("\n")[0],
+        )
 
     def __enter__(self) -> Self:
         self._bars.start()

@@ -43,7 +43,7 @@ def check_class(target: type, services: Sequence[Service]) -> tuple[dict[str, Me
 
     Returns:
         The implemented methods by path (``/pkg.Service/Method``), and one warning for each
-        RPC that is left out.
+        service of which RPCs are left out.
 
     Raises:
         ServicerError: Some method does not fit; every mistake is listed.
@@ -52,11 +52,12 @@ def check_class(target: type, services: Sequence[Service]) -> tuple[dict[str, Me
     warnings: list[str] = []
     mistakes: list[str] = []
     for service in services:
+        missing: list[MethodDescriptor] = []
         for name, descriptor in service.methods.items():
             if _owner(target, name) is service.base:
                 misspelt = _close_name(target, name, services)
                 if misspelt is None:
-                    warnings.append(_missing(target, service, descriptor))
+                    missing.append(descriptor)
                 else:
                     mistakes.append(_misspelt(target, misspelt, descriptor))
                 continue
@@ -66,6 +67,8 @@ def check_class(target: type, services: Sequence[Service]) -> tuple[dict[str, Me
                 mistakes.append(str(error))
             else:
                 implemented[f"/{service.name}/{name}"] = method
+        if missing:
+            warnings.append(_missing(target, service, missing))
     if mistakes:
         raise ServicerError("\n".join(mistakes))
     return implemented, warnings
@@ -105,10 +108,11 @@ def _close_name(target: type, name: str, services: Sequence[Service]) -> str | N
     return candidates[close[0]] if close else None
 
 
-def _missing(target: type, service: Service, descriptor: MethodDescriptor) -> str:
+def _missing(target: type, service: Service, descriptors: Sequence[MethodDescriptor]) -> str:
+    signatures = "".join(f"\n    {expected_signature(each)}" for each in descriptors)
     return (
-        f"{target.__qualname__} leaves out {service.name}/{descriptor.name}, which answers "
-        f"UNIMPLEMENTED; its signature is\n    {expected_signature(descriptor)}"
+        f"{target.__qualname__} leaves out what follows of {service.name}; calls of it answer "
+        f"UNIMPLEMENTED:{signatures}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from pyserve.replica.servicers import Service, find_services
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
-_PACKAGE = str(Path(__file__).parent.parent)
+# This package, and the import system, through which user code is reached.
+_NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", "<frozen ")
 
 Value = TypeVar("Value")
 
@@ -127,7 +129,7 @@ def _attempt(label: str, step: Callable[[], Value]) -> Value:
 
 
 def _load_error(label: str, error: Exception) -> LoadError:
-    details = "".join(traceback.format_exception(error))
+    details = _format(error)
     if isinstance(error, ServicerError | ImportPathError):
         return LoadError(str(error), details, user_code=True)
     place = _place(error.__traceback__)
@@ -139,11 +141,19 @@ def _load_error(label: str, error: Exception) -> LoadError:
     return LoadError(summary, details, user_code=True)
 
 
+def _format(error: Exception) -> str:
+    """Return the traceback from the first frame of user code on, or all of it without one."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_USER_CODE):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+
+
 def _place(trace: TracebackType | None) -> str:
     """Return ``file:line`` of the innermost frame outside of this package."""
     frames = [
         frame
         for frame in traceback.extract_tb(trace)
-        if not frame.filename.startswith((_PACKAGE, "<frozen"))
+        if not frame.filename.startswith(_NOT_USER_CODE)
     ]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

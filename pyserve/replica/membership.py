@@ -88,10 +88,14 @@ class Membership:
         """Say that this replica stops by itself, so that nothing new is sent to it."""
         await self._send(mesh_pb2.ReplicaMessage(draining=mesh_pb2.Draining()))
 
-    async def fail(self, *, summary: str, traceback: str, user_code: bool) -> None:
-        """Report that this replica cannot be brought up. It ends after this."""
+    async def fail(self, *, summary: str, traceback: str, user_code: bool) -> bool:
+        """Report that this replica cannot be brought up. It ends after this.
+
+        Returns:
+            Whether there was a controller to tell.
+        """
         failed = mesh_pb2.Failed(summary=summary, traceback=traceback, user_code=user_code)
-        await self._send(mesh_pb2.ReplicaMessage(failed=failed))
+        return await self._send(mesh_pb2.ReplicaMessage(failed=failed))
 
     async def leave(self) -> None:
         """Close the stream in order, within a bounded time, and dial no more."""
@@ -106,12 +110,16 @@ class Membership:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _send(self, message: mesh_pb2.ReplicaMessage) -> None:
+    async def _send(self, message: mesh_pb2.ReplicaMessage) -> bool:
         """Write to the stream if one stands; a broken one is joined again by ``_stay``."""
         async with self._write_lock:
-            if self._call is not None:
-                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    await self._call.write(message)
+            if self._call is None:
+                return False
+            try:
+                await self._call.write(message)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return False
+            return True
 
     async def _stay(self) -> None:
         backoff_s = REDIAL_BACKOFF_INITIAL_S

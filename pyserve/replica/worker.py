@@ -101,10 +101,11 @@ class Worker:
             _LOGGER.error("%s", error)
             return 1
         except LoadError as error:
-            _LOGGER.error("%s\n%s", error.summary, error.traceback)
-            await self._membership.fail(
+            told = await self._membership.fail(
                 summary=error.summary, traceback=error.traceback, user_code=error.user_code
             )
+            # The driver shows the traceback, so the log repeats it only when nobody was told.
+            _LOGGER.error("%s%s", error.summary, "" if told else f"\n{error.traceback}")
             return 1
         finally:
             await self._membership.leave()

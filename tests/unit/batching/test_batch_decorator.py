@@ -9,6 +9,7 @@ import pytest
 
 import pyserve
 from pyserve.errors import BatchError
+from tests.support.waiting import eventually
 
 
 class Doubler:
@@ -54,7 +55,7 @@ async def test_what_arrives_during_a_run_leaves_together() -> None:
     doubler = Doubler()
     doubler.release.clear()
     early = [asyncio.create_task(doubler.double(number)) for number in (1, 2, 3)]
-    await wait_for(lambda: bool(doubler.batches))
+    await eventually(lambda: doubler.batches)
     late = [asyncio.create_task(doubler.double(number)) for number in (4, 5)]
     doubler.release.set()
     assert [2, 4, 6, 8, 10] == await asyncio.gather(*early, *late)
@@ -75,7 +76,7 @@ async def test_a_caller_cancelled_during_the_run_does_not_disturb_the_others() -
     doubler = Doubler()
     doubler.release.clear()
     tasks = [asyncio.create_task(doubler.double(number)) for number in (1, 2, 3)]
-    await wait_for(lambda: bool(doubler.batches))
+    await eventually(lambda: doubler.batches)
     tasks[1].cancel()
     doubler.release.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -134,7 +135,7 @@ async def test_several_parameters_become_several_lists() -> None:
 
 
 async def test_a_wrong_number_of_arguments_fails_that_call() -> None:
-    with pytest.raises(TypeError, match="takes 1 positional arguments .* but 2 were given"):
+    with pytest.raises(TypeError, match=r"takes 1 positional arguments .* but 2 were given"):
         await Doubler().double(1, 2)
 
 
@@ -163,9 +164,3 @@ def test_only_a_coroutine_function_can_be_batched() -> None:
         @pyserve.batch
         def plain(items: list[int]) -> list[int]:  # type: ignore[arg-type]
             return items
-
-
-async def wait_for(condition: Any) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0)

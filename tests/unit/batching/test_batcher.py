@@ -83,7 +83,9 @@ def test_limits_out_of_range_are_refused(options: dict[str, object]) -> None:
 
 @given(
     st.lists(
-        st.one_of(st.tuples(st.just("add"), st.floats(0, 5)), st.tuples(st.just("end"), st.just(0.0))),
+        st.one_of(
+            st.tuples(st.just("add"), st.floats(0, 5)), st.tuples(st.just("end"), st.just(0.0))
+        ),
         max_size=60,
     ),
     st.integers(1, 5),

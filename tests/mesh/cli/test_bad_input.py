@@ -1,0 +1,124 @@
+"""Code that cannot be served ends ``pyserve run`` with one clear message and no leftovers."""
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.mesh.commands import pyserve
+
+BROKEN = "tests.mesh.apps.broken"
+SOURCE = Path(__file__).parents[1] / "apps" / "broken.py"
+
+
+def place_of(text: str) -> str:
+    """Return ``file:line`` of ``text`` in ``broken.py``."""
+    before, found, _ = SOURCE.read_text().partition(text)
+    assert found
+    return f"broken.py:{before.count(chr(10)) + 1}"
+
+
+def run(target: str, environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+    """Run a target that cannot run; return the exit code, the message, and what follows it."""
+    result = pyserve("run", target, "--address", "127.0.0.1:0", *arguments, environment=environment)
+    _, *messages = re.split("^Error: ", result.stderr, flags=re.MULTILINE)
+    assert 1 == len(messages), f"there is not one message in {result.stderr!r}"
+    message, _, after = messages[0].partition("\n\n")
+    return result.returncode, message, after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("attribute", "place", "says", "traceback_has"),
+    [
+        ("Misspelt", "Perfrom(", "Misspelt.Perfrom is no method", "ServicerError"),
+        ("Misspelt", "Perfrom(", "async def Perform(self, ", "ServicerError"),
+        ("WrongKind", ":\n        yield", "yields, but its RPC answers with one", "ServicerError"),
+        ("WrongSignature", "Echo(self) ->", "takes nothing besides self", "ServicerError"),
+        ("NoServicer", "", "no generated servicer among its bases", "ServicerError"),
+        ("Raises", "raise FileNot", "constructor of Raises", 'raise FileNotFoundError("model'),
+        ("WarmupRaises", "raise Memory", "WarmupRaises.warmup", 'raise MemoryError("no room'),
+    ],
+)
+def test_a_class_that_cannot_be_served_is_told_with_its_place(
+    attribute: str, place: str, says: str, traceback_has: str, mesh_environment: dict[str, str]
+) -> None:
+    code, message, after = run(f"{BROKEN}:{attribute}", mesh_environment)
+    assert 1 == code
+    assert says in message
+    assert (place_of(place) if place else "") in message
+    assert after.startswith("Traceback (most recent call last)")
+    assert traceback_has in after
+
+
+@pytest.mark.slow
+def test_a_constructor_that_hangs_fails_after_its_startup_timeout(
+    mesh_environment: dict[str, str],
+) -> None:
+    code, message, _ = run(f"{BROKEN}:Hangs", mesh_environment)
+    assert 1 == code
+    assert "Hangs" in message
+    assert "startup_timeout_s" in message
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_named_with_what_to_do(mesh_environment: dict[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = pyserve(
+            "run", "tests.mesh.apps.small:app", "--address", address, environment=mesh_environment
+        )
+    assert 1 == result.returncode
+    assert result.stderr.count("Error:") == 1
+    assert address in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        ("tests.mesh.apps.broken", 1, "write module:attribute"),
+        ("tests.mesh.apps.brokn:app", 1, "no module 'tests.mesh.apps.brokn'"),
+        (f"{BROKEN}:Misspel", 1, "did you mean 'Misspelt'?"),
+        (f"{BROKEN}:number", 1, "is 3; name an application"),
+        (f"{BROKEN}:raises", 1, f"LookupError: no such configuration (at {SOURCE}:"),
+        ("tests.mesh.apps.broken_import:app", 1, "No module named 'a_module_that_nobody_wrote'"),
+    ],
+)
+def test_a_target_that_cannot_be_loaded_starts_no_mesh(
+    target: str, code: int, says: str, mesh_environment: dict[str, str]
+) -> None:
+    found, message, _ = run(target, mesh_environment)
+    assert (code, True) == (found, says in message), message
+    assert not list(Path(mesh_environment["PYSERVE_HOME"]).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run",), "Missing argument"),
+        (("run", "tests.mesh.apps.small:app", "prefix=x"), "is bound already"),
+        (("run", "tests.mesh.apps.small:Small", "prefx=x"), "prefx"),
+        (("run", "tests.mesh.apps.small:Small", "prefix"), "write key=value"),
+        (("run", "tests.mesh.apps.small:app", "--address", "nowhere"), "HOST:PORT"),
+        (("run", "tests.mesh.apps.small:app", "--name", "a b"), "--name='a b' is not allowed"),
+        (("call", "Echo"), "write package.Service/Method"),
+        (("stauts",), "No such command"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_what_to_write(
+    arguments: tuple[str, ...], says: str, mesh_environment: dict[str, str]
+) -> None:
+    result = pyserve(*arguments, environment=mesh_environment)
+    assert (2, True) == (result.returncode, says in result.stderr), result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "shutdown"])
+def test_without_a_mesh_these_commands_say_so(
+    command: str, mesh_environment: dict[str, str]
+) -> None:
+    result = pyserve(command, environment=mesh_environment)
+    assert (1, True) == (result.returncode, "no mesh runs here" in result.stderr)
