@@ -78,6 +78,7 @@ def test_last_serving_replica_stops_only_when_a_newer_one_serves(wanted, events)
             return
         others = [item for item in world.serving() if item.id != action.replica_id]
         target = world.state.deployments[key()].target
+        assert target is not None
         assert others or target.num_replicas == 0
 
     world.before_action = check

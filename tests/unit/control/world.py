@@ -79,9 +79,7 @@ class World:
 
     def serving(self, name: str = "Echo", version: str | None = None) -> list[Replica]:
         return [
-            item
-            for item in self.replicas(name)
-            if item.serves and version in (None, item.version)
+            item for item in self.replicas(name) if item.serves and version in (None, item.version)
         ]
 
     def make_ready(self, *replicas: Replica) -> None:

@@ -1,0 +1,52 @@
+"""What the launcher's tests start in a replica's place; its behaviour is in the environment."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    for name in ("controller", "replica-id", "application", "deployment"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--token-fd", type=int)
+    parser.add_argument("--liveness-fd", type=int)
+    options = parser.parse_args()
+    with os.fdopen(options.token_fd, "rb") as file:
+        token = file.read()
+    match os.environ.get("SUBJECT"):
+        case "tell":
+            told = {
+                "token": token.decode(),
+                "argv": sys.argv,
+                "environment": dict(os.environ),
+                "directory": str(Path.cwd()),
+                "group": os.getpgrp() == os.getpid(),
+                "session": os.getsid(0) == os.getpid(),
+                "replica": options.replica_id,
+            }
+            print(json.dumps(told))
+        case "speak":
+            print("out")
+            print("err", file=sys.stderr)
+            sys.stdout.write("x" * 20_000 + "\n")
+            return 3
+        case "die":
+            os.kill(os.getpid(), 9)
+        case "wait":
+            print("waits", flush=True)
+            os.read(options.liveness_fd, 1)
+            print("the launcher is gone", flush=True)
+        case "spawn":
+            # A grandchild that ignores the liveness pipe and holds standard output.
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            print(child.pid, flush=True)
+            os.read(options.liveness_fd, 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Replica processes: what they get, what they say, and that none outlives its launcher."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pyserve.config import Resources
+from pyserve.launch import LocalLauncher, ReplicaOrder
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from tests.support.waiting import eventually, wait_until
+
+TIMEOUT_S = 20.0
+TOKEN = b"s3cret-mesh-token"
+REPLICA = ReplicaId("Echo#abcde")
+pytestmark = pytest.mark.slow
+
+
+class Launched:
+    """A launcher whose replicas run the tests' subject, and what came out of it."""
+
+    def __init__(self, run_dir):
+        self.run_dir = run_dir
+        self.lines: list[str] = []
+        self.exits: asyncio.Queue[str] = asyncio.Queue()
+        self.launcher = LocalLauncher(
+            controller="unix:/nowhere",
+            token=TOKEN,
+            run_dir=run_dir,
+            on_line=self.lines.append,
+            module="tests.unit.launch.subject",
+        )
+
+    async def start(self, behaviour, **changes):
+        values: dict[str, Any] = {
+            "replica_id": REPLICA,
+            "key": DeploymentKey(ApplicationName("shop"), DeploymentName("Echo")),
+            "sys_path": (),
+            "working_directory": "",
+            "environment": {"SUBJECT": behaviour},
+            "resources": Resources(),
+        }
+        await self.launcher.start(ReplicaOrder(**values | changes), self.exits.put_nowait)
+
+    async def exit(self):
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self.exits.get()
+
+    async def first_line(self):
+        await eventually(lambda: self.lines, TIMEOUT_S)
+        return self.lines[0]
+
+
+@pytest.fixture
+async def launched(tmp_path, monkeypatch):
+    # The subject is a module of the tests, found as the package is.
+    monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
+    launched = Launched(tmp_path)
+    try:
+        yield launched
+    finally:
+        await launched.launcher.close()
+
+
+async def test_every_line_has_the_replicas_prefix_and_a_bound(launched):
+    await launched.start("speak")
+
+    summary = await launched.exit()
+
+    assert "[Echo#abcde] out" in launched.lines
+    assert "[Echo#abcde] err" in launched.lines
+    (long,) = [line for line in launched.lines if "xxx" in line]
+    assert long.endswith(f"[{20_000 - 16 * 1024} bytes more]")
+    assert summary.startswith("ended with exit code 3; its last output: ")
+
+
+async def test_replica_gets_its_place_and_no_secret_in_sight(launched, tmp_path):
+    await launched.start(
+        "tell",
+        working_directory=str(tmp_path),
+        environment={"SUBJECT": "tell", "COLOUR": "blue"},
+        resources=Resources(num_cpus=2),
+    )
+    assert "ended with exit code 0" == await launched.exit()
+
+    told = json.loads(launched.lines[0].removeprefix("[Echo#abcde] "))
+    assert (TOKEN.decode(), str(tmp_path), "Echo#abcde", True, True) == (
+        told["token"],
+        told["directory"],
+        told["replica"],
+        told["group"],
+        told["session"],
+    )
+    environment = told["environment"]
+    assert ("blue", "2", str(tmp_path)) == (
+        environment["COLOUR"],
+        environment["OMP_NUM_THREADS"],
+        environment["PYSERVE_RUN_DIR"],
+    )
+    visible = json.dumps([told["argv"], environment])
+    assert TOKEN.decode() not in visible
+    assert TOKEN.hex() not in visible
+
+
+async def test_death_is_noticed_with_its_cause(launched):
+    await launched.start("die")
+
+    assert "was killed by SIGKILL" == await launched.exit()
+
+
+async def test_kill_takes_the_whole_group(launched):
+    await launched.start("spawn")
+    grandchild = int((await launched.first_line()).removeprefix("[Echo#abcde] "))
+
+    launched.launcher.kill(REPLICA)
+
+    assert "was killed by SIGKILL" == (await launched.exit()).partition(";")[0]
+    await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
+
+
+async def test_death_is_noticed_and_the_group_ended_though_a_grandchild_holds_the_output(launched):
+    await launched.start("spawn")
+    grandchild = int((await launched.first_line()).removeprefix("[Echo#abcde] "))
+
+    os.kill(psutil.Process(grandchild).ppid(), signal.SIGKILL)
+
+    assert "was killed by SIGKILL" == (await launched.exit()).partition(";")[0]
+    await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
+
+
+async def test_close_ends_what_is_left_and_starts_nothing_more(launched):
+    await launched.start("wait")
+    await launched.first_line()
+
+    await launched.launcher.close()
+
+    assert "was killed by SIGKILL" == (await launched.exit()).partition(";")[0]
+    with pytest.raises(OSError, match="closed"):
+        await launched.start("wait")
+
+
+async def test_start_that_cannot_be_says_why(launched):
+    with pytest.raises(OSError, match="no-such-directory"):
+        await launched.start("wait", working_directory="/no-such-directory")
+
+
+async def test_unknown_replica_is_killed_without_effect(launched):
+    launched.launcher.kill(ReplicaId("Echo#zzzzz"))
+
+
+async def test_descriptors_return_to_what_they_were(launched):
+    await launched.start("speak")
+    await launched.exit()
+    before = open_descriptors()
+    for _ in range(3):
+        await launched.start("speak")
+        await launched.exit()
+
+    assert before == open_descriptors()
+
+
+def test_replicas_end_when_their_launcher_is_killed(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.unit.launch.owner", str(tmp_path)], stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None
+        pids = [int(pid) for pid in owner.stdout.readline().split()]
+        assert 2 == len(pids)
+        assert all(is_running(pid) for pid in pids)
+
+        owner.kill()
+
+        wait_until(lambda: not any(is_running(pid) for pid in pids), TIMEOUT_S)
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def is_running(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
