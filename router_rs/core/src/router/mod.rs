@@ -185,6 +185,9 @@ impl Router {
     }
 
     /// When [`Router::tick`] has something to do, if nothing happens before. May be in the past.
+    ///
+    /// Ask after every `offer`, `complete`, `reoffer` and `apply`, also when that call itself does
+    /// not wait: a refusal that ends one call may be what the parked ones have to wait out.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         let reopening = if self.queue.has_ready() { self.fleet.next_reopening() } else { None };
         [self.queue.next_wakeup(), reopening].into_iter().flatten().min()
