@@ -126,7 +126,9 @@ class CallState:
         return CODE_BY_NUMBER.get(self.call.code() or 0, grpc.StatusCode.UNKNOWN)
 
     def details(self) -> str:
-        """Return the status text of a settled call."""
+        """Return the status text of a settled call; as in grpc none beside OK."""
+        if self.code() is grpc.StatusCode.OK:
+            return ""
         details = self._details if self.cancelled_here else self.call.details()
         return details or ""
 

@@ -120,9 +120,16 @@ class ServicerContext:
 
     def queue_message(self, raw: bytes) -> None:
         """Queue one serialized message with the compression that is in force."""
+        queued = self._announce_compression()
         self.initial_metadata_sent = True
-        if self.call.write(raw, self.message_compression()):
+        if self.call.write(raw, self.message_compression()) or queued:
             self.kit.flush()
+
+    def _announce_compression(self) -> bool:
+        # Headers that go with the first message name the server's default, not the call's own.
+        if self.initial_metadata_sent or self.compression is None:
+            return False
+        return self.call.send_initial_metadata((), self.compression)
 
     def message_compression(self) -> int:
         """Return the compression of the next message."""
@@ -216,7 +223,8 @@ class ServicerContext:
         call = self.call
         queued = False
         if message is not None and (self.compression is not None or self._next_uncompressed):
-            queued = call.write(message, self.message_compression())
+            announced = self._announce_compression()
+            queued = call.write(message, self.message_compression()) or announced
             message = None
         if call.finish(number, self._details, self._trailing_metadata, message) or queued:
             self.kit.flush()

@@ -154,10 +154,14 @@ def starter_of(runner: AsyncRunner, method: Method, kit: CallKit) -> CallStarter
     """Return what starts calls of ``runner`` as tasks."""
     receivers = kit.receivers
     spawn = kit.spawn
+    request_streaming = method.request_streaming
 
     def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
         context = ServicerContext(call, method, kit)
         receivers[token] = context
+        if request_streaming:
+            # Now, because messages may follow in the same batch of events.
+            open_stream(context, message)
         context.task = spawn(runner(context, token, message))
 
     return start

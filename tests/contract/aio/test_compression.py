@@ -1,0 +1,160 @@
+"""Compression in both directions; what is on the wire is seen through a counting relay."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.contract.aio.sides import SERVICE, Network, Stub, echo, responses, unary, within
+
+COMPRESSIBLE = b"a" * 200_000
+# Far above the compressed size with its overhead, far below the plain one.
+PLAIN_BYTES_MIN = 100_000
+
+
+@dataclass
+class Counts:
+    """Bytes that went through a relay."""
+
+    to_server: int = 0
+    to_client: int = 0
+
+
+@asynccontextmanager
+async def relay(address: str) -> AsyncIterator[tuple[str, Counts]]:
+    """Forward connections to ``address`` and count what passes."""
+    host, _, port = address.rpartition(":")
+    counts = Counts()
+    connections: list[asyncio.Task[None]] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def pump(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str
+    ) -> None:
+        while data := await reader.read(65536):
+            setattr(counts, name, getattr(counts, name) + len(data))
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def on_connection(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        connections.append(asyncio.current_task())  # type: ignore[arg-type]
+        server_reader, server_writer = await asyncio.open_connection(host, int(port))
+        writers.extend((writer, server_writer))
+        await asyncio.gather(
+            pump(reader, server_writer, "to_server"), pump(server_reader, writer, "to_client")
+        )
+
+    server = await asyncio.start_server(on_connection, "127.0.0.1", 0)
+    relay_port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"127.0.0.1:{relay_port}", counts
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*[writer.wait_closed() for writer in writers], return_exceptions=True)
+        await within(asyncio.gather(*connections, return_exceptions=True))
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_compression_of_the_call_shrinks_requests(
+    network: Network, compression: grpc.Compression
+) -> None:
+    async def size(request: bytes, _context: Any) -> bytes:
+        return b"%d" % len(request)
+
+    _, address = await network.start({"Call": unary(size)})
+    async with relay(address) as (target, counts):
+        call = Stub(network.channel(target)).unary()
+        assert b"200000" == await within(call(COMPRESSIBLE, compression=compression))
+        assert counts.to_server < PLAIN_BYTES_MIN
+        assert b"200000" == await within(call(COMPRESSIBLE))
+        assert counts.to_server > PLAIN_BYTES_MIN
+
+
+async def test_compression_of_the_channel_shrinks_requests(network: Network) -> None:
+    async def size(request: bytes, _context: Any) -> bytes:
+        return b"%d" % len(request)
+
+    _, address = await network.start({"Call": unary(size)})
+    async with relay(address) as (target, counts):
+        stub = Stub(network.channel(target, compression=grpc.Compression.Gzip))
+        assert b"200000" == await within(stub.unary()(COMPRESSIBLE))
+        assert counts.to_server < PLAIN_BYTES_MIN
+
+
+async def test_compression_of_the_server_shrinks_responses(network: Network) -> None:
+    _, address = await network.start({"Call": unary(echo)}, compression=grpc.Compression.Gzip)
+    async with relay(address) as (target, counts):
+        stub = Stub(network.channel(target))
+        assert COMPRESSIBLE == await within(stub.unary()(COMPRESSIBLE))
+        assert counts.to_server > PLAIN_BYTES_MIN > counts.to_client
+
+
+async def test_handler_chooses_the_compression_of_its_call(network: Network) -> None:
+    async def compressed(request: bytes, context: Any) -> bytes:
+        context.set_compression(grpc.Compression.Gzip)
+        await context.send_initial_metadata(())
+        with pytest.raises(RuntimeError):
+            context.set_compression(grpc.Compression.NoCompression)
+        return request
+
+    _, address = await network.start({"Call": unary(compressed)})
+    async with relay(address) as (target, counts):
+        stub = Stub(network.channel(target))
+        assert COMPRESSIBLE == await within(stub.unary()(COMPRESSIBLE))
+        assert counts.to_client < PLAIN_BYTES_MIN
+
+
+async def test_handler_compresses_a_stream_without_sending_metadata(network: Network) -> None:
+    async def compressed(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        context.set_compression(grpc.Compression.Gzip)
+        yield request
+        yield request
+
+    _, address = await network.start({"Call": responses(compressed)})
+    async with relay(address) as (target, counts):
+        call = network.channel(target).unary_stream(f"/{SERVICE}/Call")(COMPRESSIBLE)
+        assert [COMPRESSIBLE] * 2 == [response async for response in call]
+        assert counts.to_client < PLAIN_BYTES_MIN
+
+
+async def test_handler_leaves_one_message_uncompressed(network: Network) -> None:
+    sent = asyncio.Event()
+
+    async def mixed(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield request
+        await sent.wait()
+        context.disable_next_message_compression()
+        yield request
+        yield request
+
+    _, address = await network.start({"Call": responses(mixed)}, compression=grpc.Compression.Gzip)
+    async with relay(address) as (target, counts):
+        call = network.channel(target).unary_stream(f"/{SERVICE}/Call")(COMPRESSIBLE)
+        assert COMPRESSIBLE == await within(call.read())
+        assert counts.to_client < PLAIN_BYTES_MIN
+        sent.set()
+        assert COMPRESSIBLE == await within(call.read())
+        assert COMPRESSIBLE == await within(call.read())
+        assert PLAIN_BYTES_MIN < counts.to_client < 2 * len(COMPRESSIBLE)
+        assert grpc.aio.EOF == await within(call.read())
+
+
+async def test_unary_response_can_be_left_uncompressed(network: Network) -> None:
+    async def plain(request: bytes, context: Any) -> bytes:
+        context.disable_next_message_compression()
+        return request
+
+    _, address = await network.start({"Call": unary(plain)}, compression=grpc.Compression.Gzip)
+    async with relay(address) as (target, counts):
+        stub = Stub(network.channel(target))
+        assert COMPRESSIBLE == await within(stub.unary()(COMPRESSIBLE))
+        assert counts.to_client > PLAIN_BYTES_MIN
