@@ -1,0 +1,217 @@
+//! The server against well-behaved and broken clients, over real sockets.
+
+mod server_support;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use router_net::link::CancelReason;
+use router_net::mesh::{names, proof};
+use router_net::server::ServerConfig;
+use server_support::*;
+use tokio::time::timeout;
+
+async fn check(extra: &[(&str, &str)], body: Bytes, status: &str, text: &str) {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let answer = call(&mut client, request(UNARY, extra), body).await;
+    assert_eq!(Some(status), answer.status.as_deref(), "{}", answer.message);
+    assert!(answer.message.contains(text), "{:?} lacks {text:?}", answer.message);
+
+    // The connection's other calls live on.
+    let answer = call(&mut client, request(UNARY, &[]), frame(0, b"after")).await;
+    assert_eq!((Some("0"), &b"after"[..]), (answer.status.as_deref(), &answer.body[5..]));
+    fixture.settle().await;
+}
+
+#[tokio::test]
+async fn a_unary_message_comes_back() {
+    check(&[], frame(0, b"hello"), "0", "").await;
+    check(&[], frame(0, b""), "0", "").await;
+}
+
+#[tokio::test]
+async fn none_or_two_messages_on_a_unary_call_are_unimplemented() {
+    check(&[], Bytes::new(), "12", "has none").await;
+    let two = [frame(0, b"a"), frame(0, b"b")].concat();
+    check(&[], two.into(), "12", "has more").await;
+}
+
+#[tokio::test]
+async fn broken_frames_and_timeouts_are_internal() {
+    check(&[], frame(7, b"x"), "13", "flag is 7").await;
+    check(&[], frame(0, b"cut short").slice(..9), "13", "inside a message").await;
+    check(&[], frame(1, b"x"), "13", "flagged as compressed").await;
+    check(&[("grpc-encoding", "gzip")], frame(1, b"x"), "13", "decompress").await;
+    for timeout in ["", "5", "5x", "123456789S", "-1S"] {
+        check(&[("grpc-timeout", timeout)], frame(0, b"x"), "13", "grpc-timeout").await;
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_compression_is_unimplemented_and_names_the_known() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let head = request(UNARY, &[("grpc-encoding", "br")]);
+    let answer = call(&mut client, head, frame(1, b"x")).await;
+    assert_eq!(Some("12"), answer.status.as_deref());
+    assert_eq!("identity,deflate,gzip", answer.headers["grpc-accept-encoding"]);
+}
+
+#[tokio::test]
+async fn another_content_type_is_415_and_another_method_405() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let head = request(UNARY, &[("content-type", "application/json")]);
+    assert_eq!(415, call(&mut client, head, Bytes::new()).await.http.as_u16());
+    let mut head = request(UNARY, &[]);
+    *head.method_mut() = http::Method::PUT;
+    assert_eq!(405, call(&mut client, head, Bytes::new()).await.http.as_u16());
+}
+
+#[tokio::test]
+async fn messages_over_a_limit_are_refused_with_size_and_limit() {
+    let limits = ServerConfig { receive_bytes_max: 10, send_bytes_max: 5, ..config() };
+    for (size, status, text) in [
+        (5, "0", ""),
+        (6, "8", "sent message of 6 bytes is larger than the limit of 5 bytes"),
+        (11, "8", "received message of 11 bytes is larger than the limit of 10 bytes"),
+    ] {
+        let fixture = Fixture::start(limits.clone());
+        let mut client = fixture.connect().await;
+        let answer = call(&mut client, request(UNARY, &[]), frame(0, &vec![0; size])).await;
+        assert_eq!((Some(status), text), (answer.status.as_deref(), answer.message.as_str()));
+        fixture.settle().await;
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_is_answered_without_the_user() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let start = Instant::now();
+    let head = request(SILENT, &[("grpc-timeout", "50m")]);
+    let answer = call(&mut client, head, frame(0, b"x")).await;
+    assert_eq!(Some("4"), answer.status.as_deref());
+    assert!(start.elapsed() >= Duration::from_millis(50));
+    fixture.settle().await;
+    assert_eq!(vec![CancelReason::Deadline], *fixture.user.cancelled.lock());
+}
+
+#[tokio::test]
+async fn a_reset_and_a_lost_connection_cancel_the_user() {
+    let fixture = Fixture::start(config());
+    for is_reset in [true, false] {
+        let mut client = fixture.connect().await;
+        let (response, mut stream) = client.send_request(request(SILENT, &[]), false).unwrap();
+        stream.send_data(frame(0, b"x"), true).unwrap();
+        let arrived = async {
+            while fixture.server.in_flight() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, arrived).await.expect("the call arrives");
+        if is_reset {
+            stream.send_reset(h2::Reason::CANCEL);
+        }
+        drop((response, stream, client));
+        fixture.settle().await;
+    }
+    assert!(fixture.user.cancelled.lock().iter().all(|reason| *reason == CancelReason::Client));
+}
+
+#[tokio::test]
+async fn the_gate_refuses_the_call_beyond_its_limit() {
+    let fixture = Fixture::start(ServerConfig { concurrent_calls_max: Some(1), ..config() });
+    let mut client = fixture.connect().await;
+    let (_held, mut stream) = client.send_request(request(SILENT, &[]), false).unwrap();
+    stream.send_data(frame(0, b"x"), true).unwrap();
+    let answer = call(&mut client, request(UNARY, &[]), frame(0, b"x")).await;
+    assert_eq!(Some("8"), answer.status.as_deref());
+    assert!(!answer.headers.contains_key(names::REFUSED), "only routers see the marker");
+    stream.send_reset(h2::Reason::CANCEL);
+    fixture.settle().await;
+    let answer = call(&mut client, request(UNARY, &[]), frame(0, b"x")).await;
+    assert_eq!(Some("0"), answer.status.as_deref());
+}
+
+#[tokio::test]
+async fn only_a_proven_connection_sees_the_load() {
+    for (token, is_trusted) in [(&b"secret"[..], true), (b"wrong", false)] {
+        let fixture = Fixture::start(config());
+        let mut client = fixture.connect().await;
+        let hello = call(&mut client, request(names::HELLO_PATH, &[]), Bytes::new()).await;
+        assert_eq!("replica-1", hello.headers[names::REPLICA_ID]);
+        let nonce = proof::from_hex(hello.headers[names::NONCE].to_str().unwrap()).unwrap();
+        let claim = proof::proof(token, &nonce, "replica-1");
+        for expected in [if is_trusted { 200 } else { 403 }, 403] {
+            let head = request(names::PROVE_PATH, &[("pyserve-proof", &claim)]);
+            let answer = call(&mut client, head, Bytes::new()).await;
+            assert_eq!(expected, answer.http.as_u16(), "a nonce serves once");
+        }
+        let answer = call(&mut client, request(UNARY, &[]), frame(0, b"x")).await;
+        let load = answer.trailers.get(names::LOAD).map(|value| value.to_str().unwrap());
+        assert_eq!(is_trusted.then_some("0;4294967295"), load);
+    }
+}
+
+#[tokio::test]
+async fn a_user_that_is_behind_stops_the_reading() {
+    let fixture = Fixture::start(config());
+    fixture.user.is_stalled.store(true, Ordering::SeqCst);
+    let mut client = fixture.connect().await;
+    let (_response, mut stream) = client.send_request(request(STREAM, &[]), false).unwrap();
+    let message = frame(0, &[0; 10_000]);
+    let sent = async {
+        for _ in 0..1000 {
+            let mut message = message.clone();
+            while !message.is_empty() {
+                stream.reserve_capacity(message.len());
+                let room = std::future::poll_fn(|context| stream.poll_capacity(context)).await;
+                let room = room.expect("open").expect("open");
+                stream.send_data(message.split_to(room.min(message.len())), false).unwrap();
+            }
+        }
+    };
+    assert!(timeout(Duration::from_millis(500), sent).await.is_err(), "the sender has to wait");
+    let taken = fixture.user.taken_bytes.load(Ordering::SeqCst);
+    assert!((64 * 1024..64 * 1024 + 10_000 + 1).contains(&taken), "{taken} bytes were delivered");
+}
+
+#[tokio::test]
+async fn a_stream_is_echoed_in_order() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let messages: Vec<Bytes> = (0..300_u32).map(|i| frame(0, &vec![i as u8; 700])).collect();
+    let body = messages.concat();
+    let answer = call(&mut client, request(STREAM, &[]), body.clone().into()).await;
+    assert_eq!(Some("0"), answer.status.as_deref());
+    assert!(body == answer.body, "{} bytes for {}", answer.body.len(), body.len());
+    fixture.settle().await;
+}
+
+#[tokio::test]
+async fn draining_lets_calls_end_and_stopping_ends_them() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let (response, mut stream) = client.send_request(request(SILENT, &[]), false).unwrap();
+    stream.send_data(frame(0, b"x"), true).unwrap();
+    let answer = call(&mut client, request(UNARY, &[]), frame(0, b"x")).await;
+    assert_eq!(Some("0"), answer.status.as_deref());
+
+    fixture.server.drain();
+    let refused = async {
+        while tokio::net::TcpStream::connect(("127.0.0.1", fixture.port)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, refused).await.expect("nobody listens any more");
+    assert_eq!(1, fixture.server.in_flight());
+
+    fixture.server.stop();
+    let response = timeout(PATIENCE, response).await.expect("in time").expect("a head");
+    assert_eq!("14", response.headers()["grpc-status"]);
+    fixture.settle().await;
+    assert_eq!(vec![CancelReason::Shutdown], *fixture.user.cancelled.lock());
+}

@@ -1,0 +1,208 @@
+//! A server with a user written in Rust, and a client that can misbehave.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, StatusCode};
+use parking_lot::Mutex;
+use router_net::grpc::Encoding;
+use router_net::io::{IoThreads, Work};
+use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
+use router_net::server::{Exchange, Method, Server, ServerConfig};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// No test waits longer for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) const UNARY: &str = "/test.T/Unary";
+pub(crate) const STREAM: &str = "/test.T/Stream";
+/// Its user never answers.
+pub(crate) const SILENT: &str = "/test.T/Silent";
+
+/// A user that echoes at once, on the I/O thread, and notes what it was told.
+#[derive(Debug, Default)]
+pub(crate) struct EchoUser {
+    calls: Mutex<HashMap<u64, Arc<Exchange>>>,
+    pub(crate) cancelled: Mutex<Vec<CancelReason>>,
+    pub(crate) taken_bytes: AtomicUsize,
+    /// When set, messages of streams are not taken: the user is behind.
+    pub(crate) is_stalled: std::sync::atomic::AtomicBool,
+}
+
+impl EchoUser {
+    pub(crate) fn send(&self, exchange: &Arc<Exchange>, command: Command) {
+        let thread = exchange.link().thread().clone();
+        thread.queue(Work::Deliver(exchange.clone(), command));
+        thread.wake();
+    }
+
+    fn on_message(&self, exchange: &Arc<Exchange>, payload: Bytes) {
+        let size = payload.len();
+        self.taken_bytes.fetch_add(size, Ordering::SeqCst);
+        if self.is_stalled.load(Ordering::SeqCst) {
+            return;
+        }
+        if exchange.link().take(size) {
+            self.send(exchange, Command::Resume);
+        }
+        exchange.link().begin_write(size);
+        self.send(exchange, Command::Message { payload, encoding: Encoding::Identity });
+    }
+}
+
+impl EventSink for EchoUser {
+    fn push(&self, token: u64, event: Event) {
+        let exchange = self.calls.lock().get(&token).cloned();
+        match (event, exchange) {
+            (Event::Call { exchange, message: Some(message) }, _) => {
+                if exchange.path() == SILENT {
+                    self.calls.lock().insert(token, exchange);
+                } else {
+                    self.send(&exchange, Command::Reply(message.into_bytes()));
+                }
+            }
+            (Event::Call { exchange, message: None }, _) => {
+                self.calls.lock().insert(token, exchange);
+            }
+            (Event::Message(message), Some(exchange)) => {
+                self.on_message(&exchange, message.into_bytes());
+            }
+            (Event::HalfClose, Some(exchange)) => {
+                let status = router_net::grpc::Status::ok();
+                let metadata = HeaderMap::new();
+                self.send(&exchange, Command::Finish { status, metadata, message: None });
+            }
+            (Event::Cancel(reason), Some(exchange)) => {
+                self.cancelled.lock().push(reason);
+                self.send(&exchange, Command::Release);
+                self.calls.lock().remove(&token);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn config() -> ServerConfig {
+    ServerConfig {
+        receive_bytes_max: 1 << 20,
+        send_bytes_max: 1 << 20,
+        metadata_bytes_max: 16 << 10,
+        concurrent_calls_max: None,
+        idle_streams_max: 10,
+        concurrent_streams_max: 1000,
+        default_encoding: Encoding::Identity,
+        keepalive: None,
+        connection_age_max: None,
+        replica_id: "replica-1".to_owned(),
+        token: b"secret".to_vec(),
+    }
+}
+
+/// A started server; `connect` gives clients.
+pub(crate) struct Fixture {
+    pub(crate) server: Server,
+    pub(crate) user: Arc<EchoUser>,
+    pub(crate) port: u16,
+}
+
+impl Fixture {
+    pub(crate) fn start(config: ServerConfig) -> Self {
+        let threads = IoThreads::start("test-io", 1).expect("threads");
+        let user = Arc::new(EchoUser::default());
+        let server = Server::new(config, user.clone(), threads);
+        for (path, is_request_streaming) in [(UNARY, false), (SILENT, false), (STREAM, true)] {
+            let is_response_streaming = is_request_streaming;
+            server.register(
+                path,
+                Method { index: -1, is_request_streaming, is_response_streaming, weight: 1 },
+            );
+        }
+        let port = server.listen_tcp("127.0.0.1:0", None, false).expect("a free port").port();
+        server.start();
+        Self { server, user, port }
+    }
+
+    pub(crate) async fn connect(&self) -> SendRequest<Bytes> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("listening");
+        let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(async move {
+            let _ended = connection.await;
+        });
+        client
+    }
+
+    /// Waits until no call is in flight.
+    pub(crate) async fn settle(&self) {
+        let settled = async {
+            while self.server.in_flight() != 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, settled).await.expect("in-flight calls return to zero");
+    }
+}
+
+/// A request head as a gRPC client sends it; `extra` headers replace or add.
+pub(crate) fn request(path: &str, extra: &[(&str, &str)]) -> Request<()> {
+    let mut request = Request::post(format!("http://test{path}")).body(()).expect("valid");
+    let headers = request.headers_mut();
+    headers.insert("content-type", "application/grpc".parse().expect("valid"));
+    headers.insert("te", "trailers".parse().expect("valid"));
+    for (name, value) in extra {
+        let name: http::HeaderName = name.parse().expect("valid");
+        headers.insert(name, value.parse().expect("valid"));
+    }
+    request
+}
+
+pub(crate) fn frame(flag: u8, payload: &[u8]) -> Bytes {
+    let mut bytes = vec![flag];
+    bytes.extend((payload.len() as u32).to_be_bytes());
+    bytes.extend(payload);
+    bytes.into()
+}
+
+/// What came back.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) http: StatusCode,
+    pub(crate) status: Option<String>,
+    pub(crate) message: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) trailers: HeaderMap,
+}
+
+/// Sends one request whose body is `body`, and reads the whole answer.
+pub(crate) async fn call(
+    client: &mut SendRequest<Bytes>,
+    head: Request<()>,
+    body: Bytes,
+) -> Answer {
+    timeout(PATIENCE, call_unbounded(client, head, body)).await.expect("an answer in time")
+}
+
+async fn call_unbounded(client: &mut SendRequest<Bytes>, head: Request<()>, body: Bytes) -> Answer {
+    let (response, mut stream) = client.send_request(head, false).expect("a stream");
+    // The server may have answered and reset already.
+    let _ignored = stream.send_data(body, true);
+    let response = response.await.expect("a response head");
+    let (parts, mut body) = response.into_parts();
+    let mut answer = Answer { http: parts.status, headers: parts.headers, ..Answer::default() };
+    while let Some(Ok(chunk)) = body.data().await {
+        let _returned = body.flow_control().release_capacity(chunk.len());
+        answer.body.extend_from_slice(&chunk);
+    }
+    answer.trailers = body.trailers().await.ok().flatten().unwrap_or_default();
+    let block =
+        if answer.trailers.is_empty() { answer.headers.clone() } else { answer.trailers.clone() };
+    let text = |name: &str| block.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    answer.status = text("grpc-status");
+    answer.message = text("grpc-message").unwrap_or_default();
+    answer
+}
