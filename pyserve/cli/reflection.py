@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
-from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untyped]  # no types
+from grpc_reflection.v1alpha import reflection_pb2
 
 from pyserve.cli.main import CommandFailed
 

@@ -17,6 +17,7 @@ from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import check_address, check_name
 from pyserve.driver.api import deploy
 from pyserve.driver.session import Session, end_session, open_session
+from pyserve.errors import MeshUnavailable
 from pyserve.types import ApplicationName
 
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
@@ -65,6 +66,7 @@ def run(
             while session.is_running() and not interrupt.wait(_ALIVE_CHECK_S):
                 pass
             _end(session, ApplicationName(name))
+            _check_end(session)
         except _Interrupted:
             _end(session, ApplicationName(name))
         finally:
@@ -127,6 +129,15 @@ def _print_ready(session: Session, name: str, listening: tuple[str, ...]) -> Non
     )
     for service in services:
         click.echo(f"pyserve: serving {service}; try `pyserve call {service}/METHOD key=value`")
+
+
+def _check_end(session: Session) -> None:
+    """Raise if an owned mesh has ended in another way than by a drain."""
+    status = session.process.poll() if session.process is not None else None
+    if status:
+        raise MeshUnavailable(
+            f"the mesh ended unexpectedly, with status {status}; its output above says why"
+        )
 
 
 def _end(session: Session, name: ApplicationName) -> None:

@@ -66,7 +66,11 @@ async def _run(settings: WorkerSettings, liveness_fd: int | None) -> int:
         watcher.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _StopSignal(loop, worker))
-    return await worker.run()
+    try:
+        return await worker.run()
+    finally:
+        if worker.is_orphan:
+            worker.abandon()
 
 
 class _StopSignal:
@@ -95,6 +99,7 @@ def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: W
     while os.read(liveness_fd, 1):
         pass
     logging.getLogger(__name__).warning("the launcher is gone; this replica ends")
+    worker.is_orphan = True
     loop.call_soon_threadsafe(worker.request_stop, _ORPHAN_GRACE_S)
     ended = threading.Event()  # Never set: this thread ends with the process.
     ended.wait(0 if worker.is_constructing else _ORPHAN_TIMEOUT_S)

@@ -75,6 +75,8 @@ class Worker:
         )
         self.is_constructing = False
         """User code holds the loop: nothing is in flight, and only a signal can end it."""
+        self.is_orphan = False
+        """The launcher is gone, and with it whoever would tidy up after this replica."""
 
     def request_stop(self, grace_s: float | None = None) -> None:
         """Begin the drain: what is in flight gets ``grace_s``, by default the deployment's."""

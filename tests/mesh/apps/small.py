@@ -65,4 +65,5 @@ app = Small.bind()
 
 
 def build(arguments: dict[str, str]) -> pyserve.Application:
-    return Small.options(name="Built").bind(arguments.get("prefix", ""))
+    application: pyserve.Application = Small.options(name="Built").bind(arguments.get("prefix", ""))
+    return application

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from click.testing import CliRunner, Result
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # no types
+from grpc_reflection.v1alpha import reflection
 
 from pyserve.cli.call import call
 from services.echo import echo_pb2, echo_pb2_grpc

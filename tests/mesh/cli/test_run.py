@@ -1,0 +1,178 @@
+"""``pyserve run``, ``call``, ``status`` and ``shutdown`` against a mesh of real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from services.echo import echo_pb2, echo_pb2_grpc
+from tests.mesh.commands import ROOT, pyserve
+from tests.support.leftovers import SESSION_VARIABLE, processes_of
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 40.0
+
+
+class Foreground:
+    """A ``pyserve run`` in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+        wait_until(
+            lambda: process.poll() is not None or "is ready at " in self.output(), _TIMEOUT_S
+        )
+        assert process.poll() is None, self.output()
+
+    def output(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def address(self) -> str:
+        return self.output().partition("is ready at ")[2].split()[0]
+
+
+@contextmanager
+def foreground(
+    environment: dict[str, str], target: str = "tests.mesh.apps.small:app", *arguments: str
+) -> Iterator[Foreground]:
+    log = Path(environment["PYSERVE_HOME"]) / "run.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "pyserve",
+                "run",
+                target,
+                *arguments,
+                "--address",
+                "127.0.0.1:0",
+            ],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Foreground(process, log)
+    except BaseException as error:
+        error.add_note(log.read_text())
+        raise
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_commands_work_together(mesh_environment: dict[str, str]) -> None:
+    with foreground(
+        mesh_environment, "tests.mesh.apps.small:build", "prefix=hey ", "--name", "greeter"
+    ) as running:
+        called = pyserve(
+            "call", "services.echo.Echo/Echo", "payload=you", environment=mesh_environment
+        )
+        assert (0, '{"payload": "aGV5IHlvdQ=="}\n') == (called.returncode, called.stdout)
+        status = pyserve("status", "--json", environment=mesh_environment)
+        (application,) = json.loads(status.stdout)["applications"].values()
+        (deployment,) = application["deployments"].values()
+        assert ("greeter", "Built", "HEALTHY") == (
+            application["name"],
+            deployment["name"],
+            deployment["status"],
+        )
+        text = pyserve("status", environment=mesh_environment).stdout
+        assert "Built  HEALTHY  1/1 replicas  services.echo.Echo" in text
+        ended = pyserve("shutdown", environment=mesh_environment)
+        assert (0, "pyserve: the mesh has ended\n") == (ended.returncode, ended.stdout)
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
+def test_a_second_run_joins_the_mesh_and_leaves_it_alone(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    with foreground(mesh_environment) as first:
+        log = tmp_path / "second.log"
+        with log.open("wb") as output:
+            second = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "pyserve", "run"),
+                    *("tests.mesh.apps.small:build", "--name", "other"),
+                ],
+                cwd=ROOT,
+                env=mesh_environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        wait_until(
+            lambda: "is ready at" in log.read_text() or second.poll() is not None, _TIMEOUT_S
+        )
+        assert "attached to the mesh of process" in log.read_text()
+        assert first.address in log.read_text()
+        second.send_signal(signal.SIGTERM)
+        assert 0 == second.wait(_TIMEOUT_S), log.read_text()
+        status = pyserve("status", "--json", environment=mesh_environment)
+        assert ["default"] == list(json.loads(status.stdout)["applications"])
+        first.process.send_signal(signal.SIGINT)
+        assert 0 == first.process.wait(_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_calls_in_flight_finish(
+    number: signal.Signals, mesh_environment: dict[str, str]
+) -> None:
+    with foreground(mesh_environment) as running, grpc.insecure_channel(running.address) as channel:
+        stub = echo_pb2_grpc.EchoStub(channel)
+        stub.Echo(echo_pb2.EchoRequest(), timeout=10)
+        slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=1.0, payload=b"x"), timeout=20)
+        wait_until(lambda: in_flight(mesh_environment) == 1)
+        running.process.send_signal(number)
+        assert b"x" == slow.result(20).payload
+        assert 0 == running.process.wait(_TIMEOUT_S)
+        assert "draining" in running.output()
+
+
+def test_a_second_signal_stops_at_once(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment) as running, grpc.insecure_channel(running.address) as channel:
+        stub = echo_pb2_grpc.EchoStub(channel)
+        slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=60.0), timeout=100)
+        wait_until(lambda: in_flight(mesh_environment) == 1)
+        running.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "draining" in running.output())
+        running.process.send_signal(signal.SIGINT)
+        assert 128 + signal.SIGINT == running.process.wait(10)
+        assert isinstance(slow.exception(20), grpc.RpcError)
+        wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 15)
+
+
+def test_killing_the_foreground_command_leaves_nothing(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment) as running:
+        os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+        wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
+
+
+def test_killing_the_controller_takes_the_replicas_and_their_sockets_along(
+    mesh_environment: dict[str, str],
+) -> None:
+    with foreground(mesh_environment) as running:
+        status = json.loads(pyserve("status", "--json", environment=mesh_environment).stdout)
+        os.kill(status["controller_pid"], signal.SIGKILL)
+        assert running.process.wait(_TIMEOUT_S) == 1
+        wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
+        # The fixture looks for socket files.
+
+
+def in_flight(environment: dict[str, str]) -> int:
+    """Return how many calls the ingress holds."""
+    status = json.loads(pyserve("status", "--json", environment=environment).stdout)
+    return int(status["ingress"]["in_flight"])
