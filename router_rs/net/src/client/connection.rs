@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, SendStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::liveness::{Liveness, LivenessConfig, Verdict};
@@ -41,7 +43,7 @@ pub(crate) struct Connection {
     /// The peer proved nothing, but we did: it honours mesh metadata and we its load trailers.
     trusted: Cell<bool>,
     /// As grpc writes it, for example `ipv4:127.0.0.1:1234`.
-    peer: String,
+    peer: Arc<str>,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ struct State {
     /// Reads that brought something.
     received: Cell<u64>,
     /// Why the connection ended; `None` while it lives.
-    ended: RefCell<Option<String>>,
+    ended: watch::Sender<Option<String>>,
 }
 
 /// A started request. The connection counts it until this is dropped.
@@ -108,7 +110,7 @@ impl Connection {
             sender: RefCell::new(Some(sender)),
             state,
             trusted: Cell::new(false),
-            peer,
+            peer: peer.into(),
         });
         tokio::task::spawn_local(drive(
             connection,
@@ -129,7 +131,10 @@ impl Connection {
         end: bool,
     ) -> Result<Started, String> {
         let mut slot = self.sender.borrow_mut();
-        let Some(sender) = slot.as_mut() else { return Err(self.why_ended()) };
+        let Some(sender) = slot.as_mut() else {
+            let retired = || "the connection takes no more calls".to_owned();
+            return Err(self.end_reason().unwrap_or_else(retired));
+        };
         // The clone starts without memory of earlier streams that wait for the peer's limit.
         match sender.clone().send_request(request, end) {
             Ok((response, body)) => {
@@ -171,13 +176,20 @@ impl Connection {
         self.trusted.set(true);
     }
 
-    pub(crate) fn peer(&self) -> &str {
-        &self.peer
+    pub(crate) fn peer(&self) -> Arc<str> {
+        Arc::clone(&self.peer)
     }
 
-    fn why_ended(&self) -> String {
-        let ended = self.state.ended.borrow();
-        ended.clone().unwrap_or_else(|| "the connection takes no more calls".to_owned())
+    /// Ends when the connection has ended.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + 'static {
+        let mut ended = self.state.ended.subscribe();
+        // An error means that the connection's task is gone, which is an end too.
+        async move { drop(ended.wait_for(Option::is_some).await) }
+    }
+
+    /// Why the connection ended; `None` while it lives.
+    pub(crate) fn end_reason(&self) -> Option<String> {
+        self.state.ended.borrow().clone()
     }
 }
 
@@ -201,7 +213,7 @@ async fn drive<S>(
     if let Some(connection) = connection.upgrade() {
         connection.retire();
     }
-    *state.ended.borrow_mut() = Some(why);
+    state.ended.send_replace(Some(why));
 }
 
 /// Gives the connection's end as a sentence.

@@ -3,10 +3,20 @@
 //! Used by the ingress (through `dispatch`) and by channels. Decides how many connections a
 //! thread has and when they close; which replica a call goes to is decided in `router_core`.
 
+mod call;
+mod channel;
 pub(crate) mod connection;
+mod connectivity;
 pub(crate) mod dial;
 mod handshake;
 pub(crate) mod liveness;
 pub(crate) mod pool;
+mod runner;
+mod target;
+mod user;
 
+pub use call::{ClientCall, End, NewCall};
+pub use channel::{Channel, ChannelConfig};
+pub use connectivity::Connectivity;
 pub use dial::ClientTls;
+pub use target::TargetError;

@@ -191,7 +191,7 @@ impl<C: Caller> Exchange<'_, C> {
                 return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
             }
             if let Poll::Ready(answer) = download.poll(self.caller, cx) {
-                return Poll::Ready(judge(answer));
+                return Poll::Ready(judge(answer, permit.connection(), &self.limits));
             }
             if download.has_begun() {
                 self.upload.commit();
@@ -202,7 +202,7 @@ impl<C: Caller> Exchange<'_, C> {
     }
 
     /// Polls `wait`, and what may end the call while it waits.
-    fn poll_or_end<T>(
+    pub(crate) fn poll_or_end<T>(
         &mut self,
         cx: &mut Context<'_>,
         wait: impl FnOnce(&mut Context<'_>) -> Poll<T>,
@@ -228,6 +228,10 @@ impl<'a> Limits<'a> {
         Self { deadline, timer: None, stop }
     }
 
+    fn is_past(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if let Poll::Ready(status) = self.stop.poll_stop(cx) {
             return Poll::Ready(status);
@@ -248,7 +252,7 @@ fn not_connected(reason: String) -> Attempt {
 }
 
 /// The end of an attempt, by the answer that came.
-fn judge(answer: Answer) -> Attempt {
+fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>) -> Attempt {
     match answer {
         Answer::Complete { load } => Attempt::Over(Ending::Answered, Outcome::Done { load }),
         Answer::Gone => Attempt::Over(Ending::Gone, Outcome::Cancelled),
@@ -259,20 +263,32 @@ fn judge(answer: Answer) -> Attempt {
             let failure = Failure { status, did_not_start: true };
             Attempt::Elsewhere(Outcome::Refused { load }, failure)
         }
-        Answer::Broken { error, before_head } => judge_break(&error, before_head),
+        Answer::Broken { error, before_head } => {
+            judge_break(&error, before_head, connection, limits)
+        }
     }
 }
 
-fn judge_break(error: &h2::Error, before_head: bool) -> Attempt {
+fn judge_break(
+    error: &h2::Error,
+    before_head: bool,
+    connection: &Connection,
+    limits: &Limits<'_>,
+) -> Attempt {
     let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
     // A GOAWAY of the peer fails only streams that it says it did not process (RFC 9113, 6.8).
     let is_past_goaway = error.is_go_away() && error.is_remote();
     let did_not_start = before_head && error.is_remote() && (is_refused || is_past_goaway);
     let status = match error.reason() {
+        // Servers reset calls whose deadline has passed; who notices first is chance.
+        Some(Reason::CANCEL) if error.is_reset() && limits.is_past() => deadline_exceeded(),
         Some(reason) if error.is_reset() => {
             Status::new(Code::from_reset(reason), format!("the call was reset: {reason}"))
         }
-        _ => Status::new(Code::Unavailable, format!("the connection broke: {error}")),
+        _ => {
+            let cause = connection.end_reason().unwrap_or_else(|| error.to_string());
+            Status::new(Code::Unavailable, format!("the connection broke: {cause}"))
+        }
     };
     let failure = Failure { status, did_not_start };
     match (did_not_start, is_refused) {

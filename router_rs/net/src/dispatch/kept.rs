@@ -44,7 +44,7 @@ impl KeptBudget {
 /// The bytes of one call.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    budget: Option<Arc<KeptBudget>>,
+    budget: Arc<KeptBudget>,
     pieces: SmallVec<[Bytes; 1]>,
     bytes: usize,
     message_bytes_max: usize,
@@ -55,13 +55,7 @@ impl Kept {
     /// `message_bytes_max`: a first message of that size may be kept beyond the common bound.
     pub(crate) fn new(budget: Arc<KeptBudget>, message_bytes_max: usize) -> Self {
         let pieces = SmallVec::new();
-        Self { budget: Some(budget), pieces, bytes: 0, message_bytes_max, is_committed: false }
-    }
-
-    /// For calls that have only one place to go: nothing is kept.
-    pub(crate) fn nothing() -> Self {
-        let pieces = SmallVec::new();
-        Self { budget: None, pieces, bytes: 0, message_bytes_max: 0, is_committed: true }
+        Self { budget, pieces, bytes: 0, message_bytes_max, is_committed: false }
     }
 
     /// Keeps a piece, or commits the call when it would be too much.
@@ -70,8 +64,7 @@ impl Kept {
             return;
         }
         let total = self.bytes + piece.len();
-        let fits = total <= self.bound(piece)
-            && self.budget.as_ref().is_some_and(|budget| budget.take(piece.len()));
+        let fits = total <= self.bound(piece) && self.budget.take(piece.len());
         if fits {
             self.bytes = total;
             self.pieces.push(piece.clone());
@@ -84,9 +77,7 @@ impl Kept {
     pub(crate) fn commit(&mut self) {
         self.is_committed = true;
         self.pieces.clear();
-        if let Some(budget) = &self.budget {
-            budget.give_back(std::mem::take(&mut self.bytes));
-        }
+        self.budget.give_back(std::mem::take(&mut self.bytes));
     }
 
     /// The call may go elsewhere, with [`Kept::pieces`].

@@ -16,7 +16,7 @@ mod ticker;
 mod upload;
 
 pub(crate) use download::strip_mesh_headers;
-pub(crate) use kept::Kept;
+pub(crate) use kept::{Kept, KeptBudget};
 pub(crate) use snapshot::{Deployment, Found};
 pub use snapshot::{DeploymentRoute, ReplicaRoute};
 pub(crate) use table::TableReader;

@@ -114,6 +114,16 @@ impl RoutingTable {
         }
     }
 
+    /// The deployment as it is now. For callers that keep no reader.
+    pub(crate) fn find_deployment(
+        &self,
+        application: &str,
+        deployment: &str,
+    ) -> Option<Arc<Deployment>> {
+        let snapshot = Arc::clone(&self.state.lock().snapshot);
+        snapshot.deployment(application, deployment).cloned()
+    }
+
     /// The counts of each deployment's router, with the replicas' names.
     pub fn stats(&self) -> Vec<DeploymentStats> {
         let state = self.state.lock();

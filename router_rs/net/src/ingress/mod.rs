@@ -53,7 +53,7 @@ impl Ingress {
         }
     }
 
-    /// Binds and serves; returns the bound addresses, in the order of the configuration.
+    /// Binds and serves; returns what was bound, in the order of the configuration.
     ///
     /// # Errors
     /// A port is taken or an address cannot be bound: then nothing is bound. The operating system

@@ -17,7 +17,7 @@ use router_net::ingress::{Ingress, IngressConfig};
 use router_net::mesh::{names, proof};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub const TOKEN: &[u8] = b"test token";
@@ -55,12 +55,11 @@ pub struct Incoming {
 pub struct Manners {
     pub replica_id: String,
     pub token: Vec<u8>,
-    pub is_mute: bool,
 }
 
 impl Manners {
     pub fn of(replica_id: &str) -> Self {
-        Self { replica_id: replica_id.to_owned(), token: TOKEN.to_vec(), is_mute: false }
+        Self { replica_id: replica_id.to_owned(), token: TOKEN.to_vec() }
     }
 }
 
@@ -71,6 +70,7 @@ pub struct Replica {
     pub calls: mpsc::UnboundedReceiver<Incoming>,
     pub connections: Arc<AtomicUsize>,
     pub proven: Arc<AtomicUsize>,
+    freeze: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
@@ -80,6 +80,7 @@ struct Host {
     calls: mpsc::UnboundedSender<Incoming>,
     connections: Arc<AtomicUsize>,
     proven: Arc<AtomicUsize>,
+    freeze: watch::Receiver<bool>,
 }
 
 impl Replica {
@@ -118,14 +119,17 @@ impl Replica {
     fn make(manners: Manners, address: String) -> (Self, Host, JoinSet<()>) {
         let (sender, calls) = mpsc::unbounded_channel();
         let (connections, proven) = (Arc::default(), Arc::default());
+        let freeze = watch::Sender::new(false);
         let host = Host {
+            freeze: freeze.subscribe(),
             manners: manners.clone(),
             calls: sender,
             connections: Arc::clone(&connections),
             proven: Arc::clone(&proven),
         };
         let id = manners.replica_id;
-        let replica = Self { id, address, calls, connections, proven, _tasks: JoinSet::new() };
+        let _tasks = JoinSet::new();
+        let replica = Self { id, address, calls, connections, proven, freeze, _tasks };
         (replica, host, JoinSet::new())
     }
 
@@ -144,6 +148,11 @@ impl Replica {
         within("a call at the replica", self.calls.recv()).await.expect("the replica lives")
     }
 
+    /// From now on nothing is read or written, as with a stopped process.
+    pub fn freeze(&self) {
+        self.freeze.send_replace(true);
+    }
+
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -151,6 +160,18 @@ impl Replica {
 
 impl Host {
     async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin) {
+        let mut freeze = self.freeze.clone();
+        let serving = std::pin::pin!(self.serve_thawed(io));
+        tokio::select! {
+            biased;
+            () = async { drop(freeze.wait_for(|is_frozen| *is_frozen).await) } => {
+                std::future::pending().await
+            }
+            () = serving => {}
+        }
+    }
+
+    async fn serve_thawed(self, io: impl AsyncRead + AsyncWrite + Unpin) {
         self.connections.fetch_add(1, Ordering::SeqCst);
         let Ok(mut connection) = h2::server::Builder::new()
             .initial_window_size(256 * 1024)
@@ -162,9 +183,6 @@ impl Host {
         else {
             return;
         };
-        if self.manners.is_mute {
-            std::future::pending::<()>().await;
-        }
         while let Some(Ok((request, respond))) = connection.accept().await {
             let (head, body) = request.into_parts();
             match head.uri.path() {
@@ -221,11 +239,28 @@ impl Incoming {
         self.respond.send_response(response, true).unwrap();
     }
 
+    /// As `reset`, once the answer has begun.
+    pub async fn reset_of(&self, stream: &mut SendStream<Bytes>) -> h2::Reason {
+        let reset = std::future::poll_fn(|cx| stream.poll_reset(cx));
+        within("the reset of the call", reset).await.unwrap()
+    }
+
     /// Waits until the router resets the call.
     pub async fn reset(&mut self) -> h2::Reason {
         let reset = std::future::poll_fn(|cx| self.respond.poll_reset(cx));
         within("the reset of the call", reset).await.unwrap()
     }
+}
+
+/// Send window of a stream, or `None` when there is none for `patience`.
+pub async fn room(stream: &mut SendStream<Bytes>, patience: Duration) -> Option<usize> {
+    stream.reserve_capacity(16 * 1024);
+    if stream.capacity() > 0 {
+        return Some(stream.capacity());
+    }
+    let capacity = std::future::poll_fn(|cx| stream.poll_capacity(cx));
+    let capacity = tokio::time::timeout(patience, capacity).await.ok()?;
+    Some(capacity.expect("the stream is open").unwrap())
 }
 
 pub fn grpc_response() -> Response<()> {
@@ -279,7 +314,8 @@ impl Front {
         let config =
             IngressConfig { addresses: vec!["127.0.0.1:0".to_owned()], io_threads: 2, tls: None };
         let ingress = Ingress::new(Arc::clone(&table), config);
-        let address = ingress.start().unwrap().remove(0);
+        let bound = ingress.start().unwrap().remove(0);
+        let address = bound.address.as_socket().unwrap().to_string();
         Self { ingress, table, address }
     }
 

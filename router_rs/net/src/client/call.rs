@@ -1,0 +1,76 @@
+//! A client's call as its user sees it from any thread.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::grpc::{Encoding, Status};
+use crate::link::{Link, Mailbox};
+
+/// What a user wants to call.
+#[derive(Debug)]
+pub struct NewCall {
+    /// `/pkg.Service/Method`
+    pub path: String,
+    /// User metadata, ready for a header block.
+    pub metadata: HeaderMap,
+    pub timeout: Option<Duration>,
+    /// The only request message, half-close included; `None`: messages come as commands.
+    pub message: Option<Bytes>,
+    /// What messages may be compressed with; `None`: the channel's default.
+    pub encoding: Option<Encoding>,
+    /// Wait for a connection instead of failing when the server cannot be reached.
+    pub wait_for_ready: bool,
+    /// Messages come as events; otherwise the only one comes with `Done`.
+    pub is_response_streaming: bool,
+}
+
+/// One call. The task on the I/O thread fills it in before the event that tells of it.
+#[derive(Debug)]
+pub struct ClientCall {
+    link: Link,
+    pub(super) peer: OnceLock<Arc<str>>,
+    pub(super) head: OnceLock<HeaderMap>,
+    pub(super) end: OnceLock<End>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub struct End {
+    pub status: Status,
+    pub trailers: HeaderMap,
+}
+
+impl Mailbox for ClientCall {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl ClientCall {
+    pub(super) fn new(link: Link) -> Self {
+        Self { link, peer: OnceLock::new(), head: OnceLock::new(), end: OnceLock::new() }
+    }
+
+    /// As grpc writes it; empty until the answer begins.
+    pub fn peer(&self) -> &str {
+        self.peer.get().map_or("", |peer| peer)
+    }
+
+    /// The head of the answer, protocol headers included; `None` until it has come.
+    pub fn initial_metadata(&self) -> Option<&HeaderMap> {
+        self.head.get()
+    }
+
+    /// `None` until the call is over.
+    pub fn status(&self) -> Option<&Status> {
+        self.end.get().map(|end| &end.status)
+    }
+
+    /// The trailers, protocol headers included; `None` until the call is over.
+    pub fn trailing_metadata(&self) -> Option<&HeaderMap> {
+        self.end.get().map(|end| &end.trailers)
+    }
+}

@@ -1,0 +1,248 @@
+//! A channel: calls of one user to one address, or to one deployment of a routing table.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use http::uri::{Authority, Scheme};
+use parking_lot::Mutex;
+use slab::Slab;
+
+use super::call::{ClientCall, NewCall};
+use super::connectivity::{Connectivity, Tracker};
+use super::dial::{AddressTarget, ClientTls, Target};
+use super::liveness::LivenessConfig;
+use super::pool;
+use super::runner;
+use super::target::{TargetError, parse};
+use crate::dispatch::exchange::Stop;
+use crate::dispatch::{KeptBudget, RoutingTable};
+use crate::grpc::{Code, Encoding, Status};
+use crate::io::{IoThread, IoThreads, Work};
+use crate::link::{EventSink, Link};
+use crate::server::{Keepalive, next_token};
+
+/// Requests through a table carry this authority unless the user names one.
+const MESH_AUTHORITY: &str = "pyserve.mesh";
+
+/// A user's settings for all calls of a channel.
+#[derive(Clone, Debug)]
+pub struct ChannelConfig {
+    pub authority: Option<String>,
+    pub user_agent: String,
+    pub receive_bytes_max: usize,
+    pub send_bytes_max: usize,
+    pub default_encoding: Encoding,
+    /// Only for addresses.
+    pub tls: Option<ClientTls>,
+    /// Only for addresses: the mesh has its own rules.
+    pub keepalive: Option<Keepalive>,
+}
+
+/// See the module's documentation. Dropping it closes it.
+#[derive(Debug)]
+pub struct Channel {
+    shared: Arc<ChannelShared>,
+}
+
+#[derive(Debug)]
+pub(super) struct ChannelShared {
+    pub config: ChannelConfig,
+    pub destination: Destination,
+    pub scheme: Scheme,
+    pub authority: Authority,
+    pub tracker: Tracker,
+    /// For calls that the server says it has not seen.
+    pub budget: Arc<KeptBudget>,
+    /// All calls of a channel run on one thread and share its connections.
+    thread: IoThread,
+    /// The thread lives at least as long as its channels.
+    _threads: Arc<IoThreads>,
+    is_closed: AtomicBool,
+    /// The tasks of calls that wait for something.
+    waiting: Mutex<Slab<Waker>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Destination {
+    Address(Arc<Target>),
+    Deployment { table: Arc<RoutingTable>, application: String, deployment: String },
+}
+
+// === impl Channel ===
+
+impl Channel {
+    /// A channel to `host:port`, `dns:`, `ipv4:`, `ipv6:` or `unix:`. Nothing is dialled yet.
+    ///
+    /// # Errors
+    /// The target or the authority cannot be used.
+    pub fn to_address(
+        target: &str,
+        config: ChannelConfig,
+        threads: Arc<IoThreads>,
+    ) -> Result<Self, TargetError> {
+        let parsed = parse(target)?;
+        let liveness = match config.keepalive {
+            None => LivenessConfig::foreign(None, Duration::ZERO),
+            Some(Keepalive { time, timeout }) => LivenessConfig::foreign(Some(time), timeout),
+        };
+        let tls = config.tls.clone();
+        let target = Target::address(AddressTarget { endpoint: parsed.endpoint, tls, liveness });
+        Self::new(Destination::Address(target), &parsed.authority, config, threads)
+    }
+
+    /// A channel to a deployment, named `application/Deployment`.
+    ///
+    /// # Errors
+    /// The name has no slash, or the authority cannot be used.
+    pub fn to_deployment(
+        name: &str,
+        table: Arc<RoutingTable>,
+        config: ChannelConfig,
+        threads: Arc<IoThreads>,
+    ) -> Result<Self, TargetError> {
+        let (application, deployment) =
+            name.split_once('/').ok_or_else(|| TargetError::Deployment(name.to_owned()))?;
+        let destination = Destination::Deployment {
+            table,
+            application: application.to_owned(),
+            deployment: deployment.to_owned(),
+        };
+        Self::new(destination, MESH_AUTHORITY, config, threads)
+    }
+
+    fn new(
+        destination: Destination,
+        authority: &str,
+        config: ChannelConfig,
+        threads: Arc<IoThreads>,
+    ) -> Result<Self, TargetError> {
+        let tls_name = config.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+        let authority = config.authority.as_deref().or(tls_name).unwrap_or(authority).to_owned();
+        let scheme = if config.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        let seed = match &destination {
+            Destination::Address(target) => target.key().0,
+            Destination::Deployment { .. } => 0,
+        };
+        let shared = ChannelShared {
+            authority: authority.parse().map_err(|_| TargetError::Authority(authority))?,
+            scheme,
+            config,
+            destination,
+            tracker: Tracker::new(seed),
+            budget: Arc::default(),
+            thread: threads.next().clone(),
+            _threads: threads,
+            is_closed: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Queues a call at the channel's I/O thread without waking it: `thread().wake()` must follow.
+    /// Its events go to `sink`, the last one is `Done`.
+    pub fn start(&self, sink: Arc<dyn EventSink>, new: NewCall) -> Arc<ClientCall> {
+        let deadline = new.timeout.map(|timeout| Instant::now() + timeout);
+        let link = Link::new(next_token(), deadline, sink, self.shared.thread.clone());
+        let call = Arc::new(ClientCall::new(link));
+        let (shared, started) = (Arc::clone(&self.shared), Arc::clone(&call));
+        self.shared.thread.queue(Work::Run(Box::new(move || {
+            tokio::task::spawn_local(runner::run(shared, started, new));
+        })));
+        call
+    }
+
+    /// Where the calls of this channel run.
+    pub fn thread(&self) -> &IoThread {
+        &self.shared.thread
+    }
+
+    /// The state as known now; a channel to a deployment is always ready until it is closed.
+    pub fn state(&self, try_to_connect: bool) -> Connectivity {
+        let state = self.shared.tracker.state();
+        if try_to_connect && state == Connectivity::Idle {
+            let shared = Arc::clone(&self.shared);
+            self.shared.thread.run(move || {
+                tokio::task::spawn_local(runner::connect(shared));
+            });
+        }
+        state
+    }
+
+    /// Sends one `State` event with the returned token when the state differs from `last`.
+    pub fn watch_state(&self, sink: Arc<dyn EventSink>, last: u8) -> u64 {
+        let token = next_token();
+        self.shared.tracker.watch(sink, token, last);
+        token
+    }
+
+    /// Ends the calls in flight `CANCELLED` and closes the connections. Idempotent.
+    pub fn close(&self) {
+        if self.shared.is_closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.shared.tracker.enter(Connectivity::Shutdown);
+        for (_, waker) in &*self.shared.waiting.lock() {
+            waker.wake_by_ref();
+        }
+        if let Destination::Address(target) = &self.shared.destination {
+            let target = Arc::clone(target);
+            self.shared.thread.run(move || pool::forget(&target));
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl ChannelShared {
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+/// What the calls of a closed channel end with.
+pub(super) fn closed() -> Status {
+    Status::new(Code::Cancelled, "the channel was closed")
+}
+
+/// One call's ear for the end of its channel.
+#[derive(Debug)]
+pub(super) struct CloseListener {
+    channel: Arc<ChannelShared>,
+    /// Our place among the waiting tasks; taken when the call waits for the first time.
+    place: Mutex<Option<usize>>,
+}
+
+impl CloseListener {
+    pub(super) fn new(channel: &Arc<ChannelShared>) -> Self {
+        Self { channel: Arc::clone(channel), place: Mutex::default() }
+    }
+}
+
+impl Stop for CloseListener {
+    fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status> {
+        let mut place = self.place.lock();
+        if place.is_none() {
+            // A call keeps its task, so its waker stays good.
+            *place = Some(self.channel.waiting.lock().insert(cx.waker().clone()));
+        }
+        // Looked at after we are on the list: `close` does it the other way round.
+        if self.channel.is_closed() {
+            return Poll::Ready(closed());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for CloseListener {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.get_mut().take() {
+            self.channel.waiting.lock().remove(place);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The task of one client call.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{CONTENT_TYPE, TE, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, request};
+use tokio::time::sleep_until;
+
+use super::call::{ClientCall, NewCall};
+use super::channel::{ChannelShared, CloseListener, Destination, closed};
+use super::connection::Connection;
+use super::connectivity::Connectivity;
+use super::dial::{DialError, Target};
+use super::pool::{Acquired, acquire};
+use super::user::{MessageRules, User};
+use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits};
+use crate::dispatch::{Deployment, Kept, Upload};
+use crate::grpc::{
+    CONTENT_TYPE_GRPC, Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress,
+};
+use crate::link::Mailbox;
+
+/// Attempts of a call that the server says it has not seen (gRPC: transparent retries).
+const UNSEEN_ATTEMPTS_MAX: u32 = 2;
+
+/// Makes the call and tells its user.
+pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new: NewCall) {
+    let encoding = new.encoding.unwrap_or(channel.config.default_encoding);
+    let rules = MessageRules {
+        receive_bytes_max: channel.config.receive_bytes_max,
+        send_bytes_max: channel.config.send_bytes_max,
+        encoding,
+        is_response_streaming: new.is_response_streaming,
+    };
+    let mut user = User::new(Arc::clone(&call), rules);
+    let parts = match head(&channel, &new.path, new.metadata, encoding) {
+        Ok(parts) => parts,
+        Err(status) => return user.finish(Some(status)),
+    };
+    if channel.is_closed() {
+        return user.finish(Some(closed()));
+    }
+    if let Some(message) = new.message {
+        user.push_only(message);
+    }
+    let head = Head { parts, timeout_since: None };
+    let stop = CloseListener::new(&channel);
+    let limits = Limits::new(call.link().deadline, &stop);
+    let ending = match &channel.destination {
+        Destination::Address(target) => {
+            let kept = Kept::new(Arc::clone(&channel.budget), 0);
+            let upload = Upload::new(kept, false);
+            let exchange = Exchange { caller: &mut user, head, upload, limits };
+            to_address(&channel, target, exchange, new.wait_for_ready).await
+        }
+        Destination::Deployment { .. } => match deployment(&channel) {
+            Err(status) => Ending::Failed(Failure { status, did_not_start: true }),
+            Ok(deployment) => {
+                let budget = Arc::clone(&deployment.entry.budget);
+                let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
+                let exchange = Exchange { caller: &mut user, head, upload, limits };
+                exchange.through(&deployment.entry).await
+            }
+        },
+    };
+    user.finish(match ending {
+        Ending::Failed(failure) => Some(failure.status),
+        Ending::Answered | Ending::Gone => None,
+    });
+}
+
+/// Dials when nothing is connected, for a user who wants to see the channel ready.
+pub(super) async fn connect(channel: Arc<ChannelShared>) {
+    match &channel.destination {
+        Destination::Address(target) => match acquire(target) {
+            Acquired::Open(connection) => on_connected(&channel, &connection),
+            Acquired::Dialling(dialling) => {
+                channel.tracker.enter(Connectivity::Connecting);
+                on_dialled(&channel, &dialling.await);
+            }
+        },
+        Destination::Deployment { .. } => channel.tracker.enter(Connectivity::Ready),
+    }
+}
+
+async fn to_address(
+    channel: &Arc<ChannelShared>,
+    target: &Arc<Target>,
+    mut exchange: Exchange<'_, User>,
+    wait_for_ready: bool,
+) -> Ending {
+    let mut attempts = 0;
+    loop {
+        if let Err(ending) = reach(channel, target, &mut exchange, wait_for_ready).await {
+            return ending;
+        }
+        let ending = exchange.to(target).await;
+        attempts += 1;
+        match &ending {
+            Ending::Failed(failure)
+                if failure.did_not_start
+                    && exchange.upload.may_repeat()
+                    && attempts < UNSEEN_ATTEMPTS_MAX => {}
+            _ => return ending,
+        }
+    }
+}
+
+/// Waits for an open connection, as long as the call may.
+async fn reach(
+    channel: &Arc<ChannelShared>,
+    target: &Arc<Target>,
+    exchange: &mut Exchange<'_, User>,
+    wait_for_ready: bool,
+) -> Result<(), Ending> {
+    loop {
+        if let Some(backoff) = channel.tracker.backoff(Instant::now()) {
+            if !wait_for_ready {
+                return Err(unavailable(backoff.reason));
+            }
+            let mut pause = Box::pin(sleep_until(backoff.until.into()));
+            poll_fn(|cx| exchange.poll_or_end(cx, |cx| pause.as_mut().poll(cx))).await?;
+        }
+        let mut dialling = match acquire(target) {
+            Acquired::Open(connection) => {
+                on_connected(channel, &connection);
+                return Ok(());
+            }
+            Acquired::Dialling(dialling) => dialling,
+        };
+        channel.tracker.enter(Connectivity::Connecting);
+        let dialled =
+            poll_fn(|cx| exchange.poll_or_end(cx, |cx| Pin::new(&mut dialling).poll(cx))).await?;
+        on_dialled(channel, &dialled);
+        match dialled {
+            Ok(_) => return Ok(()),
+            Err(error) if !wait_for_ready => return Err(unavailable(error.to_string())),
+            Err(_) => {}
+        }
+    }
+}
+
+fn on_dialled(channel: &Arc<ChannelShared>, dialled: &Result<Rc<Connection>, DialError>) {
+    match dialled {
+        Ok(connection) => on_connected(channel, connection),
+        Err(error) => channel.tracker.on_failed(error.to_string(), Instant::now()),
+    }
+}
+
+/// Notes that the channel is ready, and that it no longer is when the connection ends.
+fn on_connected(channel: &Arc<ChannelShared>, connection: &Rc<Connection>) {
+    if channel.tracker.state() == Connectivity::Ready {
+        return;
+    }
+    channel.tracker.enter(Connectivity::Ready);
+    let (channel, ended) = (Arc::downgrade(channel), connection.ended());
+    tokio::task::spawn_local(async move {
+        ended.await;
+        if let Some(channel) = channel.upgrade() {
+            channel.tracker.on_closed();
+        }
+    });
+}
+
+fn unavailable(reason: String) -> Ending {
+    let status = Status::new(Code::Unavailable, reason);
+    Ending::Failed(Failure { status, did_not_start: true })
+}
+
+fn deployment(channel: &ChannelShared) -> Result<Arc<Deployment>, Status> {
+    let Destination::Deployment { table, application, deployment } = &channel.destination else {
+        return Err(Status::new(Code::Internal, "the channel leads to an address"));
+    };
+    channel.tracker.enter(Connectivity::Ready);
+    table.find_deployment(application, deployment).ok_or_else(|| {
+        Status::new(Code::Unavailable, format!("{application}/{deployment} is not deployed"))
+    })
+}
+
+/// The request's head, but for its timeout.
+fn head(
+    channel: &ChannelShared,
+    path: &str,
+    metadata: HeaderMap,
+    encoding: Encoding,
+) -> Result<request::Parts, Status> {
+    let path = PathAndQuery::try_from(path).map_err(|_| {
+        let text = format!("{path:?} is no method path, write /pkg.Service/Method");
+        Status::new(Code::Internal, text)
+    })?;
+    let uri = Uri::builder()
+        .scheme(channel.scheme.clone())
+        .authority(channel.authority.clone())
+        .path_and_query(path)
+        .build()
+        .map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.method = Method::POST;
+    parts.uri = uri;
+    parts.headers = metadata;
+    let headers = &mut parts.headers;
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    headers.insert(GRPC_ACCEPT_ENCODING, compress::ACCEPTED);
+    if let Some(value) = encoding.header() {
+        headers.insert(GRPC_ENCODING, value);
+    }
+    if let Ok(value) = HeaderValue::try_from(channel.config.user_agent.as_str()) {
+        headers.insert(USER_AGENT, value);
+    }
+    Ok(parts)
+}

@@ -1,0 +1,319 @@
+//! The user's end of an exchange: commands become request bytes, response bytes become events.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, StatusCode, response};
+
+use super::call::{ClientCall, End};
+use super::connection::Connection;
+use crate::dispatch::caller::{Caller, Gone, Piece};
+use crate::grpc::framing::check_size;
+use crate::grpc::{
+    Code, Decoder, Encoding, GRPC_ENCODING, Message, PREFIX_BYTES, Status, compress,
+};
+use crate::link::{Command, Event, Mailbox};
+
+/// Messages up to this size are copied behind their prefix; larger ones follow it in a frame of
+/// their own. Copying 16 KiB costs about as much as one more frame.
+const JOINED_BYTES_MAX: usize = 16 * 1024;
+
+/// What the user's settings say about messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MessageRules {
+    pub receive_bytes_max: usize,
+    pub send_bytes_max: usize,
+    /// The call's encoding, as its head names it.
+    pub encoding: Encoding,
+    pub is_response_streaming: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct User {
+    call: Arc<ClientCall>,
+    rules: MessageRules,
+    pieces: VecDeque<Piece>,
+    /// Messages whose bytes are not all accepted: bytes left on the wire, and the user's credit.
+    unaccepted: VecDeque<(usize, usize)>,
+    is_cancelled: bool,
+    is_concluded: bool,
+    /// Where the last attempt went.
+    peer: Option<Arc<str>>,
+    /// Why we give the call up.
+    failure: Option<Status>,
+    answer: Answer,
+}
+
+/// The answer as far as it has come.
+#[derive(Debug)]
+struct Answer {
+    decoder: Decoder,
+    encoding: Encoding,
+    http: StatusCode,
+    /// The head has come and no event has told of it yet.
+    is_unannounced: bool,
+    /// The message of a unary answer.
+    message: Option<Message>,
+}
+
+impl User {
+    pub(super) fn new(call: Arc<ClientCall>, rules: MessageRules) -> Self {
+        let answer = Answer {
+            decoder: Decoder::new(rules.receive_bytes_max),
+            encoding: Encoding::Identity,
+            http: StatusCode::OK,
+            is_unannounced: false,
+            message: None,
+        };
+        Self {
+            call,
+            rules,
+            pieces: VecDeque::new(),
+            unaccepted: VecDeque::new(),
+            is_cancelled: false,
+            is_concluded: false,
+            peer: None,
+            failure: None,
+            answer,
+        }
+    }
+
+    /// Queues the only message of a unary request.
+    pub(super) fn push_only(&mut self, payload: Bytes) {
+        self.push_message(payload, self.rules.encoding, 0);
+        if let Some(last) = self.pieces.back_mut() {
+            last.is_last = true;
+        }
+    }
+
+    /// The call is over: tells the user, unless it was the user who ended it.
+    pub(super) fn finish(mut self, status: Option<Status>) {
+        self.conclude(status);
+    }
+
+    fn conclude(&mut self, status: Option<Status>) {
+        self.is_concluded = true;
+        self.settle_peer();
+        let call = Arc::clone(&self.call);
+        call.link().end();
+        if self.is_cancelled {
+            return;
+        }
+        let status = self.failure.take().or(status);
+        let end = call.end.get_or_init(|| {
+            let unknown = || Status::new(Code::Internal, "the call ended without a status");
+            End { status: status.unwrap_or_else(unknown), trailers: HeaderMap::new() }
+        });
+        let message = self.answer.message.take().filter(|_| end.status.code == Code::Ok);
+        call.link().push(Event::Done(message));
+    }
+
+    /// The call stays where it is now.
+    fn settle_peer(&self) {
+        if let Some(peer) = &self.peer {
+            // Settled at the head, or at the end if none came.
+            let _settled_before = self.call.peer.set(Arc::clone(peer));
+        }
+    }
+
+    fn fail(&mut self, status: Status) -> Gone {
+        self.failure.get_or_insert(status);
+        Gone
+    }
+
+    /// Takes in what the user has asked for.
+    fn pump(&mut self, cx: &mut Context<'_>) {
+        let call = Arc::clone(&self.call);
+        while let Some(command) = call.link().next_command(cx) {
+            match command {
+                Command::Message { payload, encoding } => {
+                    let credit = payload.len();
+                    self.push_message(payload, encoding, credit);
+                }
+                Command::HalfClose => {
+                    self.pieces.push_back(Piece { bytes: Bytes::new(), is_last: true });
+                }
+                Command::Cancel => self.is_cancelled = true,
+                // The answer may have been looked at already in this turn.
+                Command::Resume => cx.waker().wake_by_ref(),
+                Command::Reply(_)
+                | Command::InitialMetadata(..)
+                | Command::Finish { .. }
+                | Command::Release
+                | Command::Shutdown => debug_assert!(false, "{command:?} is for servers"),
+            }
+        }
+    }
+
+    fn push_message(&mut self, payload: Bytes, wish: Encoding, credit: usize) {
+        if let Err(status) = check_size("sent", payload.len(), self.rules.send_bytes_max) {
+            self.fail(status);
+            return;
+        }
+        let is_compressed = wish != Encoding::Identity && self.rules.encoding != Encoding::Identity;
+        let payload =
+            if is_compressed { compress::compress(self.rules.encoding, payload) } else { payload };
+        let Ok(length) = u32::try_from(payload.len()) else {
+            self.fail(Status::new(Code::ResourceExhausted, "a message must be below 4 GiB"));
+            return;
+        };
+        self.unaccepted.push_back((PREFIX_BYTES + payload.len(), credit));
+        let is_joined = payload.len() <= JOINED_BYTES_MAX;
+        let mut bytes =
+            BytesMut::with_capacity(PREFIX_BYTES + if is_joined { payload.len() } else { 0 });
+        bytes.put_u8(u8::from(is_compressed));
+        bytes.put_u32(length);
+        if is_joined {
+            bytes.put_slice(&payload);
+        }
+        self.pieces.push_back(Piece { bytes: bytes.freeze(), is_last: false });
+        if !is_joined {
+            self.pieces.push_back(Piece { bytes: payload, is_last: false });
+        }
+    }
+
+    fn announce_head(&mut self) {
+        if std::mem::take(&mut self.answer.is_unannounced) {
+            self.call.link().push(Event::InitialMetadata);
+        }
+    }
+
+    fn take_message(&mut self, message: Message) -> Result<(), Status> {
+        let message =
+            compress::decompress(self.answer.encoding, message, self.rules.receive_bytes_max)?;
+        if self.rules.is_response_streaming {
+            self.announce_head();
+            self.call.link().push_message(message);
+        } else if self.answer.message.replace(message).is_some() {
+            let text = "the server answered a unary call with more than one message";
+            return Err(Status::new(Code::Unimplemented, text));
+        }
+        Ok(())
+    }
+
+    fn end(&self, block: HeaderMap) {
+        let status = Status::read(&block).unwrap_or_else(|| match self.answer.http {
+            StatusCode::OK => {
+                Status::new(Code::Unknown, "the server ended the call without a grpc-status")
+            }
+            http => Status::new(
+                Code::from_http(http),
+                format!("the server answered with HTTP status {}", http.as_u16()),
+            ),
+        });
+        let status = self.check_end(status);
+        // The answer ends once: the exchange stops here.
+        let _first_end = self.call.end.set(End { status, trailers: block });
+    }
+
+    /// An OK that does not fit what came before is none.
+    fn check_end(&self, status: Status) -> Status {
+        if status.code != Code::Ok {
+            status
+        } else if !self.answer.decoder.is_between_messages() {
+            Status::new(Code::Internal, "malformed frame: the answer ended inside a message")
+        } else if !self.rules.is_response_streaming && self.answer.message.is_none() {
+            Status::new(Code::Unimplemented, "the server answered a unary call without a message")
+        } else {
+            status
+        }
+    }
+}
+
+impl Drop for User {
+    /// A task that panics or loses its thread still ends its call.
+    fn drop(&mut self) {
+        if !self.is_concluded {
+            self.conclude(Some(Status::new(Code::Internal, "the call's task ended early")));
+        }
+    }
+}
+
+impl Caller for User {
+    fn on_sent(&mut self, connection: &Connection) {
+        self.peer = Some(connection.peer());
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        if self.pieces.is_empty() {
+            self.pump(cx);
+        }
+        if self.is_cancelled || self.failure.is_some() {
+            return Poll::Ready(Err(Gone));
+        }
+        self.pieces.pop_front().map_or(Poll::Pending, |piece| Poll::Ready(Ok(piece)))
+    }
+
+    fn accepted(&mut self, mut bytes: usize) {
+        while let Some((left, credit)) = self.unaccepted.front_mut() {
+            if bytes < *left {
+                *left -= bytes;
+                return;
+            }
+            bytes -= *left;
+            let credit = *credit;
+            self.unaccepted.pop_front();
+            if credit > 0 {
+                self.call.link().sent(credit);
+            }
+        }
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        self.announce_head();
+        self.pump(cx);
+        if self.is_cancelled || self.failure.is_some() { Poll::Ready(Gone) } else { Poll::Pending }
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        self.answer.http = head.status;
+        self.settle_peer();
+        if is_last {
+            // Trailers-Only: there is no initial metadata.
+            let _first_head = self.call.head.set(HeaderMap::new());
+            self.end(head.headers);
+            return Ok(());
+        }
+        if head.status != StatusCode::OK && !head.headers.contains_key("grpc-status") {
+            let code = Code::from_http(head.status);
+            let text = format!("the server answered with HTTP status {}", head.status.as_u16());
+            return Err(self.fail(Status::new(code, text)));
+        }
+        match Encoding::from_header(head.headers.get(GRPC_ENCODING)) {
+            Ok(encoding) => self.answer.encoding = encoding,
+            Err(status) => return Err(self.fail(status)),
+        }
+        let _first_head = self.call.head.set(head.headers);
+        self.answer.is_unannounced = true;
+        Ok(())
+    }
+
+    fn poll_room(&mut self, wanted: usize, _cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        // `Command::Resume` wakes us when the user has taken enough.
+        if !self.rules.is_response_streaming || self.call.link().has_receive_credit() {
+            Poll::Ready(Ok(wanted))
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn body(&mut self, mut bytes: Bytes) -> Result<(), Gone> {
+        loop {
+            match self.answer.decoder.decode(&mut bytes) {
+                Ok(Some(message)) => {
+                    self.take_message(message).map_err(|status| self.fail(status))?;
+                }
+                Ok(None) => return Ok(()),
+                Err(status) => return Err(self.fail(status)),
+            }
+        }
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        self.end(trailers);
+        Ok(())
+    }
+}
