@@ -71,7 +71,7 @@ pub struct Replica {
     pub connections: Arc<AtomicUsize>,
     pub proven: Arc<AtomicUsize>,
     freeze: watch::Sender<bool>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 #[derive(Clone)]
@@ -89,7 +89,14 @@ impl Replica {
     }
 
     pub async fn start_with(manners: Manners) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve_on(manners, TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    pub fn on(id: &str, listener: TcpListener) -> Self {
+        Self::serve_on(Manners::of(id), listener)
+    }
+
+    fn serve_on(manners: Manners, listener: TcpListener) -> Self {
         let address = listener.local_addr().unwrap().to_string();
         let (replica, host, mut tasks) = Self::make(manners, address);
         tasks.spawn(async move {
@@ -100,7 +107,7 @@ impl Replica {
                 connections.spawn(host.clone().serve(stream));
             }
         });
-        Self { _tasks: tasks, ..replica }
+        Self { tasks, ..replica }
     }
 
     pub fn start_unix(manners: Manners, path: &Path) -> Self {
@@ -113,7 +120,7 @@ impl Replica {
                 connections.spawn(host.clone().serve(stream));
             }
         });
-        Self { _tasks: tasks, ..replica }
+        Self { tasks, ..replica }
     }
 
     fn make(manners: Manners, address: String) -> (Self, Host, JoinSet<()>) {
@@ -128,8 +135,8 @@ impl Replica {
             proven: Arc::clone(&proven),
         };
         let id = manners.replica_id;
-        let _tasks = JoinSet::new();
-        let replica = Self { id, address, calls, connections, proven, freeze, _tasks };
+        let tasks = JoinSet::new();
+        let replica = Self { id, address, calls, connections, proven, freeze, tasks };
         (replica, host, JoinSet::new())
     }
 
@@ -165,7 +172,7 @@ impl Host {
         tokio::select! {
             biased;
             () = async { drop(freeze.wait_for(|is_frozen| *is_frozen).await) } => {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             () = serving => {}
         }
