@@ -10,9 +10,7 @@ import grpc
 
 from pyserve.aio._credentials import flatten_plugins, read_call_credentials
 
-_INSECURE_DETAILS = (
-    "Established channel does not have a sufficient security level to transfer call credential."
-)
+_INSECURE = "Call credentials are only valid on secure channels"
 
 
 @dataclass(frozen=True)
@@ -28,11 +26,21 @@ class CallCredentials:
     plugins: tuple[Any, ...]
     host: str | None
 
+    def check(self, credentials: grpc.CallCredentials | None) -> None:
+        """Refuse credentials that would go over a channel without TLS.
+
+        Raises:
+            grpc.aio.UsageError: They would.
+        """
+        if credentials is not None and self.host is None:
+            raise grpc.aio.UsageError(_INSECURE)
+
     async def add_to(self, details: grpc.aio.ClientCallDetails) -> grpc.aio.Metadata | None:
         """Return the metadata of ``details`` with what its credentials add.
 
         Raises:
-            grpc.aio.AioRpcError: The channel has no TLS, or a plugin failed.
+            grpc.aio.AioRpcError: A plugin failed.
+            grpc.aio.UsageError: The channel has no TLS.
         """
         plugins = tuple(one for raw in self.plugins for one in flatten_plugins(raw))
         if details.credentials is not None:
@@ -41,7 +49,7 @@ class CallCredentials:
         if not plugins:
             return metadata
         if self.host is None:
-            raise _error(grpc.StatusCode.UNAUTHENTICATED, _INSECURE_DETAILS)
+            raise grpc.aio.UsageError(_INSECURE)
         text = method_text(details)
         added = [pair for plugin in plugins for pair in await _ask(plugin, self.host, text)]
         return grpc.aio.Metadata(*(metadata or ()), *added)

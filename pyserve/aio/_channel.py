@@ -285,6 +285,7 @@ class _MultiCallable:
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
     ) -> InterceptedCall:
+        self._channel.call_credentials.check(credentials)
         details = grpc.aio.ClientCallDetails(
             self._path.encode(),  # type: ignore[arg-type]  # bytes, as in grpc.aio
             timeout,

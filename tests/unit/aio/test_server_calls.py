@@ -1,0 +1,312 @@
+"""What the server queues for each way a handler may end, seen through the fake ring."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import wrappers_pb2
+
+from pyserve import _router
+from pyserve.aio import ServerSettings, Status
+from pyserve.aio._server import Server
+from tests.support.waiting import eventually
+from tests.unit.aio.fake_ring import FakeServer, FakeServerCall
+
+pytestmark = pytest.mark.usefixtures("fake_ring")
+
+INTERNAL = grpc.StatusCode.INTERNAL.value[0]
+UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
+CANCELLED = grpc.StatusCode.CANCELLED.value[0]
+
+
+async def _serve(handler: Any, **settings: Any) -> tuple[Server, FakeServer]:
+    server = Server(settings=ServerSettings(**settings))
+    server.add_registered_method_handlers("p.S", {"Call": handler})
+    await server.start()
+    native: Any = server.native
+    return server, native
+
+
+async def _ended(call: FakeServerCall) -> tuple[Any, ...]:
+    await eventually(lambda: not call.is_active())
+    return call.commands[-1]
+
+
+async def test_plain_unary_answer_is_one_command() -> None:
+    async def echo(request: bytes, _context: Any) -> bytes:
+        return request
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(echo))
+    call = native.call("/p.S/Call", b"x")
+    assert ("reply", b"x") == await _ended(call)
+    assert [("reply", b"x")] == call.commands
+    assert {} == server._endpoint.receivers
+    await server.stop(None)
+
+
+async def test_exception_text_stays_out_of_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_request: bytes, _context: Any) -> bytes:
+        raise ValueError("a secret")
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(fail))
+    command = await _ended(native.call("/p.S/Call", b""))
+    assert ("finish", UNKNOWN) == command[:2]
+    assert "secret" not in command[2]
+    assert "a secret" in caplog.text
+    await server.stop(None)
+
+
+async def test_development_mode_tells_type_and_text(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_request: bytes, _context: Any) -> bytes:
+        raise ValueError("a secret")
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(fail), development=True)
+    command = await _ended(native.call("/p.S/Call", b""))
+    assert "Unexpected <class 'ValueError'>: a secret" == command[2]
+    assert "a secret" in caplog.text
+    await server.stop(None)
+
+
+async def test_exceptions_with_a_status_give_it() -> None:
+    class Refusal(Exception):
+        pass
+
+    async def fail(_request: bytes, _context: Any) -> bytes:
+        raise Refusal
+
+    def status_of(error: BaseException) -> Status | None:
+        if isinstance(error, Refusal):
+            return Status(grpc.StatusCode.NOT_FOUND, "no such thing", (("k", "v"),))
+        return None
+
+    server, native = await _serve(
+        grpc.unary_unary_rpc_method_handler(fail), status_of=status_of
+    )
+    command = await _ended(native.call("/p.S/Call", b""))
+    assert ("finish", 5, "no such thing", (("k", "v"),), None) == command
+    await server.stop(None)
+
+
+STRING = wrappers_pb2.StringValue
+
+
+@pytest.mark.parametrize("wrong", [None, "text", wrappers_pb2.Int32Value(value=3)])
+async def test_wrong_response_is_internal_and_logged(
+    wrong: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "pyserve.aio._handlers._response_type", lambda _path, _serializer: STRING
+    )
+
+    async def answer(_request: Any, _context: Any) -> Any:
+        return wrong
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        answer, STRING.FromString, STRING.SerializeToString
+    )
+    server, native = await _serve(handler)
+    command = await _ended(native.call("/p.S/Call", b""))
+    assert ("finish", INTERNAL) == command[:2]
+    assert "StringValue" not in command[2]
+    assert type(wrong).__name__ in caplog.text
+    assert "expected google.protobuf.wrappers_pb2.StringValue" in caplog.text
+    await server.stop(None)
+
+
+async def test_wrong_response_of_a_stream_is_internal(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(_request: bytes, _context: Any) -> AsyncIterator[Any]:
+        yield b"fine"
+        yield 17
+
+    server, native = await _serve(grpc.unary_stream_rpc_method_handler(answer))
+    call = native.call("/p.S/Call", b"")
+    assert ("finish", INTERNAL) == (await _ended(call))[:2]
+    assert ("write", b"fine", _router.IDENTITY) == call.commands[0]
+    assert "builtins.int" in caplog.text
+    await server.stop(None)
+
+
+async def test_cancel_event_cancels_the_task_and_releases_the_call() -> None:
+    started = asyncio.Event()
+    cancelled = asyncio.Event()
+
+    async def wait(_request: bytes, _context: Any) -> bytes:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return b""
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(wait))
+    call = native.call("/p.S/Call", b"")
+    await started.wait()
+    native.endpoint.push(_router.CANCEL, call.token, _router.CANCEL_CLIENT)
+    await cancelled.wait()
+    await eventually(lambda: call.commands)
+    assert [("release",)] == call.commands
+    assert {} == server._endpoint.receivers
+    await server.stop(None)
+
+
+async def test_handler_that_swallows_its_cancellation_still_releases() -> None:
+    started = asyncio.Event()
+
+    async def stubborn(_request: bytes, _context: Any) -> bytes:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+        return b"too late"
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(stubborn))
+    call = native.call("/p.S/Call", b"")
+    await started.wait()
+    native.endpoint.push(_router.CANCEL, call.token, _router.CANCEL_DEADLINE)
+    await eventually(lambda: call.commands)
+    assert [("release",)] == call.commands
+    await server.stop(None)
+
+
+async def test_handler_that_cancels_itself_is_answered() -> None:
+    async def give_up(_request: bytes, _context: Any) -> bytes:
+        raise asyncio.CancelledError
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(give_up))
+    assert ("finish", CANCELLED) == (await _ended(native.call("/p.S/Call", b"")))[:2]
+    await server.stop(None)
+
+
+async def test_threads_keep_their_slot_until_they_return() -> None:
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def block(_request: bytes, _context: Any) -> bytes:
+        entered.set()
+        leave.wait(10)
+        return b"late"
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(block))
+    call = native.call("/p.S/Call", b"")
+    await eventually(entered.is_set)
+    native.endpoint.push(_router.CANCEL, call.token, _router.CANCEL_DEADLINE)
+    await eventually(
+        lambda: server._endpoint.receivers[call.token].cancel_reason is not None  # type: ignore[attr-defined]
+    )
+    assert [] == call.commands
+    leave.set()
+    await eventually(lambda: call.commands)
+    assert [("release",)] == call.commands
+    await server.stop(None)
+
+
+async def test_plain_generators_wait_for_room_without_a_thread() -> None:
+    stepped: list[int] = []
+    closed = threading.Event()
+
+    def count(_request: bytes, _context: Any) -> Iterator[bytes]:
+        try:
+            for number in range(100):
+                stepped.append(number)
+                yield b"%d" % number
+        finally:
+            closed.set()
+
+    server, native = await _serve(
+        grpc.unary_stream_rpc_method_handler(count), default_threads=1
+    )
+    call = native.call("/p.S/Call", b"")
+    call.room = False
+    await eventually(lambda: stepped)
+    other = native.call("/p.S/Call", b"")
+    await _ended(other)
+    assert 101 == len(stepped)  # the first call waits, the second has gone through
+    call.room = True
+    native.endpoint.push(_router.WRITABLE, call.token)
+    assert ("finish", 0, "", (), None) == await _ended(call)
+    assert 101 == len(call.commands)
+    await eventually(closed.is_set)
+    await server.stop(None)
+
+
+async def test_async_generators_wait_for_room() -> None:
+    stepped: list[int] = []
+
+    async def count(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        for number in range(3):
+            stepped.append(number)
+            yield b"%d" % number
+
+    server, native = await _serve(grpc.unary_stream_rpc_method_handler(count))
+    call = native.call("/p.S/Call", b"")
+    call.room = False
+    await eventually(lambda: stepped)
+    await asyncio.sleep(0)
+    assert [0] == stepped
+    call.room = True
+    native.endpoint.push(_router.WRITABLE, call.token)
+    assert ("finish", 0, "", (), None) == await _ended(call)
+    await server.stop(None)
+
+
+async def test_messages_of_the_calls_own_batch_are_not_lost() -> None:
+    async def join(request_iterator: Any, _context: Any) -> bytes:
+        return b"+".join([request async for request in request_iterator])
+
+    server, native = await _serve(grpc.stream_unary_rpc_method_handler(join))
+    call = native.call("/p.S/Call", None)
+    native.endpoint.push(_router.MESSAGE, call.token, None, b"a")
+    native.endpoint.push(_router.MESSAGE, call.token, None, b"bc")
+    native.endpoint.push(_router.HALF_CLOSE, call.token)
+    assert ("finish", 0, "", (), b"a+bc") == await _ended(call)
+    assert 3 == call.taken_bytes
+    await server.stop(None)
+
+
+async def test_credit_returns_only_for_messages_that_were_taken() -> None:
+    leave = asyncio.Event()
+
+    async def lazy(request_iterator: Any, _context: Any) -> bytes:
+        first: bytes = await anext(request_iterator)
+        await leave.wait()
+        return first
+
+    server, native = await _serve(grpc.stream_unary_rpc_method_handler(lazy))
+    call = native.call("/p.S/Call", None)
+    for _ in range(5):
+        native.endpoint.push(_router.MESSAGE, call.token, None, b"1234")
+    await eventually(lambda: call.taken_bytes)
+    assert 4 == call.taken_bytes
+    leave.set()
+    await _ended(call)
+    await server.stop(None)
+
+
+async def test_stop_waits_for_handlers_within_the_grace() -> None:
+    leave = asyncio.Event()
+
+    async def wait(request: bytes, _context: Any) -> bytes:
+        await leave.wait()
+        return request
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(wait))
+    call = native.call("/p.S/Call", b"x")
+    stopping = asyncio.ensure_future(server.stop(60))
+    await eventually(lambda: native.state == "draining")
+    assert not stopping.done()
+    leave.set()
+    await asyncio.wait_for(stopping, 10)
+    assert "stopped" == native.state
+    assert ("finish", 0, "", (), b"x") == call.commands[-1]
+
+
+def test_a_forgotten_server_ends_with_its_loop() -> None:
+    async def main() -> Any:
+        _, native = await _serve(grpc.unary_unary_rpc_method_handler(lambda r, c: r))
+        return native
+
+    assert "stopped" == asyncio.run(main()).state
