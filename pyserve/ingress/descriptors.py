@@ -64,7 +64,8 @@ def _as_v1(
     file.ClearField("options")
     for message in file.message_type:
         for field in message.field:
-            field.type_name = _renamed(field.type_name)
+            if field.type_name:
+                field.type_name = _renamed(field.type_name)
     for service in file.service:
         for method in service.method:
             method.input_type = _renamed(method.input_type)

@@ -1,0 +1,315 @@
+"""A mesh as a process: what it reports, and that nothing of it is left, however it ends."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cloudpickle
+import grpc
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from pyserve.config import DeploymentOptions, read_settings
+from pyserve.control.discovery import MeshAddress, find_mesh, read_record
+from pyserve.control.transport import proof
+from pyserve.errors import MeshError
+from pyserve.launch import MeshProcess
+from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
+from services.echo import echo_pb2, echo_pb2_grpc
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+TIMEOUT_S = 30.0
+ANYWHERE = ("127.0.0.1:0",)
+
+
+@pytest.fixture
+def home(tmp_path_factory, monkeypatch):
+    """A home of its own, on a path that is short enough for sockets."""
+    home = tmp_path_factory.mktemp("h")
+    monkeypatch.setenv("PYSERVE_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def mesh(home):
+    mesh = MeshProcess.start(ANYWHERE)
+    try:
+        yield mesh
+    finally:
+        mesh.close(TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def control_of(address: MeshAddress):
+    with grpc.insecure_channel(address.controller) as channel:
+        yield control_pb2_grpc.ControlStub(channel), proof(address.token)
+
+
+def deploy(address, **options):
+    spec = mesh_pb2.DeploymentSpec(
+        name="Small",
+        options_json=DeploymentOptions.of(options).to_json(),
+        arguments=cloudpickle.dumps(((), {})),
+        code=mesh_pb2.Code(
+            import_path="tests.mesh.apps.small:Small",
+            sys_path=[str(Path.cwd()), *filter(None, sys.path)],
+            working_directory=str(Path.cwd()),
+        ),
+    )
+    request = control_pb2.DeployRequest(application="default", deployments=[spec])
+    with control_of(address) as (control, metadata):
+        *_, last = control.Deploy(request, metadata=metadata, timeout=TIMEOUT_S)
+    assert "deployed" == last.WhichOneof("kind"), last
+
+
+def replica_pids(address):
+    with control_of(address) as (control, metadata):
+        status = control.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=TIMEOUT_S)
+    return [
+        replica.pid
+        for application in status.applications
+        for deployment in application.deployments
+        for replica in deployment.replicas
+        if replica.state == "RUNNING"
+    ]
+
+
+def is_running(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def left_in(home):
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*"))
+
+
+def test_mesh_serves_and_leaves_nothing(mesh, home):
+    address = mesh.address()
+    assert find_mesh(read_settings()) == address
+    deploy(address, num_replicas=2)
+    pids = replica_pids(address)
+
+    with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+        stub = echo_pb2_grpc.EchoStub(channel)
+        reply = stub.Echo(echo_pb2.EchoRequest(payload=b"hello"), timeout=TIMEOUT_S)
+
+    assert b"hello" == reply.payload
+    assert 0 == mesh.close(TIMEOUT_S)
+    assert ["mesh.lock"] == left_in(home)
+    assert [] == [pid for pid in pids if is_running(pid)]
+
+
+def test_files_of_a_mesh_are_for_their_owner_only(mesh, home):
+    modes = {
+        path.name: oct(path.stat().st_mode & 0o777)
+        for path in (home / "mesh.json", Path(mesh.record.token_file))
+    }
+
+    assert {"mesh.json": "0o600", "token": "0o600"} == modes
+    assert 0 == Path(mesh.record.token_file).parent.stat().st_mode & 0o077
+    command = Path(f"/proc/{mesh.pid}/cmdline").read_bytes()
+    environment = Path(f"/proc/{mesh.pid}/environ").read_bytes()
+    token = mesh.address().token
+    assert token not in command + environment
+    assert token.hex().encode() not in command + environment
+
+
+def test_taken_port_is_named_with_what_to_do(home):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(MeshError) as caught:
+            MeshProcess.start((f"127.0.0.1:{port}",))
+
+    assert f"port {port} is taken" in str(caught.value)
+    assert "--address" in str(caught.value)
+    assert ["mesh.lock"] == left_in(home)
+
+
+def test_second_mesh_in_one_home_is_refused(mesh):
+    with pytest.raises(MeshError) as caught:
+        MeshProcess.start(ANYWHERE)
+
+    assert f"process {mesh.pid}" in str(caught.value)
+    assert "PYSERVE_HOME" in str(caught.value)
+    assert mesh.poll() is None
+
+
+def test_killed_mesh_leaves_a_stale_record_that_the_next_one_replaces(mesh, home):
+    deploy(mesh.address(), num_replicas=2)
+    pids = replica_pids(mesh.address())
+
+    os.kill(mesh.pid, signal.SIGKILL)
+    assert -signal.SIGKILL == mesh.close(TIMEOUT_S)
+
+    wait_until(lambda: not any(is_running(pid) for pid in pids), TIMEOUT_S)
+    assert find_mesh(read_settings()) is None
+    again = MeshProcess.start(ANYWHERE)
+    try:
+        record = read_record(home)
+        assert record is not None
+        assert again.pid == record.pid
+    finally:
+        assert 0 == again.close(TIMEOUT_S)
+    assert ["mesh.lock"] == left_in(home)
+
+
+def test_sigterm_lets_a_call_finish_and_exits_0(mesh, home):
+    deploy(mesh.address())
+    with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+        stub = echo_pb2_grpc.EchoStub(channel)
+        stub.Echo(echo_pb2.EchoRequest(), timeout=TIMEOUT_S)
+        request = echo_pb2.PerformRequest(payload=b"late", delay_s=1.0)
+        call = stub.Perform.future(request, timeout=TIMEOUT_S)
+        wait_until(lambda: in_flight(mesh.address()) == 1, TIMEOUT_S)
+
+        os.kill(mesh.pid, signal.SIGTERM)
+
+        assert b"late" == call.result().payload
+    assert 0 == mesh.close(TIMEOUT_S)
+    assert ["mesh.lock"] == left_in(home)
+
+
+def in_flight(address):
+    with control_of(address) as (control, metadata):
+        status = control.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=TIMEOUT_S)
+    return status.ingress.in_flight
+
+
+def test_second_signal_ends_the_mesh_at_once(mesh, home):
+    deploy(mesh.address())
+    pids = replica_pids(mesh.address())
+    with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+        stub = echo_pb2_grpc.EchoStub(channel)
+        call = stub.Perform.future(echo_pb2.PerformRequest(delay_s=60), timeout=TIMEOUT_S)
+        wait_until(lambda: in_flight(mesh.address()) == 1, TIMEOUT_S)
+        begun = time.monotonic()
+
+        os.kill(mesh.pid, signal.SIGTERM)
+        os.kill(mesh.pid, signal.SIGINT)
+
+        assert 1 == mesh.close(TIMEOUT_S)
+        assert time.monotonic() - begun < 5
+        assert grpc.StatusCode.UNAVAILABLE == call.code()
+    assert [] == [pid for pid in pids if is_running(pid)]
+    assert ["mesh.lock"] == left_in(home)
+
+
+def test_shutdown_by_call_ends_the_process(mesh, home):
+    deploy(mesh.address(), num_replicas=2)
+    with control_of(mesh.address()) as (control, metadata):
+        control.Shutdown(
+            control_pb2.ShutdownRequest(grace_s=5), metadata=metadata, timeout=TIMEOUT_S
+        )
+
+    wait_until(lambda: mesh.poll() is not None, TIMEOUT_S)
+    assert 0 == mesh.poll()
+    assert ["mesh.lock"] == left_in(home)
+
+
+def test_mesh_ends_when_its_driver_is_killed(home):
+    code = (
+        "from pyserve.launch import MeshProcess\n"
+        "import time\n"
+        f"mesh = MeshProcess.start({ANYWHERE!r})\n"
+        "print(mesh.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        pid = int(driver.stdout.readline())
+        deploy(find_mesh(read_settings()), num_replicas=2)
+        pids = [pid, *replica_pids(find_mesh(read_settings()))]
+
+        driver.kill()
+
+        wait_until(lambda: not any(is_running(pid) for pid in pids), TIMEOUT_S)
+    assert ["mesh.lock"] == left_in(home)
+
+
+def test_replica_killed_is_replaced_and_calls_go_on(mesh):
+    address = mesh.address()
+    deploy(address, num_replicas=2)
+    victim, other = replica_pids(address)
+
+    os.kill(victim, signal.SIGKILL)
+
+    def is_replaced():
+        pids = set(replica_pids(address))
+        return len(pids) == 2 and victim not in pids
+
+    wait_until(is_replaced, TIMEOUT_S)
+    assert other in replica_pids(address)
+    with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+        stub = echo_pb2_grpc.EchoStub(channel)
+        replies = [
+            stub.Echo(echo_pb2.EchoRequest(payload=b"x"), timeout=TIMEOUT_S) for _ in range(20)
+        ]
+    assert [b"x"] * 20 == [reply.payload for reply in replies]
+
+
+def test_health_follows_the_deployments(mesh):
+    with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        whole = health.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        assert health_pb2.HealthCheckResponse.SERVING == whole.status
+        request = health_pb2.HealthCheckRequest(service="services.echo.Echo")
+        with pytest.raises(grpc.RpcError) as caught:
+            health.Check(request, timeout=TIMEOUT_S)
+        assert grpc.StatusCode.NOT_FOUND == caught.value.code()
+
+        deploy(mesh.address())
+
+        reply = health.Check(request, timeout=TIMEOUT_S)
+        assert health_pb2.HealthCheckResponse.SERVING == reply.status
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection_shows_services_and_their_files(mesh, version):
+    deploy(mesh.address())
+    own = f"grpc.reflection.{version}.ServerReflection"
+    requests = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol="services.echo.Echo"),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=own),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol="services.echo.Nothing"),
+    ]
+    with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+        reflect = channel.stream_stream(
+            f"/{own}/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        names, echo, reflection, nothing = reflect(iter(requests), timeout=TIMEOUT_S)
+
+    listed = [service.name for service in names.list_services_response.service]
+    assert {"services.echo.Echo", "grpc.health.v1.Health", own} <= set(listed)
+    assert echo.file_descriptor_response.file_descriptor_proto
+    assert reflection.file_descriptor_response.file_descriptor_proto
+    assert grpc.StatusCode.NOT_FOUND.value[0] == nothing.error_response.error_code
+
+
+def test_idle_mesh_uses_next_to_no_processor_time(mesh):
+    deploy(mesh.address(), num_replicas=2)
+    processes = [psutil.Process(pid) for pid in (mesh.pid, *replica_pids(mesh.address()))]
+
+    def used_s():
+        return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+    # The time itself is what is measured here: it has to pass.
+    time.sleep(1.0)
+    before_s, begun = used_s(), time.monotonic()
+    time.sleep(5.0)
+
+    share = (used_s() - before_s) / (time.monotonic() - begun)
+    # The target is 0.5 %; one tick of the kernel's clock is 10 ms, so this allows two more.
+    assert share < 0.01

@@ -1,0 +1,163 @@
+"""Which mesh applies, and that its files are private, locked and never stale."""
+
+import socket
+
+import pytest
+
+from pyserve.config import NodeSettings, read_settings
+from pyserve.config.environment import MeshSettings
+from pyserve.control.discovery import (
+    MeshAddress,
+    MeshHome,
+    MeshRecord,
+    find_mesh,
+    read_record,
+    read_token,
+)
+from pyserve.errors import MeshError, MeshNotFound, OptionError
+
+
+@pytest.fixture
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("h")
+
+
+@pytest.fixture
+def running(directory):
+    """A home in which something listens as a controller would."""
+    with MeshHome(directory) as home, socket.socket(socket.AF_UNIX) as listener:
+        path = home.run_dir / "controller.sock"
+        listener.bind(str(path))
+        listener.listen()
+        home.publish(record(home, f"unix:{path}"))
+        yield home
+
+
+def record(home, controller):
+    return MeshRecord(
+        controller=controller,
+        controller_tcp="127.0.0.1:5000",
+        token_file=str(home.token_file),
+        pid=1,
+        version="0.1.0",
+        addresses=("127.0.0.1:8000",),
+    )
+
+
+def settings(home, **changes):
+    values = {"home": home, "controller": None, "token_file": None, "run_dir": None}
+    return MeshSettings(node=NodeSettings(node_id="here"), **(values | changes))
+
+
+def test_running_mesh_is_found_in_its_home(running):
+    found = find_mesh(settings(running.home))
+
+    assert found == MeshAddress(
+        controller=f"unix:{running.run_dir / 'controller.sock'}", token=running.token
+    )
+
+
+def test_no_mesh_is_found_where_none_ran(tmp_path):
+    assert find_mesh(settings(tmp_path / "nowhere")) is None
+
+
+def test_record_of_a_mesh_that_listens_no_more_is_stale(directory):
+    with MeshHome(directory) as home:
+        home.publish(record(home, f"unix:{home.run_dir / 'gone.sock'}"))
+
+        assert read_record(directory) is None
+        assert find_mesh(settings(directory)) is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"controller": 1}', "null", '"x"'])
+def test_record_that_is_none_is_no_mesh(directory, text):
+    (directory / "mesh.json").write_text(text)
+
+    assert read_record(directory) is None
+
+
+def test_named_controller_is_taken_with_the_token_file_beside_it(running, tmp_path):
+    token_file = tmp_path / "token"
+    token_file.write_text("abcd\n")
+    token_file.chmod(0o600)
+
+    found = find_mesh(settings(running.home, controller="far:1", token_file=token_file))
+
+    assert MeshAddress(controller="far:1", token=b"\xab\xcd") == found
+
+
+def test_named_controller_that_is_the_local_one_needs_no_token_file(running):
+    found = find_mesh(settings(running.home, controller="127.0.0.1:5000"))
+
+    assert MeshAddress(controller="127.0.0.1:5000", token=running.token) == found
+
+
+def test_named_controller_without_its_token_says_what_to_set(running):
+    with pytest.raises(MeshNotFound, match="PYSERVE_TOKEN_FILE"):
+        find_mesh(settings(running.home, controller="far:1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "part"),
+    [
+        ("abcd", 0o644, "chmod 600"),
+        ("", 0o600, "no mesh token"),
+        ("not hex", 0o600, "cannot be read"),
+    ],
+)
+def test_token_that_cannot_be_trusted_is_refused(tmp_path, text, mode, part):
+    path = tmp_path / "token"
+    path.write_text(text)
+    path.chmod(mode)
+
+    with pytest.raises(MeshError, match=part):
+        read_token(path)
+
+
+def test_home_that_others_may_write_to_is_refused(directory):
+    directory.chmod(0o777)
+
+    with pytest.raises(MeshError, match="chmod 700"):
+        MeshHome(directory)
+
+
+def test_home_is_held_by_one_mesh_at_a_time(directory):
+    with MeshHome(directory), pytest.raises(MeshError, match="runs already"):
+        MeshHome(directory)
+
+    MeshHome(directory).close()
+
+
+def test_home_removes_what_a_killed_mesh_left(directory):
+    (directory / "mesh-dead").mkdir()
+    (directory / "mesh-dead" / "controller.sock").touch()
+
+    with MeshHome(directory):
+        assert not (directory / "mesh-dead").exists()
+
+
+def test_long_home_still_has_room_for_sockets(tmp_path):
+    directory = tmp_path / ("x" * 100)
+
+    with MeshHome(directory) as home, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home.run_dir / "replica-0123456789abcdef.sock"))
+        run_dir = home.run_dir
+
+    assert not run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "home"),
+    [
+        ({"PYSERVE_HOME": "/a", "XDG_RUNTIME_DIR": "/b"}, "/a"),
+        ({"XDG_RUNTIME_DIR": "/b"}, "/b/pyserve"),
+    ],
+)
+def test_home_comes_from_the_environment(variables, home):
+    assert home == str(read_settings(variables).home)
+
+
+@pytest.mark.parametrize("value", ["8000", "host", "host:99999", "unix:", "::1:80"])
+def test_controller_that_is_no_address_is_refused(value):
+    with pytest.raises(OptionError, match="PYSERVE_CONTROLLER"):
+        read_settings({"PYSERVE_CONTROLLER": value})

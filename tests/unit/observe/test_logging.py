@@ -1,0 +1,88 @@
+"""Log records and replica output reach standard error and files, and never block a loop."""
+
+import io
+import logging
+import sys
+import threading
+
+import pytest
+
+from pyserve.observe.logging import LogSink, set_up_logging
+
+
+@pytest.fixture
+def root_logger():
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield root
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_lines_come_out_in_order(capsys):
+    sink = LogSink("test", None)
+    for number in range(100):
+        sink.write(f"line {number}")
+    sink.close()
+
+    assert [f"line {number}" for number in range(100)] == capsys.readouterr().err.splitlines()
+
+
+def test_file_has_everything_and_standard_error_what_matters(capsys, tmp_path, root_logger):
+    sink = set_up_logging("controller", tmp_path / "logs")
+    logging.getLogger("x").info("a detail")
+    logging.getLogger("x").warning("a warning")
+    sink.write("[Echo#1] output")
+    sink.close()
+
+    file = (tmp_path / "logs" / "controller.log").read_text()
+    assert ["a detail", "a warning", "output"] == [
+        word for word in ("a detail", "a warning", "output") if word in file
+    ]
+    seen = capsys.readouterr().err
+    assert "a detail" not in seen
+    assert "a warning" in seen
+    assert "[Echo#1] output\n" in seen
+
+
+class BlockedStream(io.StringIO):
+    """A pipe that nobody reads until the test allows it."""
+
+    def __init__(self):
+        super().__init__()
+        self.allowed = threading.Event()
+
+    def write(self, text):
+        self.allowed.wait(10)
+        return super().write(text)
+
+
+def test_reader_that_stalls_costs_lines_and_no_time(monkeypatch):
+    stream = BlockedStream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    sink = LogSink("test", None)
+
+    for number in range(20_000):
+        sink.write(f"line {number}")
+    stream.allowed.set()
+    sink.close(timeout_s=10)
+
+    lines = stream.getvalue().splitlines()
+    (told,) = [line for line in lines if "were dropped" in line]
+    assert 20_000 == len(lines) - 1 + int(told.split()[1])
+
+
+class BrokenStream(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_reader_that_is_gone_is_no_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stderr", BrokenStream())
+    sink = LogSink("test", tmp_path)
+    sink.write("one")
+    sink.write("two")
+    sink.close()
+    sink.close()
+
+    assert "one\ntwo\n" == (tmp_path / "test.log").read_text()
