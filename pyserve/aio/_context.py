@@ -7,6 +7,7 @@ handlers, on a thread of the pool.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -77,9 +78,26 @@ class ServicerContext:
             if self.on_cancelled is not None:
                 self.on_cancelled()
             elif self.task is not None and not self.finished:
-                self.task.cancel()
+                self._cancel_task(self.task)
         elif self.stream is not None:
             self.stream.on_event(kind, payload)
+
+    def _cancel_task(self, task: asyncio.Task[None]) -> None:
+        # A task that is cancelled before its first step never runs, not even its `finally`:
+        # a call that was cancelled in the same turn must be let go of here.
+        coroutine = task.get_coro()
+        unstarted = inspect.iscoroutine(coroutine) and (
+            inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+        )
+        if unstarted:
+            task.add_done_callback(self._release_unstarted)
+        task.cancel()
+
+    def _release_unstarted(self, _: asyncio.Task[None]) -> None:
+        self.kit.receivers.pop(self.call.token, None)
+        if self.call.release():
+            self.kit.flush()
+        self.run_done_callbacks()
 
     def abandon(self) -> None:
         """The loop closes; stopping the server has ended the call."""
