@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import site
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from pathlib import Path
 from pyserve.config.validation import refuse
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
+
+_PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +85,17 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
 
 
 def inherited_environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment for a child, with ``changes`` made to it."""
-    return {**os.environ, **changes}
+    """Return this process's environment for a child that imports pyserve, with ``changes``.
+
+    A package that is not installed where the interpreter looks by itself is put on the child's
+    ``PYTHONPATH``; nothing else of this process's ``sys.path`` goes that way.
+    """
+    environment = {**os.environ, **changes}
+    if str(_PACKAGE_ROOT) not in site.getsitepackages():
+        found = environment.get("PYTHONPATH", "").split(os.pathsep)
+        others = [entry for entry in found if entry and entry != str(_PACKAGE_ROOT)]
+        environment["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE_ROOT), *others])
+    return environment
 
 
 def check_address(field: str, address: str, *, unix: bool = False) -> str:

@@ -170,8 +170,9 @@ class _Mesh:
         """End every part, whatever state it is in."""
         if self._shutdown is not None:
             self._shutdown.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._shutdown
+            await asyncio.wait([self._shutdown])
+            if not self._shutdown.cancelled() and (error := self._shutdown.exception()):
+                _LOGGER.error("the drain failed; what is left is killed", exc_info=error)
         await self._controller.close()
         await self._ingress.stop()
         await self._server.stop(_SERVER_GRACE_S)

@@ -133,9 +133,13 @@ class Controller:
         for watch in self._watches:
             if watch.application == application:
                 watch.failed(application, "the application was deleted")
+        leaving = list(self.state.of_application(application))
         self.state.on_delete(application)
         self._changed()
-        while list(self.state.of_application(application)):
+        # One that a newer deploy took over meanwhile is not waited for.
+        while any(
+            item.target is None and self.state.deployments.get(item.key) is item for item in leaving
+        ):
             await self._next_step()
 
     def status(self) -> control_pb2.StatusReply:

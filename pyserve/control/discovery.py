@@ -111,8 +111,10 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
 
 
 def read_record(home: Path) -> MeshRecord | None:
-    """Return the record in ``home`` if its controller still listens."""
+    """Return the record in ``home`` if it is this user's and its controller still listens."""
     try:
+        if home.stat().st_uid != os.getuid():
+            return None
         record = MeshRecord.from_json((home / "mesh.json").read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None

@@ -12,6 +12,8 @@ Rules, each of which a test can break:
 - A version fails for good when every slot that was tried has failed before any replica was ever
   ready, or when its starts have failed ``max_constructor_retry_count`` times before it was
   complete. What served before then serves on.
+- Three failed checks in a row replace a replica; after a failed one, silence for a period and a
+  timeout counts as another. Replicas whose checks succeed are silent.
 - A replica that drains is killed when its grace has passed; one that hangs is replaced.
 """
 
@@ -183,7 +185,7 @@ def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
             else:
                 allowed = max(HEALTH_FAILURES_MAX - replica.health_failures, 0)
                 silence_s = options.health_check_period_s + options.health_check_timeout_s
-                if allowed == 0 or replica.reports_health:
+                if replica.health_failures:
                     yield (
                         replica.health_at + allowed * silence_s,
                         StopReplica(

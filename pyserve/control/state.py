@@ -122,9 +122,9 @@ class Replica:
         options: of the version that it runs.
         joined: its Join stream stands. Only replicas with one are announced.
         left_at: when the stream broke, None while it stands or before it first did.
-        health_at: when it last reported, or became ready.
+        health_at: when it last reported a check, or became ready.
+        health_failures: failed checks in a row. After one, another report has to follow.
         kill_at: when a replica that stops has stopped long enough.
-        reports_health: it has reported at least once, so silence means something.
     """
 
     id: ReplicaId
@@ -139,7 +139,6 @@ class Replica:
     ready_at: float | None = None
     health_at: float = 0.0
     health_failures: int = 0
-    reports_health: bool = False
     kill_at: float | None = None
     killed: bool = False
     pid: int = 0
@@ -282,7 +281,7 @@ class MeshState:
     def on_health(self, replica_id: ReplicaId, *, healthy: bool, now: float) -> None:
         """The replica reports the result of one check."""
         replica = self.replicas[replica_id]
-        replica.reports_health, replica.health_at = True, now
+        replica.health_at = now
         replica.health_failures = 0 if healthy else replica.health_failures + 1
 
     def on_draining(self, replica_id: ReplicaId, *, grace_s: float, now: float) -> None:

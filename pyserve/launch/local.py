@@ -115,14 +115,9 @@ class LocalLauncher:
         ]
 
     def _environment(self, order: ReplicaOrder) -> dict[str, str]:
-        inherited = inherited_environment({})
-        package_root = str(Path(__file__).parent.parent.parent)
-        python_path = [package_root, inherited.get("PYTHONPATH", "")]
         return {
             **_thread_counts(order.resources),
-            **inherited,
-            **order.environment,
-            "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+            **inherited_environment(order.environment),
             # Lines reach the log when they are printed, not when a buffer is full.
             "PYTHONUNBUFFERED": "1",
             "PYSERVE_RUN_DIR": str(self._run_dir),

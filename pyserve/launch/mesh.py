@@ -14,8 +14,8 @@ import select
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pyserve.config import inherited_environment
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S
@@ -36,6 +36,10 @@ class MeshProcess:
         self._process = process
         self._liveness = liveness
         self.record = record
+        # A fork of the driver must not keep the mesh alive after it. Weakly, since the
+        # registration stays for the life of the interpreter.
+        let_go = weakref.WeakMethod(self._let_go)
+        os.register_at_fork(after_in_child=lambda: (method := let_go()) and method())
 
     @classmethod
     def start(
@@ -71,7 +75,7 @@ class MeshProcess:
                 command,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(liveness_reader, report_writer),
-                env=inherited_environment({**_package_path(), **(environment or {})}),
+                env=inherited_environment(environment or {}),
                 # Ctrl-C in a terminal reaches the driver, which then ends the mesh in order.
                 start_new_session=True,
             )
@@ -111,17 +115,13 @@ class MeshProcess:
         Returns:
             The exit status of the child.
         """
+        self._let_go()
+        return _end(self._process, grace_s=timeout_s)
+
+    def _let_go(self) -> None:
         if self._liveness >= 0:
             os.close(self._liveness)
             self._liveness = -1
-        return _end(self._process, grace_s=timeout_s)
-
-
-def _package_path() -> dict[str, str]:
-    # The child must import this very package, also when it was found through sys.path only.
-    root = str(Path(__file__).parent.parent.parent)
-    others = [entry for entry in sys.path if entry and entry != root]
-    return {"PYTHONPATH": os.pathsep.join([root, *others])}
 
 
 def _read_report(report: int, deadline: float) -> MeshRecord:

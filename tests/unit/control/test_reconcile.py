@@ -272,14 +272,24 @@ def test_three_failed_checks_in_a_row_replace_the_replica(world):
     ] == world.settle()
 
 
-def test_silence_counts_as_failed_checks_once_a_replica_has_reported(world):
+def test_silence_after_a_failed_check_counts_as_more_of_them(world):
     running(world, count=1, health_check_period_s=1, health_check_timeout_s=2)
-    assert world.advance() is None
     (replica,) = world.serving()
-    world.state.on_health(replica.id, healthy=True, now=world.now)
+    world.state.on_health(replica.id, healthy=False, now=world.now)
 
-    assert world.now + 3 * (1 + 2) == world.advance()
+    assert world.now + 2 * (1 + 2) == world.advance()
     assert StopReplica(replica.id, 20.0, "is not healthy") in world.log
+
+
+def test_silence_of_a_healthy_replica_means_nothing(world):
+    running(world, count=1, health_check_period_s=1, health_check_timeout_s=2)
+    (replica,) = world.serving()
+    for healthy in (False, True):
+        world.state.on_health(replica.id, healthy=healthy, now=world.now)
+
+    assert world.advance() is None
+    world.now += 1000
+    assert [] == world.settle()
 
 
 def test_replica_that_left_may_come_back(world):
