@@ -32,18 +32,14 @@ async def relay(address: str) -> AsyncIterator[tuple[str, Counts]]:
     connections: list[asyncio.Task[None]] = []
     writers: list[asyncio.StreamWriter] = []
 
-    async def pump(
-        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str
-    ) -> None:
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
         while data := await reader.read(65536):
             setattr(counts, name, getattr(counts, name) + len(data))
             writer.write(data)
             await writer.drain()
         writer.close()
 
-    async def on_connection(
-        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(asyncio.current_task())  # type: ignore[arg-type]
         server_reader, server_writer = await asyncio.open_connection(host, int(port))
         writers.extend((writer, server_writer))

@@ -7,7 +7,16 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.contract.aio.sides import Network, both, collect, echo, requests, responses, unary, within
+from tests.contract.aio.sides import (
+    Network,
+    both,
+    collect,
+    echo,
+    requests,
+    responses,
+    unary,
+    within,
+)
 
 
 async def test_unary_call_returns_the_response(network: Network) -> None:

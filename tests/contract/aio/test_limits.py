@@ -117,13 +117,13 @@ async def test_calls_above_the_limit_of_concurrency_are_refused(network: Network
 
 async def _until_accepted(stub: Stub, request: bytes) -> bytes:
     while True:
-        try:
-            response: bytes = await stub.unary()(request)
-        except grpc.aio.AioRpcError as error:
-            assert grpc.StatusCode.RESOURCE_EXHAUSTED is error.code()
-            await asyncio.sleep(0.01)
-        else:
+        call = stub.unary()(request)
+        code = await call.code()
+        if code is grpc.StatusCode.OK:
+            response: bytes = await call
             return response
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED is code
+        await asyncio.sleep(0.01)
 
 
 async def test_limit_of_concurrency_must_be_positive(network: Network) -> None:

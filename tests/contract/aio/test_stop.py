@@ -65,7 +65,7 @@ async def test_grace_ends_calls_when_it_is_over(network: Network) -> None:
 
 
 async def test_second_stop_shortens_the_grace(network: Network) -> None:
-    server, gate, call, _ = await _blocked_call(network)
+    server, _gate, call, _ = await _blocked_call(network)
     patient = asyncio.ensure_future(server.stop(600))
     await asyncio.sleep(0.05)
     assert not patient.done()

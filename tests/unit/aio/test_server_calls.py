@@ -1,6 +1,7 @@
 """What the server queues for each way a handler may end, seen through the fake ring."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -82,9 +83,7 @@ async def test_exceptions_with_a_status_give_it() -> None:
             return Status(grpc.StatusCode.NOT_FOUND, "no such thing", (("k", "v"),))
         return None
 
-    server, native = await _serve(
-        grpc.unary_unary_rpc_method_handler(fail), status_of=status_of
-    )
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(fail), status_of=status_of)
     command = await _ended(native.call("/p.S/Call", b""))
     assert ("finish", 5, "no such thing", (("k", "v"),), None) == command
     await server.stop(None)
@@ -97,9 +96,7 @@ STRING = wrappers_pb2.StringValue
 async def test_wrong_response_is_internal_and_logged(
     wrong: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "pyserve.aio._handlers._response_type", lambda _path, _serializer: STRING
-    )
+    monkeypatch.setattr("pyserve.aio._handlers._response_type", lambda _path, _serializer: STRING)
 
     async def answer(_request: Any, _context: Any) -> Any:
         return wrong
@@ -157,10 +154,8 @@ async def test_handler_that_swallows_its_cancellation_still_releases() -> None:
 
     async def stubborn(_request: bytes, _context: Any) -> bytes:
         started.set()
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass
         return b"too late"
 
     server, native = await _serve(grpc.unary_unary_rpc_method_handler(stubborn))
@@ -216,9 +211,7 @@ async def test_plain_generators_wait_for_room_without_a_thread() -> None:
         finally:
             closed.set()
 
-    server, native = await _serve(
-        grpc.unary_stream_rpc_method_handler(count), default_threads=1
-    )
+    server, native = await _serve(grpc.unary_stream_rpc_method_handler(count), default_threads=1)
     call = native.call("/p.S/Call", b"")
     call.room = False
     await eventually(lambda: stepped)

@@ -1,1 +1,0 @@
-"""Behaviour tests that run on grpcio's server and client and on ours, with one expectation."""

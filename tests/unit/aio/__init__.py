@@ -1,1 +1,0 @@
-"""Unit tests of pyserve.bridge and pyserve.aio, without sockets."""
