@@ -271,3 +271,6 @@ class Ingress:
 
 def forked() -> bool:
     """This process is a fork of the one that started the I/O threads: the runtime is unusable."""
+
+def close_listeners_after_fork() -> None:
+    """Close the listening sockets of the parent; for a forked child, see ``pyserve.bridge``."""

@@ -4,6 +4,9 @@ It decides when a loop drains its events and when it hands commands over: once p
 It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.ingress`` give it receivers.
 """
 
+import os
+
+from pyserve import _router
 from pyserve.bridge._endpoint import (
     CallStarter,
     EventReceiver,
@@ -19,3 +22,6 @@ __all__ = [
     "check_not_forked",
     "running_endpoint",
 ]
+
+# What user code forks (a data loader, multiprocessing) must not keep our listeners open.
+os.register_at_fork(after_in_child=_router.close_listeners_after_fork)

@@ -14,6 +14,7 @@ from types import FrameType
 from pyserve.api.context import Mesh, attach
 from pyserve.config import read_settings
 from pyserve.errors import OptionError
+from pyserve.replica.forking import separate_signals_of_forks
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 
@@ -38,7 +39,7 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(levelname).1s %(asctime)s %(name)s: %(message)s"
     )
-    os.register_at_fork(after_in_child=_forget_signals)
+    separate_signals_of_forks()
     try:
         settings = WorkerSettings(
             controller=options.controller,
@@ -105,17 +106,6 @@ def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: W
     ended.wait(0 if worker.is_constructing else _ORPHAN_TIMEOUT_S)
     worker.abandon()
     os._exit(1)
-
-
-def _forget_signals() -> None:
-    """In a fork made by user code: its signals are not the replica's.
-
-    The wake-up descriptor is shared with the parent, which would take a SIGTERM for the child
-    as its own.
-    """
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

@@ -1,8 +1,14 @@
 """Runs the command line as a user does, with bounds."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 _TIMEOUT_S = 50.0
@@ -22,3 +28,68 @@ def pyserve(
         timeout=timeout_s,
         check=False,
     )
+
+
+class Foreground:
+    """A ``pyserve run`` in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+        wait_until(
+            lambda: process.poll() is not None or "is ready at " in self.output(), _TIMEOUT_S
+        )
+        assert process.poll() is None, self.output()
+
+    def output(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def address(self) -> str:
+        return self.output().partition("is ready at ")[2].split()[0]
+
+
+@contextmanager
+def foreground(
+    environment: dict[str, str], target: str = "tests.mesh.apps.small:app", *arguments: str
+) -> Iterator[Foreground]:
+    log = Path(environment["PYSERVE_HOME"]) / "run.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "pyserve",
+                "run",
+                target,
+                *arguments,
+                "--address",
+                "127.0.0.1:0",
+            ],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Foreground(process, log)
+    except BaseException as error:
+        error.add_note(log.read_text())
+        raise
+    finally:
+        process.kill()
+        process.wait()
+
+
+def status_of(environment: dict[str, str]) -> dict[str, Any]:
+    """Return what ``pyserve status --json`` prints."""
+    result = pyserve("status", "--json", environment=environment)
+    assert 0 == result.returncode, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def in_flight(environment: dict[str, str]) -> int:
+    """Return how many calls the ingress holds."""
+    return int(status_of(environment)["ingress"]["in_flight"])

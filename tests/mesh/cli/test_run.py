@@ -5,72 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.commands import ROOT, pyserve
+from tests.mesh.commands import ROOT, foreground, in_flight, pyserve
 from tests.support.leftovers import SESSION_VARIABLE, processes_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 _TIMEOUT_S = 40.0
-
-
-class Foreground:
-    """A ``pyserve run`` in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
-        self._log = log
-        wait_until(
-            lambda: process.poll() is not None or "is ready at " in self.output(), _TIMEOUT_S
-        )
-        assert process.poll() is None, self.output()
-
-    def output(self) -> str:
-        return self._log.read_text()
-
-    @property
-    def address(self) -> str:
-        return self.output().partition("is ready at ")[2].split()[0]
-
-
-@contextmanager
-def foreground(
-    environment: dict[str, str], target: str = "tests.mesh.apps.small:app", *arguments: str
-) -> Iterator[Foreground]:
-    log = Path(environment["PYSERVE_HOME"]) / "run.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pyserve",
-                "run",
-                target,
-                *arguments,
-                "--address",
-                "127.0.0.1:0",
-            ],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield Foreground(process, log)
-    except BaseException as error:
-        error.add_note(log.read_text())
-        raise
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_the_commands_work_together(mesh_environment: dict[str, str]) -> None:
@@ -170,9 +116,3 @@ def test_killing_the_controller_takes_the_replicas_and_their_sockets_along(
         assert running.process.wait(_TIMEOUT_S) == 1
         wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
         # The fixture looks for socket files.
-
-
-def in_flight(environment: dict[str, str]) -> int:
-    """Return how many calls the ingress holds."""
-    status = json.loads(pyserve("status", "--json", environment=environment).stdout)
-    return int(status["ingress"]["in_flight"])
