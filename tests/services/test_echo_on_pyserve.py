@@ -32,16 +32,16 @@ async def test_a_call_cancelled_in_the_turn_in_which_it_came_leaves_nothing(serv
         "Collect": iter([echo_pb2.PerformRequest(delay_s=60)]),
     }
 
-    def counted(name):
-        return server._native.stats()[name]
+    def wait_for(name, number):
+        wait_until(lambda: server._native.stats()[name] == number)
 
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         call = getattr(echo_pb2_grpc.EchoStub(channel), method)
         start = call if method == "PerformStream" else call.future
         for number in range(1, 4):
             running = start(requests[method], timeout=30)
-            wait_until(lambda number=number: counted("calls") == number)
+            wait_for("calls", number)
             running.cancel()
-            wait_until(lambda number=number: counted("cancelled_by_client") == number)
+            wait_for("cancelled_by_client", number)
     await eventually(lambda: server._native.in_flight() == 0)
     await eventually(lambda: not server._contexts())
