@@ -110,7 +110,7 @@ class _Interrupt:
     def _stop_at_once(self, number: int) -> NoReturn:
         # The pipe to the mesh closes with this process; without the kill it would still drain.
         if self.session is not None and self.session.process is not None:
-            self.session.process.close(0)
+            self.session.process.kill()
         os._exit(128 + number)
 
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -108,6 +109,16 @@ class MeshProcess:
     def poll(self) -> int | None:
         """Return the exit status, or ``None`` while the child runs."""
         return self._process.poll()
+
+    def kill(self) -> None:
+        """Kill the child, and with it all replicas, without waiting.
+
+        Unlike ``close`` this takes no lock, so a signal handler may call it whatever it
+        interrupted.
+        """
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
 
     def close(self, timeout_s: float) -> int:
         """Let the mesh drain and end; kill it when ``timeout_s`` passes. Idempotent.
