@@ -33,7 +33,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
-build: $(EXTENSION_STAMP) ## Set up .venv and build the native extension
+build: has-rust $(EXTENSION_STAMP) ## Set up .venv and build the native extension
 
 .PHONY: run
 run: build ## Serve the digits example, send it 360 images, print what came back
@@ -174,7 +174,7 @@ endef
 ifeq ($(wildcard pyserve/_router*.so),)
 .PHONY: $(EXTENSION_STAMP)
 endif
-$(EXTENSION_STAMP): $(PACKAGES_STAMP) $(RUST_SOURCES) | has-rust
+$(EXTENSION_STAMP): $(PACKAGES_STAMP) $(RUST_SOURCES)
 	@echo "Building the native extension (minutes the first time, seconds later) ..."
 	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" PIP_QUIET=1 \
 		$(BIN)/maturin develop --release --locked
