@@ -18,6 +18,8 @@ use std::net::TcpListener as StdTcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
@@ -32,6 +34,9 @@ pub use methods::Method;
 use state::ServerState;
 pub use state::{Keepalive, Phase, ServerConfig, next_token};
 
+/// How long a drain waits for its listeners to close: far more than a turn of an I/O thread.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Where a server listens, before and after it has started.
 enum Listener {
     Tcp(StdTcpListener, Option<Arc<rustls::ServerConfig>>),
@@ -44,6 +49,8 @@ pub struct Server {
     threads: Arc<IoThreads>,
     phase: watch::Sender<Phase>,
     listeners: Mutex<Vec<Listener>>,
+    /// Disconnects when the last acceptor has closed its listener.
+    accepting: Mutex<Option<Receiver<()>>>,
     unix_paths: Mutex<Vec<PathBuf>>,
 }
 
@@ -63,6 +70,7 @@ impl Server {
             threads,
             phase: watch::Sender::new(Phase::Serving),
             listeners: Mutex::default(),
+            accepting: Mutex::default(),
             unix_paths: Mutex::default(),
         }
     }
@@ -101,6 +109,8 @@ impl Server {
 
     /// Begins to accept on everything that is bound.
     pub fn start(&self) {
+        let (accepting, ended) = channel();
+        *self.accepting.lock() = Some(ended);
         for listener in self.listeners.lock().drain(..) {
             let thread = self.threads.next().clone();
             let acceptor = Acceptor {
@@ -108,6 +118,7 @@ impl Server {
                 threads: self.threads.clone(),
                 thread: thread.clone(),
                 phase: self.phase.subscribe(),
+                _accepting: accepting.clone(),
             };
             thread.run(move || {
                 tokio::task::spawn_local(acceptor.accept(listener));
@@ -132,6 +143,11 @@ impl Server {
             *current = phase.max(*current);
             is_later
         });
+        if let Some(ended) = self.accepting.lock().take() {
+            // So that the port is free for the next server when this returns. An I/O thread
+            // does it in its next turn; nothing is ever sent, only the last sender dropped.
+            let _ = ended.recv_timeout(CLOSE_TIMEOUT);
+        }
         for path in self.unix_paths.lock().drain(..) {
             // Somebody may have removed it already; a path that stays harms nobody.
             let _ = std::fs::remove_file(path);
@@ -174,6 +190,7 @@ struct Acceptor {
     threads: Arc<IoThreads>,
     thread: IoThread,
     phase: watch::Receiver<Phase>,
+    _accepting: Sender<()>,
 }
 
 impl Acceptor {
