@@ -83,7 +83,10 @@ class ServerCall:
         """Queue response headers. ``compression`` names the algorithm that messages may use."""
 
     def write(self, message: bytes, compression: int) -> bool:
-        """Queue one message (headers first, if not sent). Never blocks; see ``writable``."""
+        """Queue one message (headers first, if not sent). Never blocks; see ``writable``.
+
+        With ``compression`` IDENTITY it goes plain, else in the call's compression if any.
+        """
 
     def writable(self) -> bool:
         """Less than 64 KiB waits to be sent. When ``False``, a WRITABLE event will follow."""
@@ -201,7 +204,9 @@ class ClientCall:
         """The call's start was the first queued command of this turn: schedule a flush."""
 
     def peer(self) -> str: ...
-    def write(self, message: bytes, compression: int) -> bool: ...
+    def write(self, message: bytes, compression: int) -> bool:
+        """Queue one message; plain with ``compression`` IDENTITY, else as the call is set."""
+
     def writable(self) -> bool: ...
     def half_close(self) -> bool: ...
     def taken(self, size: int) -> bool: ...

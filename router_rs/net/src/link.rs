@@ -67,8 +67,8 @@ pub enum Command {
     Reply(Bytes),
     /// Server: response headers; the encoding that messages may use.
     InitialMetadata(MetadataBlock, Encoding),
-    /// One message; compressed with the call's encoding if asked.
-    Message { payload: Bytes, encoding: Encoding },
+    /// One message; compressed with the call's encoding, if it has one and this may be.
+    Message { payload: Bytes, may_compress: bool },
     /// Server: the end. A last message may come with it.
     Finish { status: Status, metadata: MetadataBlock, message: Option<Bytes> },
     /// Client: no more messages follow.

@@ -112,7 +112,7 @@ impl Fixture {
     fn write(&self, call: &Arc<ClientCall>, payload: impl Into<Bytes>) {
         let payload = payload.into();
         call.link().begin_write(payload.len());
-        self.tell(call, Command::Message { payload, encoding: Encoding::Identity });
+        self.tell(call, Command::Message { payload, may_compress: true });
     }
 }
 

@@ -3,6 +3,7 @@
 //! `pyserve/_router.pyi` documents what Python may use; `router_net` does the work. Methods here
 //! are short, and detach from the interpreter before any wait.
 
+mod client;
 mod convert;
 mod doorbell;
 mod endpoint;
@@ -23,6 +24,8 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::ServerCall>()?;
+    module.add_class::<client::Channel>()?;
+    module.add_class::<client::ClientCall>()?;
     module.add_class::<table::ReplicaRoute>()?;
     module.add_class::<table::DeploymentRoute>()?;
     module.add_class::<table::RoutingTable>()?;

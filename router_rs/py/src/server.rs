@@ -208,10 +208,11 @@ impl ServerCall {
         Ok(self.queue(Command::InitialMetadata(block, encoding(compression)?)))
     }
 
-    fn write(&self, message: &Bound<'_, PyBytes>, compression: i32) -> PyResult<bool> {
+    fn write(&self, message: &Bound<'_, PyBytes>, compression: i32) -> bool {
         let payload = convert::payload(message);
         self.exchange.link().begin_write(payload.len());
-        Ok(self.queue(Command::Message { payload, encoding: encoding(compression)? }))
+        let may_compress = compression != convert::IDENTITY;
+        self.queue(Command::Message { payload, may_compress })
     }
 
     fn writable(&self) -> bool {

@@ -41,8 +41,7 @@ impl ServerTls {
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
 pub(crate) struct ClientTls {
-    pub(crate) config: Arc<rustls::ClientConfig>,
-    pub(crate) server_name: Option<String>,
+    pub(crate) tls: router_net::client::ClientTls,
 }
 
 #[pymethods]
@@ -66,7 +65,7 @@ impl ClientTls {
         };
         let config = client_config(root_certificates, identity)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { config, server_name })
+        Ok(Self { tls: router_net::client::ClientTls { config, server_name } })
     }
 }
 

@@ -83,7 +83,7 @@ impl User {
 
     /// Queues the only message of a unary request.
     pub(super) fn push_only(&mut self, payload: Bytes) {
-        self.push_message(payload, self.rules.encoding, 0);
+        self.push_message(payload, true, 0);
         if let Some(last) = self.pieces.back_mut() {
             last.is_last = true;
         }
@@ -129,9 +129,9 @@ impl User {
         let call = Arc::clone(&self.call);
         while let Some(command) = call.link().next_command(cx) {
             match command {
-                Command::Message { payload, encoding } => {
+                Command::Message { payload, may_compress } => {
                     let credit = payload.len();
-                    self.push_message(payload, encoding, credit);
+                    self.push_message(payload, may_compress, credit);
                 }
                 Command::HalfClose => {
                     self.pieces.push_back(Piece { bytes: Bytes::new(), is_last: true });
@@ -148,12 +148,12 @@ impl User {
         }
     }
 
-    fn push_message(&mut self, payload: Bytes, wish: Encoding, credit: usize) {
+    fn push_message(&mut self, payload: Bytes, may_compress: bool, credit: usize) {
         if let Err(status) = check_size("sent", payload.len(), self.rules.send_bytes_max) {
             self.fail(status);
             return;
         }
-        let is_compressed = wish != Encoding::Identity && self.rules.encoding != Encoding::Identity;
+        let is_compressed = may_compress && self.rules.encoding != Encoding::Identity;
         let payload =
             if is_compressed { compress::compress(self.rules.encoding, payload) } else { payload };
         let Ok(length) = u32::try_from(payload.len()) else {

@@ -167,9 +167,9 @@ impl CallTask {
                 self.outlet.send_head(metadata, encoding);
                 self.notice_gone();
             }
-            Some(Command::Message { payload, encoding }) => {
+            Some(Command::Message { payload, may_compress }) => {
                 self.exchange.link.sent(payload.len());
-                if let Err(status) = self.outlet.send_message(payload, encoding) {
+                if let Err(status) = self.outlet.send_message(payload, may_compress) {
                     self.fail(&status, CancelReason::Client);
                 }
                 self.notice_gone();
@@ -184,8 +184,7 @@ impl CallTask {
 
     fn reply(&mut self, payload: Bytes) {
         self.is_user_done = true;
-        let wish = self.connection.server.config.default_encoding;
-        match self.outlet.send_message(payload, wish) {
+        match self.outlet.send_message(payload, true) {
             Ok(()) => {
                 let trailers = self.trailers(HeaderMap::with_capacity(2));
                 self.outlet.finish_ok(trailers);
@@ -198,8 +197,7 @@ impl CallTask {
     fn finish(&mut self, status: &Status, metadata: HeaderMap, message: Option<Bytes>) {
         self.is_user_done = true;
         if let Some(payload) = message {
-            let wish = self.connection.server.config.default_encoding;
-            if let Err(status) = self.outlet.send_message(payload, wish) {
+            if let Err(status) = self.outlet.send_message(payload, true) {
                 return self.fail(&status, CancelReason::Client);
             }
         }

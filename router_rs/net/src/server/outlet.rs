@@ -74,9 +74,13 @@ impl Outlet {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` over the limit; nothing of the message has been sent then.
-    pub(super) fn send_message(&mut self, payload: Bytes, wish: Encoding) -> Result<(), Status> {
+    pub(super) fn send_message(
+        &mut self,
+        payload: Bytes,
+        may_compress: bool,
+    ) -> Result<(), Status> {
         check_size("sent", payload.len(), self.size_max)?;
-        let is_compressed = wish != Encoding::Identity && self.encoding != Encoding::Identity;
+        let is_compressed = may_compress && self.encoding != Encoding::Identity;
         let payload =
             if is_compressed { compress::compress(self.encoding, payload) } else { payload };
         if matches!(self.stage, Stage::Head(_)) {

@@ -51,7 +51,7 @@ impl EchoUser {
             self.send(exchange, Command::Resume);
         }
         exchange.link().begin_write(size);
-        self.send(exchange, Command::Message { payload, encoding: Encoding::Identity });
+        self.send(exchange, Command::Message { payload, may_compress: true });
     }
 }
 

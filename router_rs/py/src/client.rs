@@ -1,0 +1,200 @@
+//! `Channel` and `ClientCall`: the native client as Python sees it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use router_net::client::{self, ChannelConfig, NewCall};
+use router_net::link::{Command, Mailbox};
+use router_net::server::Keepalive;
+
+use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
+use crate::endpoint::Endpoint;
+use crate::ring::Ring;
+use crate::runtime;
+use crate::table::RoutingTable;
+use crate::tls::ClientTls;
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct Channel {
+    channel: client::Channel,
+}
+
+#[pymethods]
+impl Channel {
+    #[new]
+    #[pyo3(signature = (
+        target, *, tls = None, table = None, authority = None, user_agent = String::new(),
+        max_receive_message_bytes = 4 << 20, max_send_message_bytes = -1, default_compression = 0,
+        keepalive_time_s = None, keepalive_timeout_s = 20.0,
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn new(
+        target: &str,
+        tls: Option<&ClientTls>,
+        table: Option<&RoutingTable>,
+        authority: Option<String>,
+        user_agent: String,
+        max_receive_message_bytes: i64,
+        max_send_message_bytes: i64,
+        default_compression: i32,
+        keepalive_time_s: Option<f64>,
+        keepalive_timeout_s: f64,
+    ) -> PyResult<Self> {
+        let config = ChannelConfig {
+            authority,
+            user_agent,
+            receive_bytes_max: limit_bytes(max_receive_message_bytes),
+            send_bytes_max: limit_bytes(max_send_message_bytes),
+            default_encoding: encoding(default_compression)?,
+            tls: tls.map(|tls| tls.tls.clone()),
+            keepalive: keepalive_time_s.map(|time| Keepalive {
+                time: Duration::from_secs_f64(time),
+                timeout: Duration::from_secs_f64(keepalive_timeout_s),
+            }),
+        };
+        let threads = runtime::threads()?;
+        let channel = match table {
+            None => client::Channel::to_address(target, config, threads),
+            Some(table) => {
+                client::Channel::to_deployment(target, table.table.clone(), config, threads)
+            }
+        };
+        Ok(Self { channel: channel.map_err(|error| PyValueError::new_err(error.to_string()))? })
+    }
+
+    #[pyo3(signature = (
+        endpoint, path, metadata, timeout_s, message, compression, wait_for_ready,
+        response_streaming,
+    ))]
+    #[allow(clippy::too_many_arguments)] // one call from Python instead of several
+    fn start_call(
+        &self,
+        endpoint: &Endpoint,
+        path: String,
+        metadata: &Bound<'_, PyAny>,
+        timeout_s: Option<f64>,
+        message: Option<&Bound<'_, PyBytes>>,
+        compression: i32,
+        wait_for_ready: bool,
+        response_streaming: bool,
+    ) -> PyResult<ClientCall> {
+        let new = NewCall {
+            path,
+            metadata: metadata_from_python(metadata)?,
+            timeout: timeout_s.map(timeout_of),
+            message: message.map(convert::payload),
+            encoding: if compression < 0 { None } else { Some(encoding(compression)?) },
+            wait_for_ready,
+            is_response_streaming: response_streaming,
+        };
+        let ring = endpoint.ring.clone();
+        let call = self.channel.start(ring.clone(), new);
+        let is_first = ring.note(self.channel.thread().clone());
+        Ok(ClientCall { call, ring, is_first })
+    }
+
+    fn state(&self, try_to_connect: bool) -> u8 {
+        self.channel.state(try_to_connect) as u8
+    }
+
+    fn watch_state(&self, endpoint: &Endpoint, last_state: u8) -> u64 {
+        self.channel.watch_state(endpoint.ring.clone(), last_state)
+    }
+
+    fn close(&self) {
+        self.channel.close();
+    }
+}
+
+/// A timeout in the past is one of zero; one beyond what a clock can hold is far away.
+fn timeout_of(seconds: f64) -> Duration {
+    const FAR_S: f64 = 1e9;
+    Duration::from_secs_f64(if seconds > 0.0 { seconds.min(FAR_S) } else { 0.0 })
+}
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct ClientCall {
+    call: Arc<client::ClientCall>,
+    ring: Arc<Ring>,
+    is_first: bool,
+}
+
+impl ClientCall {
+    fn queue(&self, command: Command) -> bool {
+        self.ring.queue(self.call.clone(), command)
+    }
+}
+
+#[pymethods]
+impl ClientCall {
+    #[getter]
+    fn token(&self) -> u64 {
+        self.call.link().token
+    }
+
+    #[getter]
+    fn started(&self) -> bool {
+        self.is_first
+    }
+
+    fn peer(&self) -> &str {
+        self.call.peer()
+    }
+
+    fn write(&self, message: &Bound<'_, PyBytes>, compression: i32) -> bool {
+        let payload = convert::payload(message);
+        self.call.link().begin_write(payload.len());
+        let may_compress = compression != convert::IDENTITY;
+        self.queue(Command::Message { payload, may_compress })
+    }
+
+    fn writable(&self) -> bool {
+        self.call.link().is_writable()
+    }
+
+    fn half_close(&self) -> bool {
+        self.queue(Command::HalfClose)
+    }
+
+    fn taken(&self, size: usize) -> bool {
+        self.call.link().take(size) && self.queue(Command::Resume)
+    }
+
+    fn cancel(&self, _code: u32, _details: &str) -> bool {
+        self.queue(Command::Cancel)
+    }
+
+    fn time_remaining(&self) -> Option<f64> {
+        let deadline = self.call.link().deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()).as_secs_f64())
+    }
+
+    fn initial_metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let block = self.call.initial_metadata();
+        block.map(|block| metadata_to_python(py, block, true)).transpose()
+    }
+
+    fn code(&self) -> Option<u8> {
+        self.call.status().map(|status| status.code.number())
+    }
+
+    fn details(&self) -> Option<&str> {
+        self.call.status().map(|status| status.message.as_str())
+    }
+
+    fn debug_error_string(&self) -> PyResult<String> {
+        let status = self.call.status();
+        let status = status.ok_or_else(|| PyRuntimeError::new_err("the call is not over"))?;
+        Ok(format!("{:?} from {}: {}", status.code, self.call.peer(), status.message))
+    }
+
+    fn trailing_metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let block = self.call.trailing_metadata();
+        block.map(|block| metadata_to_python(py, block, true)).transpose()
+    }
+}
