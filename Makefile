@@ -184,7 +184,7 @@ $(EXTENSION_STAMP): $(PACKAGES_STAMP) $(RUST_SOURCES)
 $(PACKAGES_STAMP): requirements.txt | $(PY)
 	@echo "Installing the packages of requirements.txt into $(VENV) ..."
 	@$(PIP_INSTALL) --upgrade 'pip>=25.1'
-	@{ $(PIP_INSTALL) uv==$(UV_VERSION) \
+	@{ $(PIP_INSTALL) uv==$(UV_VERSION) 2>/dev/null \
 		&& VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/uv pip install --quiet -r requirements.txt; } \
 	|| { echo "uv cannot be had here; installing with pip." \
 		&& $(PIP_INSTALL) -r requirements.txt; }
