@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from pyserve.config import check_name
 from pyserve.control.deploys import DeployWatch
@@ -342,6 +343,9 @@ class Controller:
 
     async def _launch(self, replica: Replica, spec: mesh_pb2.DeploymentSpec) -> None:
         def on_exit(summary: str) -> None:
+            if replica.place.unix_path:
+                # One that was killed could not remove its own socket.
+                Path(replica.place.unix_path).unlink(missing_ok=True)
             self.state.on_exited(replica.id, summary=summary, now=self._loop.time())
             self._changed()
 

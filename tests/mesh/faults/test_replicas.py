@@ -32,7 +32,7 @@ def test_a_fork_of_user_code_gets_its_own_signals(mesh_environment: dict[str, st
     with foreground(mesh_environment) as mesh, grpc.insecure_channel(mesh.address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
         before = running(mesh_environment)
-        for _ in range(2):
+        for _ in range(5):
             assert "SIGTERM" == stub.Fork(echo_pb2.ForkRequest(), timeout=20).runtime_error
         assert b"x" == stub.Echo(echo_pb2.EchoRequest(payload=b"x"), timeout=5).payload
         assert before == running(mesh_environment)
