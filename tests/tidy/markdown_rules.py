@@ -10,6 +10,7 @@ _USER_PAGES = ("README.md", "docs/guide/", "docs/reference/", "docs/concepts/")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _HEADING = re.compile(r"# +\S")
 _SENTENCE_ENDS_INSIDE = re.compile(r"(?<!\be\.)(?<!\bi\.)(?<!\bet)[a-z0-9`)\]][.!?]\)? +[A-Z`\[]")
+_SOURCE_FILE = re.compile(r"`([\w/.-]+\.(?:rs|pyi?|proto|toml))`")
 _LIST_NUMBER = re.compile(r"\s*\d+\. ")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
 
@@ -22,6 +23,7 @@ def markdown_rules(source: Source, paths: frozenset[str]) -> Iterator[Finding]:
     yield from one_title(source, prose)
     yield from one_sentence_a_line(source, prose)
     yield from links_resolve(source, prose, paths)
+    yield from named_files_exist(source, prose, paths)
 
 
 def one_title(source: Source, prose: list[tuple[int, str]]) -> Iterator[Finding]:
@@ -54,6 +56,18 @@ def links_resolve(
             path = _normal(f"{folder}/{target}")
             if path not in paths and not any(known.startswith(f"{path}/") for known in paths):
                 yield Finding(source.path, number, f"the link {target} leads nowhere")
+
+
+def named_files_exist(
+    source: Source, prose: list[tuple[int, str]], paths: frozenset[str]
+) -> Iterator[Finding]:
+    """A source file that ARCHITECTURE.md names, in full or by its end, is there."""
+    if source.path != "ARCHITECTURE.md":
+        return
+    for number, line in prose:
+        for name in _SOURCE_FILE.findall(line):
+            if not any(path == name or path.endswith(f"/{name}") for path in paths):
+                yield Finding(source.path, number, f"there is no {name}")
 
 
 def _prose(source: Source) -> Iterator[tuple[int, str]]:

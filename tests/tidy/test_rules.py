@@ -217,6 +217,8 @@ def test_unsafe_code_stands_in_the_binding_under_its_argument(
         ("docs/guide/a.md", "# One\nFirst. Second.\n", ["a.md:2: two sentences"]),
         ("docs/guide/a.md", "# One\n1. First.\n2. Second.\n", []),
         ("docs/guide/a.md", "# One\nSee e.g. Section 1.2 of it.\n", []),
+        ("ARCHITECTURE.md", "# One\n`core/gone.rs`\n", ["there is no core/gone.rs"]),
+        ("ARCHITECTURE.md", "# One\n`core/gate.rs` and `gate.rs`\n", []),
         ("docs/a.md", "# One\nsee [two](b.md)\n", ["the link b.md leads nowhere"]),
         ("docs/a.md", "# One\n[x](../README.md#status) [y](guide) [z](https://x.org)\n", []),
     ],
@@ -224,7 +226,7 @@ def test_unsafe_code_stands_in_the_binding_under_its_argument(
 def test_pages_have_one_title_and_links_that_lead_somewhere(
     path: str, text: str, expected: list[str]
 ):
-    paths = frozenset({"README.md", "docs/guide/x.md"})
+    paths = frozenset({"README.md", "docs/guide/x.md", "router_rs/core/gate.rs"})
     check(Source(path, text), *expected, paths=paths)
 
 
