@@ -1,0 +1,67 @@
+"""The public interface as a type checker sees it: `make types` reads this, pytest runs it."""
+
+from typing import assert_type
+
+import grpc
+
+import pyserve
+from pyserve.batching.decorator import Batched
+from pyserve.driver.status import MeshStatus
+
+
+class Plain:
+    """Stands for any class; the decorator is called as a function, which mypy follows."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def test_a_deployment_knows_its_class():
+    bare = pyserve.deployment(Plain)
+    with_options = pyserve.deployment(num_replicas=2)(Plain)
+
+    assert_type(bare, pyserve.Deployment[Plain])
+    assert_type(with_options, pyserve.Deployment[Plain])
+    assert_type(with_options.options(num_replicas=3), pyserve.Deployment[Plain])
+    assert_type(with_options.target, type[Plain])
+    assert_type(with_options.bind(3), pyserve.Application)
+    assert with_options.name == "Plain"
+
+
+def test_a_batched_function_knows_what_each_caller_gets():
+    @pyserve.batch
+    async def bare(numbers: list[int]) -> list[str]:
+        return [str(number) for number in numbers]
+
+    @pyserve.batch(max_batch_size=4)
+    async def with_options(numbers: list[int]) -> list[str]:
+        return [str(number) for number in numbers]
+
+    assert_type(bare, Batched[str])
+    assert_type(with_options, Batched[str])
+
+
+def test_a_mark_keeps_the_type_of_its_method():
+    @pyserve.method(idempotent=True)
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert_type(double(2), int)
+    assert double(2) == 4
+
+
+def test_errors_have_a_code_and_a_retry_decision():
+    error = pyserve.Abort(grpc.StatusCode.NOT_FOUND, "no such user")
+
+    assert_type(error.code, grpc.StatusCode)
+    assert_type(error.retryable, bool)
+
+
+def driver(app: pyserve.Application) -> None:
+    """Only read by the checker: these calls would start a mesh."""
+    handle = pyserve.run(app)
+    assert_type(handle, pyserve.DeploymentHandle)
+    assert_type(handle.channel(), grpc.aio.Channel)
+    assert_type(pyserve.status(), MeshStatus)
+    pyserve.run(app, name=3)  # type: ignore[arg-type]  # shows that the check is strict
+    pyserve.run("app")  # type: ignore[arg-type]
