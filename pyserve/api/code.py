@@ -133,7 +133,9 @@ def _attribute(owner: object, name: str, path: str) -> object:
 
         by_lower_case = {each.lower(): each for each in dir(owner)}
         close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
-        hint = f"did you mean {by_lower_case[close[0]]!r}?" if close else "define it there, or correct the name"
+        hint = "define it there, or correct the name"
+        if close:
+            hint = f"did you mean {by_lower_case[close[0]]!r}?"
         where = getattr(owner, "__file__", None) or repr(owner)
         raise ImportPathError(f"{path!r}: {where} has no attribute {name!r}; {hint}")
     return found

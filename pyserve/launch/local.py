@@ -25,6 +25,9 @@ _THREAD_COUNT_VARIABLES = (
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
+# grpcio's fork handlers start threads in the child, which crash now and then (seen with 1.85:
+# SIGSEGV in one of three forks by multiprocessing). Nothing of ours uses grpcio in a child.
+_SAFE_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
 _KILLED_TIMEOUT_S = 5.0
 
 
@@ -117,6 +120,7 @@ class LocalLauncher:
     def _environment(self, order: ReplicaOrder) -> dict[str, str]:
         return {
             **_thread_counts(order.resources),
+            **_SAFE_FORKS,
             **inherited_environment(order.environment),
             # Lines reach the log when they are printed, not when a buffer is full.
             "PYTHONUNBUFFERED": "1",
