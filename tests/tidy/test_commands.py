@@ -1,0 +1,68 @@
+"""The commands that the pages promise are there, and nothing lives only in CI."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.docs.page import read_blocks
+from tests.tidy.tree import ROOT
+
+TARGETS = (
+    "run", "serve", "test", "check", "build", "gen", "gen-check", "bench", "soak", "fmt", "lint",
+    "types", "clean", "help",
+)  # fmt: skip
+
+
+def _make(*arguments: str) -> str:
+    # `make test` runs this: its own settings must not reach the inner make.
+    environment = {k: v for k, v in os.environ.items() if k not in {"MAKEFLAGS", "MAKELEVEL"}}
+    result = subprocess.run(
+        ["make", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_make_alone_lists_every_target():
+    listed = re.findall(r"^  make ([a-z-]+) ", _make(), flags=re.MULTILINE)
+
+    assert set(TARGETS) <= set(listed)
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    tests_section = (ROOT / "README.md").read_text().partition("\n## Tests\n")[2]
+    command = read_blocks(tests_section)[0].body.strip()
+
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("target", ["test", "check"])
+def test_every_test_is_run_by(target: str):
+    commands = _make("--dry-run", target)
+
+    for crate in ("core", "net", "py"):
+        assert f"-p pyserve-router-{crate}" in commands
+    assert "--features loom" in commands
+    runs = re.findall(r"-m pytest(.*)", commands)
+    # Either one run of everything, or two that complete each other.
+    assert runs in (
+        [""],
+        [" tests/tidy tests/unit", " --ignore tests/tidy --ignore tests/unit"],
+    )
+
+
+def test_every_package_is_pinned():
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    packages = [line for line in lines if line and not line.lstrip().startswith("#")]
+
+    assert [] == [line for line in packages if not re.match(r"[\w.-]+==[\w.]+", line)]
+    assert len(packages) > 40
