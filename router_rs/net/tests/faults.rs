@@ -71,6 +71,28 @@ async fn a_refusal_mark_of_a_stranger_is_an_ordinary_answer() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_given_up_leaves_no_parked_call_asleep() {
+    let mut replica = Replica::start("r-1").await;
+    let mut route = deployment(vec![replica.route(1)]);
+    route.max_queued_requests = 1;
+    let front = Front::start(vec![route]);
+    let client = front.client().await;
+    let given_up = client.unary(request(PATH), "a");
+    let incoming = replica.next().await;
+    let parked = client.unary(request(PATH), "b");
+    until("the second call is parked", || front.table.stats()[0].router.parked == 1).await;
+
+    // The queue has no place for it, so the end of the replica's backoff concerns "b" alone.
+    incoming.refuse();
+    assert_eq!(8, given_up.reply().await.status());
+    let mut incoming = replica.next().await;
+    assert_eq!("b", incoming.read_all().await);
+    incoming.reply("pong");
+    assert_eq!("pong", parked.reply().await.body);
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn parked_calls_go_out_in_turn_as_calls_complete() {
     let mut replica = Replica::start("r-1").await;
     let front = Front::start(vec![deployment(vec![replica.route(1)])]);

@@ -108,8 +108,8 @@ impl Server {
         Ok(())
     }
 
-    fn drain(&self) {
-        self.server.drain();
+    fn drain(&self, py: Python<'_>) {
+        py.detach(|| self.server.drain());
     }
 
     fn stop(&self) {

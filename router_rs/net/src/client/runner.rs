@@ -18,7 +18,7 @@ use super::connectivity::Connectivity;
 use super::dial::{DialError, Target};
 use super::pool::{Acquired, acquire};
 use super::user::{MessageRules, User};
-use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits};
+use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
 use crate::dispatch::{Deployment, Kept, Upload};
 use crate::grpc::{
     CONTENT_TYPE_GRPC, Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress,
@@ -44,6 +44,9 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
     };
     if channel.is_closed() {
         return user.finish(Some(closed()));
+    }
+    if call.link().deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        return user.finish(Some(deadline_exceeded()));
     }
     if let Some(message) = new.message {
         user.push_only(message);

@@ -50,6 +50,15 @@ enum Waiting {
     Over(Wakeup),
 }
 
+impl Waiting {
+    fn take_waker(&mut self) -> Option<Waker> {
+        match self {
+            Waiting::Parked(waker) => waker.take(),
+            Waiting::Over(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Wakeup {
     Send(Assignment),
@@ -110,7 +119,7 @@ impl DeploymentEntry {
             return Admission::Refused(Refused::Removed);
         }
         let decision = locked.router.offer(Offer { deadline }, now);
-        self.admit(locked, decision)
+        self.admit(locked, decision, Wakers::new())
     }
 
     pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) {
@@ -132,9 +141,7 @@ impl DeploymentEntry {
         }
         let decision = locked.router.reoffer(ticket, outcome, now, &mut locked.released);
         let wakers = locked.hand_out();
-        let admission = self.admit(guard, decision);
-        wake_all(wakers);
-        admission
+        self.admit(guard, decision, wakers)
     }
 
     /// A parked call's caller is gone, or its release was never looked at.
@@ -193,19 +200,23 @@ impl DeploymentEntry {
         self: &Arc<Self>,
         mut locked: MutexGuard<'_, Locked>,
         decision: Decision,
+        mut wakers: Wakers,
     ) -> Admission {
-        match decision {
+        let admission = match decision {
             Decision::Send(assignment) => Admission::Send(self.guard(&locked, assignment)),
             Decision::Parked(waiter) => {
                 locked.waiting.insert(waiter, Waiting::Parked(None));
-                self.tell_ticker(&locked);
                 Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter))
             }
             Decision::Refused(Refusal::QueueFull { limit }) => {
                 Admission::Refused(Refused::QueueFull { limit })
             }
             Decision::Refused(Refusal::Expired) => Admission::Refused(Refused::Expired),
-        }
+        };
+        self.tell_ticker(&mut locked, &mut wakers);
+        drop(locked);
+        wake_all(wakers);
+        admission
     }
 
     fn guard(self: &Arc<Self>, locked: &Locked, assignment: Assignment) -> TicketGuard {
@@ -214,17 +225,25 @@ impl DeploymentEntry {
     }
 
     fn finish(&self, mut locked: MutexGuard<'_, Locked>) {
-        let wakers = locked.hand_out();
-        self.tell_ticker(&locked);
+        let mut wakers = locked.hand_out();
+        self.tell_ticker(&mut locked, &mut wakers);
         drop(locked);
         wake_all(wakers);
     }
 
-    fn tell_ticker(&self, locked: &Locked) {
-        if let (false, Some(until)) = (locked.waiting.is_empty(), locked.ticker) {
-            if locked.router.next_wakeup().is_some_and(|due| due < until) {
-                self.earlier.notify_one();
-            }
+    /// Sees to it that somebody wakes the router when it is due; to be called after every change.
+    ///
+    /// Without a ticker, one parked call is woken: polling its wait starts a ticker. A call that
+    /// has not been polled yet does so anyway.
+    fn tell_ticker(&self, locked: &mut Locked, wakers: &mut Wakers) {
+        if locked.waiting.is_empty() {
+            return;
+        }
+        let Some(due) = locked.router.next_wakeup() else { return };
+        match locked.ticker {
+            Some(until) if due < until => self.earlier.notify_one(),
+            Some(_) => {}
+            None => wakers.extend(locked.waiting.values_mut().find_map(Waiting::take_waker)),
         }
     }
 }
@@ -288,14 +307,7 @@ impl DeploymentEntry {
     pub(super) fn lose_ticker(&self) {
         let mut guard = self.locked.lock();
         guard.ticker = None;
-        let wakers: Wakers = guard
-            .waiting
-            .values_mut()
-            .filter_map(|waiting| match waiting {
-                Waiting::Parked(waker) => waker.take(),
-                Waiting::Over(_) => None,
-            })
-            .collect();
+        let wakers: Wakers = guard.waiting.values_mut().filter_map(Waiting::take_waker).collect();
         drop(guard);
         wake_all(wakers);
     }

@@ -242,7 +242,7 @@ impl<'a> Limits<'a> {
     }
 }
 
-fn deadline_exceeded() -> Status {
+pub(crate) fn deadline_exceeded() -> Status {
     Status::new(Code::DeadlineExceeded, "the deadline has passed")
 }
 

@@ -8,6 +8,7 @@ mod call;
 mod connection;
 mod exchange;
 mod intake;
+mod listeners;
 mod methods;
 mod outlet;
 mod state;
@@ -30,6 +31,7 @@ use crate::io::{Bound, IoThread, IoThreads, Peer, Stream, bind_tcp, bind_unix, t
 use crate::link::EventSink;
 
 pub use exchange::{ConnectionInfo, Exchange};
+use listeners::{OpenListener, OpenListeners};
 pub use methods::Method;
 use state::ServerState;
 pub use state::{Keepalive, Phase, ServerConfig, next_token};
@@ -52,6 +54,7 @@ pub struct Server {
     /// Disconnects when the last acceptor has closed its listener.
     accepting: Mutex<Option<Receiver<()>>>,
     unix_paths: Mutex<Vec<PathBuf>>,
+    open_listeners: Arc<OpenListeners>,
 }
 
 impl std::fmt::Debug for Server {
@@ -72,6 +75,7 @@ impl Server {
             listeners: Mutex::default(),
             accepting: Mutex::default(),
             unix_paths: Mutex::default(),
+            open_listeners: Arc::default(),
         }
     }
 
@@ -113,6 +117,7 @@ impl Server {
         *self.accepting.lock() = Some(ended);
         for listener in self.listeners.lock().drain(..) {
             let thread = self.threads.next().clone();
+            let open = OpenListener::new(&self.open_listeners);
             let acceptor = Acceptor {
                 state: self.state.clone(),
                 threads: self.threads.clone(),
@@ -121,14 +126,20 @@ impl Server {
                 _accepting: accepting.clone(),
             };
             thread.run(move || {
-                tokio::task::spawn_local(acceptor.accept(listener));
+                tokio::task::spawn_local(async move {
+                    acceptor.accept(listener).await;
+                    drop(open);
+                });
             });
         }
     }
 
     /// Stops listening and asks clients to go elsewhere; calls in flight go on.
+    ///
+    /// Returns when the ports are free again, which takes the I/O threads some microseconds.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
+        self.open_listeners.wait_for_none();
     }
 
     /// Answers what is left with `UNAVAILABLE`; connections close when they are empty.
