@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 
 from pyserve.config import check_name
@@ -309,9 +309,8 @@ class Controller:
             case StopReplica(replica_id, grace_s, reason):
                 _LOGGER.info("replica %s drains: it %s", replica_id, reason)
                 self.state.on_stop(replica_id, grace_s=grace_s, now=now)
-                drain = mesh_pb2.ReplicaCommand(drain=mesh_pb2.Drain(grace_s=grace_s))
                 if replica_id in self._sessions:
-                    self._sessions[replica_id].send(drain)
+                    self._spawn(self._drain(self._sessions[replica_id], grace_s))
             case KillReplica(replica_id, reason, failure):
                 _LOGGER.info("replica %s is killed: it %s", replica_id, reason)
                 self.state.on_kill(replica_id, failure=failure, now=now)
@@ -337,9 +336,7 @@ class Controller:
             created_at=now,
         )
         self.state.on_start(replica)
-        task = self._loop.create_task(self._launch(replica, self._specs[version_id]))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._launch(replica, self._specs[version_id]))
 
     async def _launch(self, replica: Replica, spec: mesh_pb2.DeploymentSpec) -> None:
         def on_exit(summary: str) -> None:
@@ -376,21 +373,34 @@ class Controller:
             outcome = watch.outcome(self.state)
             if outcome is True:
                 watch.finishing = True
-                task = self._loop.create_task(self._finish(watch, self.registry.pending_version))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._spawn(self._finish(watch))
             elif outcome:
                 assert outcome.failure is not None
                 failure = outcome.failure
                 watch.failed(outcome.key.deployment, failure.summary, failure.traceback)
 
-    async def _finish(self, watch: DeployWatch, view_version: int) -> None:
+    async def _finish(self, watch: DeployWatch) -> None:
         # Whoever asks for a view from now on finds the deployment in it.
-        while self.registry.version < view_version:
+        await self._published()
+        watch.deployed(tuple(self.addresses()))
+
+    async def _drain(self, session: Session, grace_s: float) -> None:
+        # Told first, a router sends nothing more: no call meets a replica that is closing.
+        await self._published()
+        session.send(mesh_pb2.ReplicaCommand(drain=mesh_pb2.Drain(grace_s=grace_s)))
+
+    async def _published(self) -> None:
+        """Wait until the routers have been sent what is so now, and ours has applied it."""
+        version = self.registry.pending_version
+        while self.registry.version < version:
             await self._next_step()
         if self.visible is not None:
-            await self.visible(view_version)
-        watch.deployed(tuple(self.addresses()))
+            await self.visible(version)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _drop_unused(self) -> None:
         """Let go of the code of versions that nothing runs, and of applications that ended."""

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -255,6 +256,42 @@ def test_replica_killed_is_replaced_and_calls_go_on(mesh):
             stub.Echo(echo_pb2.EchoRequest(payload=b"x"), timeout=TIMEOUT_S) for _ in range(20)
         ]
     assert [b"x"] * 20 == [reply.payload for reply in replies]
+
+
+def test_no_call_fails_while_a_new_version_replaces_the_old(mesh):
+    address = mesh.address()
+    deploy(address, num_replicas=2)
+    before = set(replica_pids(address))
+    stop = threading.Event()
+    pids: set[int] = set()
+    failures: list[grpc.RpcError] = []
+
+    def call_on():
+        with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+            stub = echo_pb2_grpc.EchoStub(channel)
+            while not stop.is_set():
+                try:
+                    reply = stub.Perform(echo_pb2.PerformRequest(), timeout=TIMEOUT_S)
+                    pids.add(reply.facts.pid)
+                except grpc.RpcError as error:
+                    failures.append(error)
+
+    callers = [threading.Thread(target=call_on) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    try:
+        wait_until(lambda: pids >= before, TIMEOUT_S)
+        for _ in range(2):
+            deploy(address, num_replicas=2)
+        after = set(replica_pids(address))
+        wait_until(lambda: pids >= after, TIMEOUT_S)
+    finally:
+        stop.set()
+        for caller in callers:
+            caller.join(TIMEOUT_S)
+
+    assert [] == failures
+    assert not before & after
 
 
 def test_health_follows_the_deployments(mesh):
