@@ -1,0 +1,64 @@
+"""How the public names are typed; mypy reads this file, nothing runs it."""
+
+from collections.abc import Sequence
+from typing import assert_type
+
+import grpc
+import grpc.aio
+
+import pyserve
+from pyserve.driver.status import MeshStatus
+from services.echo import echo_pb2, echo_pb2_grpc
+
+
+class Plain:
+    pass
+
+
+class Service(echo_pb2_grpc.EchoServicer):
+    @pyserve.batch(max_batch_size=8, batch_wait_timeout_s=0.01)
+    async def Echo(self, requests: list[echo_pb2.EchoRequest]) -> list[echo_pb2.EchoReply]:
+        raise pyserve.Abort(grpc.StatusCode.NOT_FOUND, "none", [("key-bin", b"value")])
+
+    @pyserve.method(idempotent=True, weight=0, timeout_s=1.5)
+    async def Perform(
+        self,
+        request: echo_pb2.PerformRequest,
+        context: grpc.aio.ServicerContext[echo_pb2.PerformRequest, echo_pb2.PerformReply],
+    ) -> echo_pb2.PerformReply:
+        return echo_pb2.PerformReply(payload=request.payload)
+
+
+@pyserve.batch
+async def double(numbers: list[int]) -> Sequence[int]:
+    return [2 * number for number in numbers]
+
+
+async def calls(service: Service, handle: pyserve.DeploymentHandle) -> None:
+    assert_type(await service.Echo(echo_pb2.EchoRequest()), echo_pb2.EchoReply)
+    assert_type(await double(1), int)
+    assert_type(handle.channel(), grpc.aio.Channel)
+
+
+def deployments() -> None:
+    plain = pyserve.deployment(Plain)
+    assert_type(plain, pyserve.Deployment[Plain])
+    with_options = pyserve.deployment(num_replicas=2)(Plain)
+    assert_type(with_options, pyserve.Deployment[Plain])
+    assert_type(plain.options(name="other"), pyserve.Deployment[Plain])
+    assert_type(plain.bind(1, key=2), pyserve.Application)
+    assert_type(plain.target, type[Plain])
+
+
+def driver(app: pyserve.Application) -> None:
+    assert_type(pyserve.run(app, name="x", route_prefix=None), pyserve.DeploymentHandle)
+    assert_type(pyserve.status(), MeshStatus)
+    pyserve.start(address="127.0.0.1:0")
+    pyserve.delete("x")
+    pyserve.shutdown(grace_s=1.0)
+
+
+def context() -> None:
+    assert_type(pyserve.get_replica_context(), pyserve.ReplicaContext)
+    pyserve.run(Plain)  # type: ignore[arg-type]  # a class is no application
+    pyserve.Abort("NOT_FOUND")  # type: ignore[arg-type]  # a status code is wanted
