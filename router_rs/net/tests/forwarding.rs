@@ -9,6 +9,8 @@ use support::{
     within,
 };
 
+type Headers = &'static [(&'static str, &'static str)];
+
 async fn one_replica() -> (Replica, Front, Client) {
     let replica = Replica::start("r-1").await;
     let front = Front::start(vec![deployment(vec![replica.route(100)])]);
@@ -145,7 +147,6 @@ async fn a_request_that_is_not_grpc_gets_415() {
 #[tokio::test]
 async fn bad_requests_are_answered_by_the_ingress_with_a_reason() {
     let (_replica, front, client) = one_replica().await;
-    type Headers = &'static [(&'static str, &'static str)];
     let cases: [(&str, Headers, u32, &str); 5] = [
         ("/pkg.Other/Call", &[], 12, "/pkg.Other/Call"),
         ("/nonsense", &[], 12, "/nonsense"),

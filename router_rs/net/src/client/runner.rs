@@ -58,15 +58,15 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         Destination::Address(target) => {
             let kept = Kept::new(Arc::clone(&channel.budget), 0);
             let upload = Upload::new(kept, false);
-            let exchange = Exchange { caller: &mut user, head, upload, limits };
-            to_address(&channel, target, exchange, new.wait_for_ready).await
+            let mut exchange = Exchange { caller: &mut user, head, upload, limits };
+            to_address(&channel, target, &mut exchange, new.wait_for_ready).await
         }
         Destination::Deployment { .. } => match deployment(&channel) {
             Err(status) => Ending::Failed(Failure { status, did_not_start: true }),
             Ok(deployment) => {
                 let budget = Arc::clone(&deployment.entry.budget);
                 let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
-                let exchange = Exchange { caller: &mut user, head, upload, limits };
+                let mut exchange = Exchange { caller: &mut user, head, upload, limits };
                 exchange.through(&deployment.entry).await
             }
         },
@@ -94,12 +94,12 @@ pub(super) async fn connect(channel: Arc<ChannelShared>) {
 async fn to_address(
     channel: &Arc<ChannelShared>,
     target: &Arc<Target>,
-    mut exchange: Exchange<'_, User>,
+    exchange: &mut Exchange<'_, User>,
     wait_for_ready: bool,
 ) -> Ending {
     let mut attempts = 0;
     loop {
-        if let Err(ending) = reach(channel, target, &mut exchange, wait_for_ready).await {
+        if let Err(ending) = reach(channel, target, exchange, wait_for_ready).await {
             return ending;
         }
         let ending = exchange.to(target).await;

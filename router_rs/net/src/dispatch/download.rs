@@ -95,13 +95,18 @@ impl Download {
     ) -> Result<RecvStream, Answer> {
         let (mut head, body) = response.into_parts();
         let is_last = body.is_end_stream();
-        let is_refusal = self.is_trusted && is_last && head.headers.contains_key(REFUSED);
+        if !is_last {
+            strip_mesh_headers(&mut head.headers);
+            caller.head(head, false)?;
+            return Ok(body);
+        }
+        let is_refusal = self.is_trusted && head.headers.contains_key(REFUSED);
         let load = self.take_mesh_headers(&mut head.headers);
         if is_refusal {
             return Err(Answer::Refused { load, head });
         }
-        caller.head(head, is_last)?;
-        if is_last { Err(Answer::Complete { load }) } else { Ok(body) }
+        caller.head(head, true)?;
+        Err(Answer::Complete { load })
     }
 
     fn on_trailers<C: Caller>(&self, caller: &mut C, mut trailers: HeaderMap) -> Answer {

@@ -90,7 +90,7 @@ impl<C: Caller> Exchange<'_, C> {
     /// Sends the call to a replica of `entry`, waiting for one if need be.
     ///
     /// Dropping the future resets what was sent and gives the place back.
-    pub(crate) async fn through(mut self, entry: &Arc<DeploymentEntry>) -> Ending {
+    pub(crate) async fn through(&mut self, entry: &Arc<DeploymentEntry>) -> Ending {
         let mut admission = entry.offer(self.limits.deadline);
         let mut last = None;
         loop {

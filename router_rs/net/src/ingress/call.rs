@@ -32,22 +32,29 @@ pub(super) struct Admitted {
 }
 
 /// Spawns the call's task.
+///
+/// A panic in there ends this task only: the guards give everything back, and the client sees a
+/// reset stream.
 pub(super) fn start(connection: &Rc<ConnectionState>, admitted: Admitted) {
-    let count = CallCount::new(&connection.ingress);
-    tokio::task::spawn_local(forward(Rc::clone(connection), admitted, count));
+    let Admitted { head, deadline, deployment, body, respond } = admitted;
+    let in_flight = CallCount::new(&connection.ingress);
+    let connection = Rc::clone(connection);
+    // A block that captures its parts, not a function that would move them: the task is copied
+    // when it is spawned, so its size counts.
+    tokio::task::spawn_local(async move {
+        let _in_flight = in_flight;
+        let stop = StopListener::new(&connection);
+        let kept = Kept::new(Arc::clone(&deployment.entry.budget), deployment.request_bytes_max);
+        let upload = Upload::new(kept, body.is_end_stream());
+        let mut client = Client { body, respond, answer: None };
+        let limits = Limits::new(deadline, &stop);
+        let mut exchange = Exchange { caller: &mut client, head, upload, limits };
+        let ending = exchange.through(&deployment.entry).await;
+        conclude(&connection, &mut client, ending);
+    });
 }
 
-/// A panic in here ends this task only: the guards give everything back, and the client sees a
-/// reset stream.
-async fn forward(connection: Rc<ConnectionState>, admitted: Admitted, _in_flight: CallCount) {
-    let Admitted { head, deadline, deployment, body, respond } = admitted;
-    let stop = StopListener::new(&connection);
-    let kept = Kept::new(Arc::clone(&deployment.entry.budget), deployment.request_bytes_max);
-    let upload = Upload::new(kept, body.is_end_stream());
-    let mut client = Client { body, respond, answer: None };
-    let exchange =
-        Exchange { caller: &mut client, head, upload, limits: Limits::new(deadline, &stop) };
-    let ending = exchange.through(&deployment.entry).await;
+fn conclude(connection: &ConnectionState, client: &mut Client, ending: Ending) {
     let counters = &connection.ingress.counters;
     match ending {
         Ending::Answered => count(&counters.forwarded),

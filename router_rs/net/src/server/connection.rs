@@ -75,6 +75,9 @@ fn settings(server: &ServerState) -> Builder {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(config.concurrent_streams_max)
+        // One connection of a router carries the cancels of many clients: h2's own bound of 20
+        // calls that are reset before they are looked at would end it.
+        .max_pending_accept_reset_streams(config.concurrent_streams_max as usize)
         .max_header_list_size(config.metadata_bytes_max);
     builder
 }
