@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from dataclasses import dataclass, field
 
 import cloudpickle
@@ -10,7 +11,7 @@ import cloudpickle
 from pyserve.api.code import ShippedCode, ship
 from pyserve.api.deployment import Application
 from pyserve.api.handle import DeploymentHandle
-from pyserve.batching import Batched
+from pyserve.batching import Batched, BatchOptions
 from pyserve.config import DeploymentOptions
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentName
@@ -84,6 +85,13 @@ class _Graph:
         deployment = application.deployment
         options = deployment.settings
         limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
+        if limit < (size := max_batch_size(deployment.target)):
+            warnings.warn(
+                f"deployment {application.name!r} accepts max_ongoing_requests={limit} at once, "
+                f"so its batches never reach max_batch_size={size}; raise the one or lower the "
+                f"other",
+                stacklevel=2,
+            )
         return PackedDeployment(
             name=DeploymentName(application.name),
             code=ship(deployment.target),
@@ -124,12 +132,21 @@ class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle h
         return super().reducer_override(value)
 
 
+def max_batch_size(target: type) -> int:
+    """Return the largest ``max_batch_size`` of the class's methods, 0 without a batched one."""
+    return max((each.max_batch_size for each in _batch_options(target)), default=0)
+
+
 def batch_capacity(target: type) -> int:
     """Return the most items that batches of one method of the class can hold at once."""
-    batched = [
+    options = _batch_options(target)
+    return max((each.max_batch_size * each.max_concurrent_batches for each in options), default=0)
+
+
+def _batch_options(target: type) -> list[BatchOptions]:
+    return [
         attribute.options
         for owner in target.__mro__
         for attribute in vars(owner).values()
         if isinstance(attribute, Batched)
     ]
-    return max((each.max_batch_size * each.max_concurrent_batches for each in batched), default=0)

@@ -15,8 +15,9 @@ import shutil
 import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from pyserve.aio import Server
 from pyserve.api.context import ReplicaContext, enter_replica
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
@@ -29,9 +30,6 @@ from pyserve.replica.serving import make_server
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2
-
-if TYPE_CHECKING:
-    import grpc.aio
 
 Value = TypeVar("Value")
 
@@ -68,7 +66,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._grace_s: float | None = None  # None: the deployment's own.
         self._told = False  # The controller asked for the drain, so it knows.
-        self._server: grpc.aio.Server | None = None
+        self._server: Server | None = None
         self._place: SocketPlace | None = None
         self._membership = Membership(
             settings.controller, settings.token, _hello(settings), self._on_command
@@ -143,13 +141,7 @@ class Worker:
             servable_object=instance,
         )
         enter_replica(context)
-        server = make_server(
-            loaded,
-            instance,
-            replica_id=replica_id,
-            token=self._settings.token,
-            development=assign.development,
-        )
+        server = self._make_server(assign, loaded, instance)
         self._place = choose_socket(self._settings.mesh.run_dir)
         try:
             endpoints = self._listen(server, self._place)
@@ -168,7 +160,23 @@ class Worker:
         enter_replica(None)
         await _close(instance)
 
-    def _listen(self, server: grpc.aio.Server, place: SocketPlace) -> mesh_pb2.Endpoints:
+    def _make_server(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> Server:
+        try:
+            return make_server(
+                loaded,
+                instance,
+                replica_id=assign.replica_id,
+                token=self._settings.token,
+                development=assign.development,
+            )
+        except ValueError as error:
+            raise LoadError(
+                f"the options of {self._settings.deployment!r} cannot be served: {error}",
+                traceback.format_exc(),
+                user_code=True,
+            ) from error
+
+    def _listen(self, server: Server, place: SocketPlace) -> mesh_pb2.Endpoints:
         node, controller = self._settings.mesh.node, self._settings.controller
         host = bind_host(node, controller)
         try:
@@ -185,7 +193,7 @@ class Worker:
         advertised = advertised_host(node, controller, host)
         return mesh_pb2.Endpoints(address=f"{advertised}:{port}", unix_path=str(place.path))
 
-    async def _drain(self, server: grpc.aio.Server, default_grace_s: float) -> None:
+    async def _drain(self, server: Server, default_grace_s: float) -> None:
         if not self._told:
             await self._membership.begin_drain()
         # Listeners close now. A call that a router has sent meanwhile is refused before it
@@ -207,10 +215,8 @@ class Worker:
         if kind == "drain":
             self._told = True
             self.request_stop(command.drain.grace_s)
-        elif kind == "limits":
-            set_limit = getattr(self._server, "set_maximum_concurrent_rpcs", None)
-            if set_limit is not None:
-                set_limit(command.limits.max_ongoing_requests)
+        elif kind == "limits" and self._server is not None:
+            self._server.set_maximum_concurrent_rpcs(command.limits.max_ongoing_requests)
 
 
 class _StoppedEarly(Exception):

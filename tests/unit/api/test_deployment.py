@@ -18,7 +18,7 @@ class Leaf:
         self.size = size
 
 
-@pyserve.deployment(name="root", num_replicas=2, max_ongoing_requests=7)
+@pyserve.deployment(name="root", num_replicas=2, max_ongoing_requests=90)
 class Root:
     def __init__(self, *children: object, **named: object) -> None:
         self.children = children
@@ -40,7 +40,7 @@ def test_a_deployment_has_the_name_of_its_class_unless_it_is_given_one() -> None
 
 def test_options_make_a_copy() -> None:
     changed = Root.options(num_replicas=5)
-    assert (2, 5, 7) == (
+    assert (2, 5, 90) == (
         Root.settings.num_replicas,
         changed.settings.num_replicas,
         changed.settings.max_ongoing_requests,
@@ -93,7 +93,7 @@ def test_an_argument_that_cannot_travel_says_so() -> None:
     ("deployment", "limit"),
     [
         (Leaf, 100),
-        (Root, 7),
+        (Root, 90),
         (pyserve.deployment(Root.target), 320),  # twice max_batch_size × max_concurrent_batches
     ],
 )
@@ -115,3 +115,8 @@ def test_a_handle_survives_pickling() -> None:
     copy = pickle.loads(pickle.dumps(handle))
     assert (handle, hash(handle)) == (copy, hash(copy))
     assert ("Leaf", "app") == (copy.deployment_name, copy.app_name)
+
+
+def test_a_limit_below_the_batch_size_warns() -> None:
+    with pytest.warns(UserWarning, match="max_ongoing_requests=70 .*max_batch_size=80"):
+        packed(Root.options(max_ongoing_requests=70).bind())

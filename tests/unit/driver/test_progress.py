@@ -1,0 +1,37 @@
+"""What a deployment's progress looks like, on a terminal and elsewhere."""
+
+import io
+
+from pyserve.driver.progress import LiveProgress, PlainProgress, progress_view
+from pyserve.wire.v1 import control_pb2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def event(ready: int, note: str = "") -> control_pb2.Progress:
+    return control_pb2.Progress(deployment="Echo", ready=ready, wanted=2, note=note)
+
+
+def test_plain_lines_tell_each_change_once_and_one_line_of_a_note() -> None:
+    file = io.StringIO()
+    with progress_view(file) as view:
+        for each in (event(0, "starts"), event(0, "starts"), event(1, "failed: x\nmore")):
+            view.update(each)
+    assert isinstance(view, PlainProgress)
+    assert [
+        "pyserve: Echo: 0 of 2 replicas ready (starts)",
+        "pyserve: Echo: 1 of 2 replicas ready (failed: x)",
+    ] == file.getvalue().splitlines()
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    file = Terminal()
+    with progress_view(file) as view:
+        view.update(event(0, "starts"))
+        view.update(event(2))
+    assert isinstance(view, LiveProgress)
+    assert "Echo" in file.getvalue()
+    assert "2/2 ready" in file.getvalue()

@@ -1,0 +1,61 @@
+"""The values that ``pyserve.status()`` gives, and the text of ``pyserve status``."""
+
+from pyserve.cli.status import as_text
+from pyserve.driver.status import read_status
+from pyserve.wire.v1 import control_pb2, mesh_pb2
+
+REPLY = control_pb2.StatusReply(
+    version="0.1.0",
+    addresses=["127.0.0.1:8000"],
+    controller_pid=7,
+    applications=[
+        control_pb2.ApplicationStatus(
+            name="default",
+            route_prefix="/",
+            deployments=[
+                control_pb2.DeploymentStatus(
+                    name="Echo",
+                    state="UPDATING",
+                    message="one replica starts",
+                    wanted=2,
+                    services=["pkg.Echo"],
+                    replicas=[
+                        control_pb2.ReplicaStatus(
+                            replica_id="Echo#1",
+                            state="RUNNING",
+                            pid=8,
+                            node="here",
+                            endpoints=mesh_pb2.Endpoints(address="127.0.0.1:5"),
+                        ),
+                        control_pb2.ReplicaStatus(replica_id="Echo#2", state="STARTING"),
+                    ],
+                )
+            ],
+        )
+    ],
+)
+
+
+def test_applications_and_deployments_are_found_by_name() -> None:
+    deployment = read_status(REPLY).applications["default"].deployments["Echo"]
+    assert ("UPDATING", 2, ("pkg.Echo",)) == (
+        deployment.status,
+        deployment.wanted,
+        deployment.services,
+    )
+    assert ["127.0.0.1:5", ""] == [replica.address for replica in deployment.replicas]
+
+
+def test_the_text_counts_the_replicas_that_run() -> None:
+    assert [
+        "pyserve 0.1.0, process 7, listening at 127.0.0.1:8000",
+        "default (/)",
+        "  Echo  UPDATING  1/2 replicas  pkg.Echo",
+        "    one replica starts",
+        "    Echo#1  RUNNING  pid 8  127.0.0.1:5",
+        "    Echo#2  STARTING  pid 0",
+    ] == as_text(read_status(REPLY)).splitlines()
+
+
+def test_a_mesh_without_applications_says_so() -> None:
+    assert "no applications" in as_text(read_status(control_pb2.StatusReply()))
