@@ -1,4 +1,4 @@
-"""The channel and its four multi-callables."""
+"""The channel: connections, states, and the start of calls."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Any
 import grpc
 
 from pyserve import _router
-from pyserve.aio._call_credentials import CallCredentials, method_text
+from pyserve.aio._call_credentials import CallCredentials
 from pyserve.aio._call_state import CallState
-from pyserve.aio._calls import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
-from pyserve.aio._client_interceptors import INTERCEPTED_CALLS, KINDS, InterceptedCall, Kind
+from pyserve.aio._client_interceptors import KINDS, Kind
 from pyserve.aio._credentials import ChannelTls, read_channel_credentials
 from pyserve.aio._metadata import MetadataLike, to_wire
+from pyserve.aio._multicallables import (
+    StreamStreamMultiCallable,
+    StreamUnaryMultiCallable,
+    UnaryStreamMultiCallable,
+    UnaryUnaryMultiCallable,
+)
 from pyserve.aio._options import (
     ChannelArguments,
     ChannelOptions,
-    compression_number,
     read_channel_options,
 )
 from pyserve.bridge import LoopEndpoint, check_not_forked, running_endpoint
 
 _STATE_BY_NUMBER = {state.value[0]: state for state in grpc.ChannelConnectivity}
-_CHANNEL_DEFAULT_COMPRESSION = -1
-
-
-def _identity(value: Any) -> Any:
-    return value
 
 
 class _StateWatch:
@@ -258,217 +257,6 @@ class Channel(grpc.aio.Channel):
             self._native.close()
 
 
-class _MultiCallable:
-    kind: Kind
-
-    def __init__(
-        self,
-        channel: Channel,
-        method: str,
-        request_serializer: Callable[[Any], bytes] | None,
-        response_deserializer: Callable[[bytes], Any] | None,
-    ) -> None:
-        self._channel = channel
-        self._path = method
-        self._serialize = request_serializer or _identity
-        self._deserialize = response_deserializer or _identity
-        self._interceptors = channel.interceptors(self.kind)
-        # Without these a call goes straight to the native channel.
-        self._direct = not self._interceptors and not channel.call_credentials.plugins
-
-    def _intercept(
-        self,
-        request: Any,
-        timeout: float | None,
-        metadata: MetadataLike | None,
-        credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> InterceptedCall:
-        self._channel.call_credentials.check(credentials)
-        details = grpc.aio.ClientCallDetails(
-            self._path.encode(),  # type: ignore[arg-type]  # bytes, as in grpc.aio
-            timeout,
-            _as_metadata(metadata),
-            credentials,
-            wait_for_ready,
-        )
-        call_type: type[InterceptedCall] = INTERCEPTED_CALLS[self.kind.name]
-        return call_type(self.kind, self._interceptors, details, request, self._leaf(compression))
-
-    def _leaf(self, compression: grpc.Compression | None) -> Any:
-        async def invoke(details: grpc.aio.ClientCallDetails, request: Any) -> Any:
-            metadata = await self._channel.call_credentials.add_to(details)
-            return self._invoke(
-                method_text(details),
-                request,
-                details.timeout,
-                metadata,
-                details.wait_for_ready,
-                compression,
-            )
-
-        return invoke
-
-    def _invoke(
-        self,
-        path: str,
-        request: Any,
-        timeout: float | None,
-        metadata: MetadataLike | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> Any:
-        raise NotImplementedError
-
-
-class _UnaryRequestMultiCallable(_MultiCallable):
-    def __call__(
-        self,
-        request: Any,
-        *,
-        timeout: float | None = None,
-        metadata: MetadataLike | None = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        """Call the method with ``request``.
-
-        Args:
-            request: The request message.
-            timeout: Seconds until the deadline; ``None``: no deadline.
-            metadata: Pairs to send along.
-            credentials: Credentials of this call; on channels with TLS only.
-            wait_for_ready: Wait for a connection instead of failing at once without one.
-            compression: Of the request; ``None``: the channel's.
-        """
-        if self._direct and credentials is None:
-            return self._invoke(self._path, request, timeout, metadata, wait_for_ready, compression)
-        return self._intercept(request, timeout, metadata, credentials, wait_for_ready, compression)
-
-
-class _StreamRequestMultiCallable(_MultiCallable):
-    def __call__(
-        self,
-        request_iterator: Any = None,
-        timeout: float | None = None,
-        metadata: MetadataLike | None = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        """Call the method; without ``request_iterator`` the requests come by ``call.write``.
-
-        The other arguments are those of the calls with one request.
-        """
-        if self._direct and credentials is None:
-            return self._invoke(
-                self._path, request_iterator, timeout, metadata, wait_for_ready, compression
-            )
-        return self._intercept(
-            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
-        )
-
-
-class UnaryUnaryMultiCallable(
-    _UnaryRequestMultiCallable, grpc.aio.UnaryUnaryMultiCallable[Any, Any]
-):
-    """Makes unary calls of one method."""
-
-    kind = KINDS["unary_unary"]
-
-    def _invoke(
-        self,
-        path: str,
-        request: Any,
-        timeout: float | None,
-        metadata: MetadataLike | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> UnaryUnaryCall:
-        channel = self._channel
-        number = _CHANNEL_DEFAULT_COMPRESSION
-        if compression is not None:
-            number = _number(compression)
-        state = channel.start(
-            path, self._serialize(request), timeout, metadata, wait_for_ready, number, False
-        )
-        return UnaryUnaryCall(state, self._deserialize, channel.wait_ready_or_settled)
-
-
-class UnaryStreamMultiCallable(
-    _UnaryRequestMultiCallable, grpc.aio.UnaryStreamMultiCallable[Any, Any]
-):
-    """Makes calls of one method with streamed responses."""
-
-    kind = KINDS["unary_stream"]
-
-    def _invoke(
-        self,
-        path: str,
-        request: Any,
-        timeout: float | None,
-        metadata: MetadataLike | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> UnaryStreamCall:
-        raw = self._serialize(request)
-        state = self._channel.start(
-            path, raw, timeout, metadata, wait_for_ready, _number(compression), True
-        )
-        state.open_stream()
-        return UnaryStreamCall(state, self._deserialize, self._channel.wait_ready_or_settled)
-
-
-class StreamUnaryMultiCallable(
-    _StreamRequestMultiCallable, grpc.aio.StreamUnaryMultiCallable[Any, Any]
-):
-    """Makes calls of one method with streamed requests."""
-
-    kind = KINDS["stream_unary"]
-
-    def _invoke(
-        self,
-        path: str,
-        request: Any,
-        timeout: float | None,
-        metadata: MetadataLike | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> StreamUnaryCall:
-        number = _number(compression)
-        state = self._channel.start(path, None, timeout, metadata, wait_for_ready, number, False)
-        state.open_stream()
-        call = StreamUnaryCall(state, self._deserialize, self._channel.wait_ready_or_settled)
-        call.send_requests(request, self._serialize, number)
-        return call
-
-
-class StreamStreamMultiCallable(
-    _StreamRequestMultiCallable, grpc.aio.StreamStreamMultiCallable[Any, Any]
-):
-    """Makes calls of one method with streams both ways."""
-
-    kind = KINDS["stream_stream"]
-
-    def _invoke(
-        self,
-        path: str,
-        request: Any,
-        timeout: float | None,
-        metadata: MetadataLike | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> StreamStreamCall:
-        number = _number(compression)
-        state = self._channel.start(path, None, timeout, metadata, wait_for_ready, number, True)
-        state.open_stream()
-        call = StreamStreamCall(state, self._deserialize, self._channel.wait_ready_or_settled)
-        call.send_requests(request, self._serialize, number)
-        return call
-
-
 def insecure_channel(
     target: str,
     options: ChannelArguments | None = None,
@@ -535,17 +323,6 @@ def _native(target: str, options: ChannelOptions, tls: ChannelTls | None) -> _ro
         keepalive_time_s=options.keepalive_time_s,
         keepalive_timeout_s=options.keepalive_timeout_s,
     )
-
-
-def _number(compression: grpc.Compression | None) -> int:
-    number = compression_number(compression)
-    return _CHANNEL_DEFAULT_COMPRESSION if number is None else number
-
-
-def _as_metadata(metadata: MetadataLike | None) -> grpc.aio.Metadata:
-    if isinstance(metadata, grpc.aio.Metadata):
-        return metadata
-    return grpc.aio.Metadata(*(metadata or ()))
 
 
 def _sorted_by_kind(interceptors: Sequence[Any]) -> dict[str, list[Any]]:

@@ -26,14 +26,14 @@ from pyserve.aio._handlers import (
 from pyserve.aio._metadata import Metadatum, received
 from pyserve.aio._outcome import fail, release
 from pyserve.aio._streams import MessageStream
-from pyserve.aio._threads import ThreadedCall
-from pyserve.aio._unary import (
+from pyserve.aio._tasks import (
     AsyncRunner,
     run_response_stream,
     run_stream_unary,
     run_unary_unary,
     starter_of,
 )
+from pyserve.aio._threads import ThreadedCall
 from pyserve.bridge import CallStarter
 
 _UNIMPLEMENTED_DETAILS = "Method not found!"

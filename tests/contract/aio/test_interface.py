@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 import pyserve.aio
-from pyserve.aio import _calls, _channel, _client_interceptors
+from pyserve.aio import _calls, _client_interceptors, _multicallables
 
 # What grpc.aio offers beyond servers, channels and calls: control of its own C library.
 _OF_THE_C_LIBRARY = {"init_grpc_aio", "shutdown_grpc_aio"}
@@ -16,10 +16,10 @@ PAIRS = [
     (grpc.aio.ServicerContext, pyserve.aio.ServicerContext),
     (grpc.aio.Server, pyserve.aio.Server),
     (grpc.aio.Channel, pyserve.aio.Channel),
-    (grpc.aio.UnaryUnaryMultiCallable, _channel.UnaryUnaryMultiCallable),
-    (grpc.aio.UnaryStreamMultiCallable, _channel.UnaryStreamMultiCallable),
-    (grpc.aio.StreamUnaryMultiCallable, _channel.StreamUnaryMultiCallable),
-    (grpc.aio.StreamStreamMultiCallable, _channel.StreamStreamMultiCallable),
+    (grpc.aio.UnaryUnaryMultiCallable, _multicallables.UnaryUnaryMultiCallable),
+    (grpc.aio.UnaryStreamMultiCallable, _multicallables.UnaryStreamMultiCallable),
+    (grpc.aio.StreamUnaryMultiCallable, _multicallables.StreamUnaryMultiCallable),
+    (grpc.aio.StreamStreamMultiCallable, _multicallables.StreamStreamMultiCallable),
     (grpc.aio.UnaryUnaryCall, _calls.UnaryUnaryCall),
     (grpc.aio.UnaryStreamCall, _calls.UnaryStreamCall),
     (grpc.aio.StreamUnaryCall, _calls.StreamUnaryCall),
