@@ -238,3 +238,31 @@ async fn an_http1_client_gets_a_clear_answer() {
     within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 505 ") && answer.contains("gRPC"), "{answer}");
 }
+
+#[tokio::test]
+async fn small_frames_are_joined_only_as_far_as_they_have_come() {
+    let (mut replica, front, client) = one_replica().await;
+    let call = client.unary(request(PATH), "go");
+    let mut incoming = replica.next().await;
+    let mut stream = incoming.begin();
+    let expected: Vec<u8> = (0..5000_u32).map(|index| index as u8).collect();
+    for piece in expected.chunks(10) {
+        stream.send_data(piece.to_vec().into(), false).unwrap();
+    }
+    let mut body = within("the head", call.response).await.unwrap().into_body();
+    let (mut received, mut frames) = (Vec::new(), 0);
+    while received.len() < expected.len() {
+        let piece = within("a piece", body.data()).await.unwrap().unwrap();
+        body.flow_control().release_capacity(piece.len()).unwrap();
+        received.extend_from_slice(&piece);
+        frames += 1;
+    }
+    assert_eq!(expected, received);
+    assert!(frames < 250, "{frames} frames of 500");
+    // One more small piece comes through without waiting for another.
+    stream.send_data("last".into(), false).unwrap();
+    assert_eq!("last", within("a piece", body.data()).await.unwrap().unwrap());
+    stream.send_trailers(ok_trailers()).unwrap();
+    within("trailers", body.trailers()).await.unwrap();
+    front.settle().await;
+}

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, response};
 use router_core::Load;
 
 use super::caller::{Caller, Gone};
+use super::gather;
 use crate::mesh::names::{LOAD, PREFIX, REFUSED};
 
 /// How far the answer has come.
@@ -133,7 +134,7 @@ impl Body {
     ) -> Poll<Result<(), Answer>> {
         while !self.is_over {
             if self.chunk.is_empty() {
-                match ready!(self.stream.poll_data(cx)) {
+                match ready!(gather::poll_data(&mut self.stream, cx)) {
                     Some(Ok(chunk)) => self.chunk = chunk,
                     Some(Err(error)) => {
                         return Poll::Ready(Err(Answer::Broken { error, before_head: false }));

@@ -8,6 +8,7 @@ pub(crate) mod caller;
 mod download;
 pub(crate) mod entry;
 pub(crate) mod exchange;
+pub(crate) mod gather;
 mod guards;
 mod kept;
 mod snapshot;

@@ -16,7 +16,7 @@ use super::state::{CallCount, count};
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::exchange::{Ending, Exchange, Head, Limits};
-use crate::dispatch::{Deployment, Kept, Upload, poll_room};
+use crate::dispatch::{Deployment, Kept, Upload, gather, poll_room};
 use crate::grpc::{CONTENT_TYPE_GRPC, Status};
 use crate::mesh::names::ANSWERED_BY;
 
@@ -95,7 +95,7 @@ impl Caller for Client {
     fn on_sent(&mut self, _connection: &Connection) {}
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
-        Poll::Ready(match ready!(self.body.poll_data(cx)) {
+        Poll::Ready(match ready!(gather::poll_data(&mut self.body, cx)) {
             Some(Ok(bytes)) => Ok(Piece { bytes, is_last: self.body.is_end_stream() }),
             Some(Err(_)) => Err(Gone),
             // gRPC knows no request trailers: what a client sends there goes nowhere.
