@@ -34,19 +34,21 @@ class FakeController(mesh_pb2_grpc.MeshServicer):
         assert TOKEN == dict(context.invocation_metadata())["pyserve-token-bin"]
         if self.refusal is not None:
             await context.abort(*self.refusal)
-        reader = asyncio.create_task(self._read(requests))
+        self.commands = asyncio.Queue()  # What an earlier stream left is not for this one.
+        reader = asyncio.create_task(self._read(requests, self.commands))
         try:
             yield ASSIGN
-            while (command := await self.commands.get()) is not None:
+            commands = self.commands
+            while (command := await commands.get()) is not None:
                 yield command
         finally:
             reader.cancel()
 
-    async def _read(self, requests: Any) -> None:
+    async def _read(self, requests: Any, commands: asyncio.Queue[Any]) -> None:
         async for message in requests:
             kind = message.WhichOneof("kind")
             await self.heard.put((kind, getattr(message, kind)))
-        await self.commands.put(None)
+        await commands.put(None)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
