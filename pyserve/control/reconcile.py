@@ -146,11 +146,7 @@ def _others_settled(desired: Mapping[DeploymentKey, Desired], key: DeploymentKey
 
 def _is_failed(deployment: Desired) -> bool:
     """The target was given up and nothing is there to go back to."""
-    return (
-        deployment.failure is not None
-        and deployment.target is not None
-        and not deployment.target.completed
-    )
+    return deployment.target is not None and deployment.target.failed
 
 
 def _overdue(replicas: Sequence[Replica], now: float) -> Iterator[Action]:
@@ -252,13 +248,21 @@ def _start_missing(
     missing = [
         index
         for index in range(version.num_replicas)
-        if index not in taken
-        and (index not in version.slots or version.slots[index].start_not_before <= now)
+        if index not in taken and _may_start(version, index, now)
     ]
     if limit is not None:
         missing = missing[: max(limit, 0)]
     for index in missing:
         yield StartReplica(deployment.key, version.id, index)
+
+
+def _may_start(version: Version, index: int, now: float) -> bool:
+    slot = version.slots.get(index)
+    if slot is None:
+        return True
+    # While no replica was ever ready, one that raised waits for the others' first word: either
+    # all of them fail and so does the version, or one is ready and another try is worth while.
+    return slot.start_not_before <= now and (version.proven or not slot.failed_in_user_code)
 
 
 def _replaced(others: Sequence[Replica], wanted: int, ready: int) -> list[Replica]:

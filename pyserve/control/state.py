@@ -59,6 +59,7 @@ class Version:
         id: unique in the mesh's life; what ``Assign.deployment_version`` carries.
         proven: a replica of it has been ready once.
         completed: all its replicas were ready at once, and no older version served any more.
+        failed: it was given up, and is not started again.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Version:
     slots: dict[int, Slot] = field(default_factory=dict)
     proven: bool = False
     completed: bool = False
+    failed: bool = False
     start_failures: int = 0
     first_failure: Failure | None = None
 
@@ -191,8 +193,11 @@ class MeshState:
         self.replicas[replica.id] = replica
 
     def _retarget(self, desired: Desired, version: Version | None) -> None:
-        if desired.target is not None and desired.target.completed:
-            desired.fallback = desired.target
+        target = desired.target
+        if target is not None and (
+            target.completed or (target.proven and not target.failed and desired.fallback is None)
+        ):
+            desired.fallback = target
         desired.target = version
         desired.failure = None
 
@@ -226,6 +231,9 @@ class MeshState:
 
     def on_version_failed(self, key: DeploymentKey, failure: Failure) -> None:
         """The target is given up; what served before serves on, in all of the application."""
+        target = self.deployments[key].target
+        assert target is not None
+        target.failed = True
         for desired in self.of_application(key.application):
             if desired.fallback is not None:
                 desired.target, desired.fallback = desired.fallback, None

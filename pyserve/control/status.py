@@ -52,7 +52,7 @@ def _health(desired: Desired, replicas: list[Replica]) -> tuple[str, str]:
     failure = desired.failure.summary if desired.failure is not None else ""
     if desired.target is None:
         return "UPDATING", "is being removed"
-    if failure and not desired.target.completed:
+    if desired.target.failed:
         return "DEPLOY_FAILED", failure
     if failure:
         failure = f"the last deploy failed, the version before serves on: {failure}"

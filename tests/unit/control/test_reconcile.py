@@ -100,13 +100,25 @@ def test_version_fails_when_every_first_replica_raised(world):
     first, second = world.replicas()
 
     world.fail(first)
-    assert not any(isinstance(item, FailVersion) for item in world.settle())
+    assert [] == world.settle()
     world.fail(second)
 
-    assert FailVersion(key(), USER_ERROR) in world.settle()
+    assert [FailVersion(key(), USER_ERROR)] == world.settle()
     assert USER_ERROR == world.state.deployments[key()].failure
     assert [] == world.replicas(phase=Phase.STARTING)
     assert world.advance() is None
+
+
+def test_replica_that_raised_is_tried_again_once_another_is_ready(world):
+    version = world.deploy(Echo=2)["Echo"]
+    world.settle()
+    first, second = world.replicas()
+    world.fail(first)
+    assert [] == world.settle()
+
+    world.make_ready(second)
+
+    assert [StartReplica(key(), version, 0)] == world.settle()
 
 
 def test_constructor_that_hangs_fails_its_version(world):
@@ -199,6 +211,22 @@ def test_failed_update_leaves_the_old_version_serving(world):
     assert USER_ERROR == world.state.deployments[key()].failure
     world.die(world.serving()[0])
     assert [StartReplica(key(), old, 0)] == world.settle()
+
+
+def test_what_was_not_complete_yet_serves_on_when_its_update_fails(world):
+    old = world.deploy(Echo=2)["Echo"]
+    world.settle()
+    world.make_ready(world.replicas()[0])
+    world.deploy(Echo=1)
+    world.settle()
+
+    world.fail(*[item for item in world.replicas(phase=Phase.STARTING) if item.version != old])
+    world.settle()
+    world.make_ready(*world.replicas(phase=Phase.STARTING))
+    world.settle()
+
+    assert 2 == len(world.serving(version=old))
+    assert world.state.deployments[key()].is_settled()
 
 
 def test_failed_update_brings_back_what_the_deploy_had_replaced_elsewhere(world):
