@@ -10,7 +10,7 @@ RESTART_BACKOFF_MAX_S = 60.0
 # A replica that served this long has shown that it can: its death counts as a first one again.
 RESTART_FORGET_S = RESTART_BACKOFF_MAX_S
 
-# Failed health checks in a row that replace a replica (api: "three failures in a row").
+# Failed health checks in a row that replace a replica.
 HEALTH_FAILURES_MAX = 3
 
 # Starts of one slot that may end without a word from user code (killed, cannot be spawned)
@@ -24,7 +24,7 @@ REJOIN_TIMEOUT_S = 10.0
 # Between the end of the drain's grace and the kill: the replica ends streams and exits itself.
 KILL_MARGIN_S = 2.0
 
-# Changes of the view within 20 ms travel as one update (design section 2).
+# Changes of the view within 20 ms travel as one update (design 9).
 WATCH_COALESCE_S = 0.02
 # Updates that may wait for a slow watcher before it gets a snapshot instead.
 WATCH_QUEUE_LENGTH_MAX = 64
