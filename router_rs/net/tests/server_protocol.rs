@@ -122,6 +122,27 @@ async fn a_reset_and_a_lost_connection_cancel_the_user() {
 }
 
 #[tokio::test]
+async fn a_reset_frees_a_call_whose_end_waits_behind_a_message() {
+    let fixture = Fixture::start(config());
+    let socket = tokio::net::TcpStream::connect(("127.0.0.1", fixture.port)).await.unwrap();
+    // Without a window no message leaves, and what comes after it waits.
+    let mut builder = h2::client::Builder::new();
+    let handshake = builder.initial_window_size(0).handshake::<_, Bytes>(socket);
+    let (mut client, connection) = handshake.await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    for _ in 0..3 {
+        let (response, mut stream) = client.send_request(request(STREAM, &[]), false).unwrap();
+        let two = [frame(0, b"a"), frame(0, b"b")].concat();
+        stream.send_data(two.into(), true).unwrap();
+        let (_, body) = timeout(PATIENCE, response).await.expect("a head").unwrap().into_parts();
+        stream.send_reset(h2::Reason::CANCEL);
+        drop(body);
+        fixture.settle().await;
+    }
+    assert!(fixture.user.cancelled.lock().is_empty());
+}
+
+#[tokio::test]
 async fn the_gate_refuses_the_call_beyond_its_limit() {
     let fixture = Fixture::start(ServerConfig { concurrent_calls_max: Some(1), ..config() });
     let mut client = fixture.connect().await;

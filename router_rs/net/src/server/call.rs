@@ -225,7 +225,10 @@ impl CallTask {
 
     fn cancel(&mut self, reason: CancelReason) {
         self.intake.close();
-        self.waiting.clear();
+        // User code that has asked for the end already hears nothing more and says nothing more.
+        let is_end =
+            |command: &Command| matches!(command, Command::Reply(_) | Command::Finish { .. });
+        self.is_user_done |= self.waiting.drain(..).any(|command| is_end(&command));
         self.exchange.link.end();
         self.connection.server.counters.cancelled(reason);
         if !self.is_user_done {

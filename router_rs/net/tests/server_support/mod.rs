@@ -73,6 +73,8 @@ impl EventSink for EchoUser {
                 self.on_message(&exchange, message.into_bytes());
             }
             (Event::HalfClose, Some(exchange)) => {
+                // It has ended for its user, who will not react to anything after it.
+                self.calls.lock().remove(&token);
                 let status = router_net::grpc::Status::ok();
                 let metadata = HeaderMap::new();
                 self.send(&exchange, Command::Finish { status, metadata, message: None });
