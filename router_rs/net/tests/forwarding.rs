@@ -266,3 +266,34 @@ async fn small_frames_are_joined_only_as_far_as_they_have_come() {
     within("trailers", body.trailers()).await.unwrap();
     front.settle().await;
 }
+
+#[tokio::test]
+async fn many_calls_at_once_open_a_few_connections_to_a_replica() {
+    let mut replica = Replica::start("r-1").await;
+    let front = Front::start(vec![deployment(vec![replica.route(1000)])]);
+    let client = front.client().await;
+    let first = client.unary(request(PATH), "ping");
+    let mut held = vec![replica.next().await];
+    assert_eq!(1, replica.connections());
+    let mut calls = vec![first];
+    // In two steps, because a further connection takes calls only once it is open.
+    for wanted in [200, 600] {
+        while calls.len() < wanted {
+            calls.push(client.unary(request(PATH), "ping"));
+            held.push(replica.next().await);
+        }
+    }
+    let connections = replica.connections();
+    assert!((2..=4).contains(&connections), "{connections} connections for 600 calls");
+    for incoming in held {
+        incoming.reply("pong");
+    }
+    for call in calls {
+        assert_eq!("pong", call.reply().await.body);
+    }
+    front.settle().await;
+    let client = front.client().await;
+    let call = client.unary(request(PATH), "again");
+    replica.next().await.reply("pong");
+    assert_eq!("pong", call.reply().await.body);
+}

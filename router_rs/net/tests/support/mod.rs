@@ -379,7 +379,10 @@ pub struct Reply {
 
 impl Client {
     pub async fn connect(address: &str) -> Self {
-        Self::connect_with(address, h2::client::Builder::new().initial_window_size(1 << 20)).await
+        let mut builder = h2::client::Builder::new();
+        // Tests leave many small answers unread for a while.
+        builder.initial_window_size(1 << 20).data_frame_budget(1 << 24);
+        Self::connect_with(address, &builder).await
     }
 
     pub async fn connect_with(address: &str, builder: &h2::client::Builder) -> Self {
