@@ -113,6 +113,7 @@ class Server:
         max_send_message_bytes: int = -1,
         max_metadata_bytes: int = 16384,
         max_concurrent_calls: int = -1,  # the admission gate; -1: no limit
+        max_concurrent_streams: int = 4096,  # of one connection
         max_idle_streams: int = 1000,  # bound of calls of methods with weight 0
         default_compression: int = 0,
         keepalive_time_s: float | None = None,

@@ -63,6 +63,7 @@ class ServerOptions:
     keepalive_time_s: float | None = None
     keepalive_timeout_s: float = 20.0
     max_connection_age_s: float | None = None
+    max_concurrent_streams: int = 4096
     reuse_port: bool = False
 
 
@@ -103,6 +104,7 @@ _COMMON: dict[str, tuple[str, Callable[[Any], Any]]] = {
 _SERVER = _COMMON | {
     "grpc.max_metadata_size": ("max_metadata_bytes", int),
     "grpc.max_connection_age_ms": ("max_connection_age_s", _seconds_or_never),
+    "grpc.max_concurrent_streams": ("max_concurrent_streams", int),
     "grpc.so_reuseport": ("reuse_port", bool),
 }
 _CHANNEL = _COMMON | {

@@ -63,7 +63,7 @@ class Server(grpc.aio.Server):
         self._resolver.generic.extend(handlers)
         self._thread_pool = thread_pool
         self._own_pool: ThreadPoolExecutor | None = None
-        self._endpoint, self._shared = _claim_endpoint()
+        self._endpoint, self._parent = _claim_endpoint()
         self._loop = self._endpoint.loop
         self._native = self._make_native()
         self._starters: list[CallStarter] = []
@@ -246,7 +246,8 @@ class Server(grpc.aio.Server):
         self._native.stop()
         self._endpoint.remove_close_callback(self._end)
         self._endpoint.on_call = None
-        if not self._shared:
+        if self._parent is not None:
+            self._parent.remove_close_callback(self._endpoint.close)
             self._endpoint.close()
         if self._own_pool is not None:
             self._own_pool.shutdown(wait=False)
@@ -268,6 +269,7 @@ class Server(grpc.aio.Server):
             max_send_message_bytes=options.max_send_message_bytes,
             max_metadata_bytes=options.max_metadata_bytes,
             max_concurrent_calls=-1 if limit is None else limit,
+            max_concurrent_streams=options.max_concurrent_streams,
             max_idle_streams=self._settings.max_idle_streams,
             default_compression=options.default_compression,
             keepalive_time_s=options.keepalive_time_s,
@@ -355,18 +357,18 @@ def _make_on_call(starters: list[CallStarter]) -> CallStarter:
     return on_call
 
 
-def _claim_endpoint() -> tuple[LoopEndpoint, bool]:
-    """Return the loop's endpoint, or one of its own for the second server of a loop.
+def _claim_endpoint() -> tuple[LoopEndpoint, LoopEndpoint | None]:
+    """Return the loop's endpoint, or a new one and the loop's for a loop's second server.
 
     A call names its method, not its server; so an endpoint takes the calls of one server.
     """
     endpoint = running_endpoint()
     if endpoint.on_call is None:
         endpoint.on_call = _refuse
-        return endpoint, True
+        return endpoint, None
     own = LoopEndpoint(endpoint.loop)
     endpoint.add_close_callback(own.close)
-    return own, False
+    return own, endpoint
 
 
 def _refuse(_token: int, call: _router.ServerCall, _message: bytes | None) -> None:

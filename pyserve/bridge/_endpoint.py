@@ -99,7 +99,9 @@ class LoopEndpoint:
         for kind, token, subject, payload in events:
             try:
                 if kind == _CALL:
-                    on_call(token, subject, payload)  # type: ignore[misc, arg-type]
+                    # Without a server it was stopped, which has answered the call.
+                    if on_call is not None:
+                        on_call(token, subject, payload)  # type: ignore[arg-type]
                 else:
                     receiver = receivers.get(token)
                     # Late events of an ended call have nobody to tell.

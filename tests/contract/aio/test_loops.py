@@ -85,7 +85,7 @@ def _script(source: str) -> subprocess.CompletedProcess[str]:
 
 
 PREAMBLE = """
-import asyncio, os, sys
+import asyncio, contextlib, os, socket, sys
 import grpc
 import pyserve.aio
 
@@ -121,6 +121,14 @@ def test_a_forked_child_gets_a_clear_error() -> None:
     done = _script(
         PREAMBLE
         + """
+def listening():
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                count += one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    return count
+
 async def use(channel):
     await channel.unary_unary("/s.S/Call")(b"x")
 
@@ -128,16 +136,17 @@ async def main():
     server, port = await start()
     channel = pyserve.aio.insecure_channel(f"127.0.0.1:{port}")
     await channel.unary_unary("/s.S/Call")(b"x")
+    assert listening() == 1
     child = os.fork()
     if child == 0:
         asyncio._set_running_loop(None)
-        answers = []
+        answers = [listening()]
         for attempt in (lambda: use(channel), start):
             try:
                 asyncio.run(attempt())
             except RuntimeError as error:
                 answers.append("fork" in str(error))
-        os._exit(0 if answers == [True, True] else 1)
+        os._exit(0 if answers == [0, True, True] else 1)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     print(await channel.unary_unary("/s.S/Call")(b"still fine"))
     await channel.close()

@@ -303,3 +303,22 @@ def test_a_forgotten_server_ends_with_its_loop() -> None:
         return native
 
     assert "stopped" == asyncio.run(main()).state
+
+
+async def test_servers_of_one_loop_come_and_go_without_a_trace() -> None:
+    async def tell(request: bytes, _context: Any) -> bytes:
+        return request
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(tell)
+    first, first_native = await _serve(handler)
+    for _ in range(3):
+        second, second_native = await _serve(handler)
+        assert second_native.endpoint is not first_native.endpoint
+        assert ("reply", b"2") == await _ended(second_native.call("/p.S/Call", b"2"))
+        assert ("reply", b"1") == await _ended(first_native.call("/p.S/Call", b"1"))
+        await second.stop(None)
+    await first.stop(None)
+    assert [] == first._endpoint._close_callbacks
+    again, again_native = await _serve(handler)
+    assert again_native.endpoint is first_native.endpoint
+    await again.stop(None)
