@@ -32,7 +32,7 @@ class ReplicaContext:
         app_name: The application.
         deployment: The deployment's name.
         replica_id: Unique in the mesh, for as long as it runs.
-        servable_object: The constructed instance of the user's class.
+        servable_object: The instance of the user's class; ``None`` in its constructor.
     """
 
     app_name: ApplicationName
@@ -60,12 +60,12 @@ def get_replica_context() -> ReplicaContext:
     """Return the context of the replica that this code runs in.
 
     Raises:
-        NotInReplica: This process is no replica, or its constructor has not returned yet.
+        NotInReplica: This process is no replica.
     """
     if _process.replica is None:
         raise NotInReplica(
-            "get_replica_context() works in a replica, after its constructor has returned; "
-            "call it in a method of a deployment"
+            "get_replica_context() works in a replica only; call it in the constructor or a "
+            "method of a deployment"
         )
     return _process.replica
 

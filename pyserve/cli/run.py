@@ -58,9 +58,8 @@ def run(
     packed = pack(application, ApplicationName(name))
     interrupt = _Interrupt()
     with interrupt:
-        session = open_session(addresses or None, settings)
         try:
-            interrupt.session = session
+            interrupt.session = session = open_session(addresses or None, settings)
             listening = deploy(session, packed, route_prefix=route_prefix, timeout_s=None)
             _print_ready(session, name, listening)
             while session.is_running() and not interrupt.wait(_ALIVE_CHECK_S):
@@ -68,7 +67,8 @@ def run(
             _end(session, ApplicationName(name))
             _check_end(session)
         except _Interrupted:
-            _end(session, ApplicationName(name))
+            if interrupt.session is not None:
+                _end(interrupt.session, ApplicationName(name))
         finally:
             end_session()
 

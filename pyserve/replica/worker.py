@@ -14,7 +14,7 @@ import os
 import shutil
 import traceback
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pyserve.aio import Server
@@ -112,12 +112,20 @@ class Worker:
         return 0
 
     async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Loaded, object]:
+        context = ReplicaContext(
+            app_name=self._settings.application,
+            deployment=self._settings.deployment,
+            replica_id=ReplicaId(assign.replica_id),
+            servable_object=None,
+        )
+        enter_replica(context)
         self.is_constructing = True
         try:
             loaded = load(assign.spec)
             instance = construct(loaded)
         finally:
             self.is_constructing = False
+        enter_replica(replace(context, servable_object=instance))
         await self._unless_stopped(warm_up(instance))
         return loaded, instance
 
@@ -133,14 +141,6 @@ class Worker:
         return task.result()
 
     async def _serve(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> None:
-        replica_id = ReplicaId(assign.replica_id)
-        context = ReplicaContext(
-            app_name=self._settings.application,
-            deployment=self._settings.deployment,
-            replica_id=replica_id,
-            servable_object=instance,
-        )
-        enter_replica(context)
         server = self._make_server(assign, loaded, instance)
         self._place = choose_socket(self._settings.mesh.run_dir)
         try:

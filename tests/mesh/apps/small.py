@@ -19,6 +19,7 @@ def _sleep_for_long() -> None:
 class Small(echo_pb2_grpc.EchoServicer):
     def __init__(self, prefix: str = "", closing: str = "") -> None:
         self._prefix = prefix
+        self._constructed_in = pyserve.get_replica_context().replica_id
         self._closing = closing
 
     async def Echo(self, request: echo_pb2.EchoRequest) -> echo_pb2.EchoReply:
@@ -31,7 +32,9 @@ class Small(echo_pb2_grpc.EchoServicer):
     async def Perform(self, request: echo_pb2.PerformRequest) -> echo_pb2.PerformReply:
         await asyncio.sleep(request.delay_s)
         facts = echo_pb2.CallFacts(
-            replica_id=pyserve.get_replica_context().replica_id, pid=os.getpid()
+            replica_id=pyserve.get_replica_context().replica_id,
+            pid=os.getpid(),
+            metadata=[echo_pb2.Metadatum(key="constructor", value=self._constructed_in.encode())],
         )
         return echo_pb2.PerformReply(payload=request.payload, facts=facts)
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.commands import ROOT, foreground, in_flight, pyserve
+from tests.mesh.commands import ROOT, foreground, in_flight, pyserve, status_of
 from tests.support.leftovers import SESSION_VARIABLE, processes_of
 from tests.support.waiting import wait_until
 
@@ -116,3 +116,38 @@ def test_killing_the_controller_takes_the_replicas_and_their_sockets_along(
         assert running.process.wait(_TIMEOUT_S) == 1
         wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
         # The fixture looks for socket files.
+
+
+def test_a_signal_while_replicas_start_ends_in_order(mesh_environment: dict[str, str]) -> None:
+    """Also when the constructor holds its replica's event loop."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pyserve", "run", "tests.mesh.apps.slow:app"),
+            *("--address", "127.0.0.1:0"),
+        ],
+        cwd=ROOT,
+        env=mesh_environment,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "Slow: 0 of 1 replicas ready" in line)
+    assert "starts" in line
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=_TIMEOUT_S)
+    assert (0, True) == (process.returncode, "draining" in rest), rest
+    assert "Traceback" not in rest
+
+
+def test_the_context_is_there_in_the_constructor(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment, "tests.mesh.apps.small:app") as running:
+        (replica,) = status_of(mesh_environment)["applications"]["default"]["deployments"]["Small"][
+            "replicas"
+        ]
+        with grpc.insecure_channel(running.address) as channel:
+            reply = echo_pb2_grpc.EchoStub(channel).Perform(echo_pb2.PerformRequest(), timeout=10)
+        assert replica["replica_id"] == reply.facts.replica_id
+        assert replica["replica_id"].encode() == reply.facts.metadata[0].value
+        running.process.send_signal(signal.SIGINT)
+        assert 0 == running.process.wait(_TIMEOUT_S)
