@@ -23,6 +23,9 @@ class Mesh(Protocol):
     def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
         """Return a channel whose calls are routed to the replicas of one deployment."""
 
+    def close(self) -> None:
+        """Let go of the mesh. Idempotent."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaContext:

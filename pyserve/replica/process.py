@@ -52,9 +52,14 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     except OptionError as error:
         logging.getLogger(__name__).error("%s", error)
         return 2
-    attach(open_mesh(settings))
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_run(settings, options.liveness_fd))
+    mesh = open_mesh(settings)
+    attach(mesh)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_run(settings, options.liveness_fd))
+    finally:
+        # Its thread must not meet an interpreter that is being taken down.
+        mesh.close()
 
 
 async def _run(settings: WorkerSettings, liveness_fd: int | None) -> int:
