@@ -60,6 +60,10 @@ class Deployment(Generic[Deployed_co]):
             f"application, or {self.name}.target(...) for a plain instance in this process"
         )
 
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type[Deployed_co]]:
+        # `class Special(Echo)` derives from the class that the name Echo stood for.
+        return (self.target,)
+
     def __repr__(self) -> str:
         return f"Deployment({self.target.__module__}:{self.target.__qualname__}, {self.name!r})"
 

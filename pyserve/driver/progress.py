@@ -77,16 +77,15 @@ class LiveProgress:
 
     def update(self, progress: control_pb2.Progress) -> None:
         """Move the deployment's bar."""
+        from rich.markup import escape
+
         task = self._tasks.get(progress.deployment)
+        # Brackets in a note are text, not markup.
+        note = escape(progress.note.partition("\n")[0])
         if task is None:
             task = self._bars.add_task(progress.deployment, total=progress.wanted, note="")
             self._tasks[progress.deployment] = task
-        self._bars.update(
-            task,
-            completed=progress.ready,
-            total=progress.wanted,
-            note=progress.note.partition("\n")[0],
-        )
+        self._bars.update(task, completed=progress.ready, total=progress.wanted, note=note)
 
     def __enter__(self) -> Self:
         self._bars.start()

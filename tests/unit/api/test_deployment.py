@@ -62,6 +62,14 @@ def test_a_deployment_is_not_called() -> None:
         Leaf()
 
 
+def test_a_class_may_derive_from_a_deployment() -> None:
+    class Special(Leaf):  # type: ignore[misc,valid-type]  # mypy sees no decorated class
+        pass
+
+    assert (Leaf.target,) == Special.__bases__
+    assert 3 == Special(3).size
+
+
 def test_wrong_arguments_are_found_where_they_are_bound() -> None:
     with pytest.raises(TypeError, match=r"Leaf\.bind: .*length.*it takes \(size: int = 1\)"):
         Leaf.bind(length=3)

@@ -31,7 +31,8 @@ def test_a_terminal_gets_a_bar() -> None:
     file = Terminal()
     with progress_view(file) as view:
         view.update(event(0, "starts"))
-        view.update(event(2))
+        view.update(event(2, "dict[str, int] [/x]"))
     assert isinstance(view, LiveProgress)
     assert "Echo" in file.getvalue()
     assert "2/2 ready" in file.getvalue()
+    assert "dict[str, int] [/x]" in file.getvalue()
