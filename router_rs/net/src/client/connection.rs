@@ -34,6 +34,10 @@ const STREAMS_INITIAL: usize = 1024;
 /// Trailers carry at most what a server may set with the default metadata limits, and its status.
 const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 
+/// Cancelled calls whose late frames are recognised for a second; as many as a server of ours
+/// lets be open at once.
+const RESET_STREAMS_MAX: usize = 4096;
+
 /// A connection that takes calls until it closes.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -103,6 +107,11 @@ impl Connection {
             .initial_max_send_streams(STREAMS_INITIAL)
             .max_frame_size(FRAME_BYTES_MAX)
             .max_header_list_size(HEADER_LIST_BYTES_MAX)
+            // What the peer had sent when a call was cancelled arrives after the reset. h2 counts
+            // such frames of streams that it has forgotten as errors, and ends the connection
+            // with all its other calls at the 1 024th; the server was chosen, so none counts.
+            .max_concurrent_reset_streams(RESET_STREAMS_MAX)
+            .max_local_error_reset_streams(None)
             .enable_push(false)
             .handshake(io)
             .await?;

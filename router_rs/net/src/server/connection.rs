@@ -78,6 +78,9 @@ fn settings(server: &ServerState) -> Builder {
         // One connection of a router carries the cancels of many clients: h2's own bound of 20
         // calls that are reset before they are looked at would end it.
         .max_pending_accept_reset_streams(config.concurrent_streams_max as usize)
+        // A refused or late call is reset while its body may be on the way; h2 forgives the
+        // frames of streams that it remembers, its own bound is 50.
+        .max_concurrent_reset_streams(config.concurrent_streams_max as usize)
         .max_header_list_size(config.metadata_bytes_max);
     builder
 }
