@@ -135,6 +135,9 @@ class Server:
     def drain(self) -> None:
         """Stop listening, send GOAWAY; calls in flight go on."""
 
+    def finish(self) -> bool:
+        """End if no call is in flight: from then on none is let in. Whether it has ended."""
+
     def stop(self) -> None:
         """End what is left with UNAVAILABLE and close every connection."""
 

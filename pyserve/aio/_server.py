@@ -198,7 +198,7 @@ class Server(grpc.aio.Server):
     def _busy(self) -> bool:
         while self._endpoint.process():
             pass  # calls that were accepted before the drain still are in the queue
-        return bool(self._contexts()) or self._native.in_flight() > 0
+        return bool(self._contexts()) or not self._native.finish()
 
     def _overdue(self) -> bool:
         assert self._stop_at is not None

@@ -213,6 +213,19 @@ async fn a_stream_is_echoed_in_order() {
 }
 
 #[tokio::test]
+async fn a_call_that_comes_after_the_end_did_not_start() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let answer = call(&mut client, request(UNARY, &[]), frame(0, b"x")).await;
+    assert_eq!(Some("0"), answer.status.as_deref());
+    fixture.settle().await;
+    assert!(fixture.server.finish());
+    let (response, _stream) = client.send_request(request(UNARY, &[]), true).unwrap();
+    let error = timeout(PATIENCE, response).await.expect("in time").expect_err("refused");
+    assert_eq!(Some(h2::Reason::REFUSED_STREAM), error.reason());
+}
+
+#[tokio::test]
 async fn draining_lets_calls_end_and_stopping_ends_them() {
     let fixture = Fixture::start(config());
     let mut client = fixture.connect().await;
@@ -230,6 +243,7 @@ async fn draining_lets_calls_end_and_stopping_ends_them() {
     timeout(PATIENCE, refused).await.expect("nobody listens any more");
     assert_eq!(1, fixture.server.in_flight());
 
+    assert!(!fixture.server.finish(), "a call is in flight");
     fixture.server.stop();
     let response = timeout(PATIENCE, response).await.expect("in time").expect("a head");
     assert_eq!("14", response.headers()["grpc-status"]);

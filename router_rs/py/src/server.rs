@@ -112,6 +112,10 @@ impl Server {
         py.detach(|| self.server.drain());
     }
 
+    fn finish(&self) -> bool {
+        self.server.finish()
+    }
+
     fn stop(&self) {
         self.server.stop();
     }

@@ -15,6 +15,7 @@ use super::connection::ConnectionState;
 use super::exchange::Exchange;
 use super::intake::Intake;
 use super::outlet::Outlet;
+use super::state::Refused;
 use super::trust;
 use crate::grpc::{
     CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT,
@@ -45,13 +46,8 @@ pub(super) fn admit(
     };
     let server = &connection.server;
     let method = server.methods.find(head.uri.path());
-    if let Err(full) = server.enter(method.weight) {
-        let mut extra = HeaderMap::new();
-        if connection.info.is_trusted() {
-            extra.insert(names::REFUSED, HeaderValue::from_static("1"));
-            extra.insert(names::LOAD, full.load);
-        }
-        return refuse(respond, &full.status, extra);
+    if let Err(refused) = server.enter(method.weight) {
+        return keep_out(respond, refused, connection.info.is_trusted());
     }
     let link =
         Link::new(server.next_token(), deadline, server.sink.clone(), connection.thread.clone());
@@ -101,6 +97,24 @@ fn read_head(headers: &HeaderMap) -> Result<(Option<Instant>, Encoding), Status>
 pub(super) fn accepted_encoding(headers: &HeaderMap, wish: Encoding) -> Encoding {
     let list = headers.get(GRPC_ACCEPT_ENCODING);
     if wish.is_accepted_by(list) { wish } else { Encoding::Identity }
+}
+
+/// Answers a call that the gate does not let in. A router learns that it may go elsewhere by a
+/// mark of the mesh, another client of an ended server by `REFUSED_STREAM`.
+fn keep_out(mut respond: SendResponse<Framed>, refused: Refused, is_trusted: bool) {
+    let (status, load) = match refused {
+        Refused::Full { status, load } => (status, Some(load)),
+        Refused::Shut if is_trusted => {
+            (Status::new(Code::ResourceExhausted, "the replica has ended"), None)
+        }
+        Refused::Shut => return respond.send_reset(h2::Reason::REFUSED_STREAM),
+    };
+    let mut extra = HeaderMap::new();
+    if is_trusted {
+        extra.insert(names::REFUSED, HeaderValue::from_static("1"));
+        extra.extend(load.map(|load| (names::LOAD, load)));
+    }
+    refuse(respond, &status, extra);
 }
 
 /// A Trailers-Only answer: no task, nothing admitted. Dropping the stream tells a client that

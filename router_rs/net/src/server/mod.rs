@@ -142,8 +142,17 @@ impl Server {
         self.open_listeners.wait_for_none();
     }
 
+    /// Ends the server if no call is in flight; whether it has ended.
+    ///
+    /// A client that has not heard of the drain may still send calls: in one step with the look,
+    /// so that none is let in after it, they are turned away as not started.
+    pub fn finish(&self) -> bool {
+        self.state.shut_if_empty()
+    }
+
     /// Answers what is left with `UNAVAILABLE`; connections close when they are empty.
     pub fn stop(&self) {
+        self.state.shut();
         self.advance(Phase::Stopped);
     }
 

@@ -77,14 +77,23 @@ pub(super) struct ServerState {
     pub(super) methods: Methods,
     pub(super) sink: Arc<dyn EventSink>,
     pub(super) counters: Counters,
-    gate: Mutex<Gate>,
+    entrance: Mutex<Entrance>,
     tokens: &'static AtomicU64,
 }
 
-/// The answer to a call that found the gate closed.
-pub(super) struct Full {
-    pub(super) status: Status,
-    pub(super) load: HeaderValue,
+/// The gate, and whether it was shut for good.
+#[derive(Debug)]
+struct Entrance {
+    gate: Gate,
+    is_shut: bool,
+}
+
+/// Why a call does not get in.
+pub(super) enum Refused {
+    /// The limit is reached.
+    Full { status: Status, load: HeaderValue },
+    /// The server has ended; the call came while the client was being told.
+    Shut,
 }
 
 /// Tokens are unique in a process: one endpoint serves several servers and channels.
@@ -103,7 +112,7 @@ impl ServerState {
             methods: Methods::default(),
             sink,
             counters: Counters::default(),
-            gate: Mutex::new(gate),
+            entrance: Mutex::new(Entrance { gate, is_shut: false }),
             tokens: &TOKENS,
         }
     }
@@ -112,8 +121,12 @@ impl ServerState {
         self.tokens.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn enter(&self, weight: u32) -> Result<(), Full> {
-        match self.gate.lock().try_enter(weight) {
+    pub(super) fn enter(&self, weight: u32) -> Result<(), Refused> {
+        let mut entrance = self.entrance.lock();
+        if entrance.is_shut {
+            return Err(Refused::Shut);
+        }
+        match entrance.gate.try_enter(weight) {
             Ok(_) => {
                 self.counters.calls.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -124,7 +137,7 @@ impl ServerState {
                     "{} calls are in flight and the limit is {}",
                     full.in_flight, full.limit
                 );
-                Err(Full {
+                Err(Refused::Full {
                     status: Status::new(Code::ResourceExhausted, text),
                     load: load_value(full.in_flight, full.limit),
                 })
@@ -133,21 +146,33 @@ impl ServerState {
     }
 
     pub(super) fn leave(&self, weight: u32) {
-        self.gate.lock().leave(weight);
+        self.entrance.lock().gate.leave(weight);
     }
 
     /// The load as it will be when a call of `weight` has gone.
     pub(super) fn load_after(&self, weight: u32) -> HeaderValue {
-        let load = self.gate.lock().load();
+        let load = self.entrance.lock().gate.load();
         load_value(load.in_flight.saturating_sub(weight), load.limit)
     }
 
     pub(super) fn in_flight(&self) -> u32 {
-        self.gate.lock().in_flight()
+        self.entrance.lock().gate.in_flight()
     }
 
     pub(super) fn set_limit(&self, limit: Option<u32>) {
-        self.gate.lock().set_limit(limit);
+        self.entrance.lock().gate.set_limit(limit);
+    }
+
+    pub(super) fn shut(&self) {
+        self.entrance.lock().is_shut = true;
+    }
+
+    /// Shuts the gate if nobody is inside; whether it is shut.
+    pub(super) fn shut_if_empty(&self) -> bool {
+        let mut entrance = self.entrance.lock();
+        let is_empty = entrance.gate.in_flight() == 0 && entrance.gate.idle_streams() == 0;
+        entrance.is_shut |= is_empty;
+        entrance.is_shut
     }
 
     /// Counts a connection for as long as the guard lives.
