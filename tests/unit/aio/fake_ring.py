@@ -154,6 +154,9 @@ class FakeServer:
     def stop(self) -> None:
         self.state = "stopped"
 
+    def finish(self) -> bool:
+        return True
+
     def in_flight(self) -> int:
         return 0
 

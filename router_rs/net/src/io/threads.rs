@@ -120,7 +120,9 @@ impl Future for Pump {
                 }
             }
             let ending = AT_TURN_END.take();
-            ending.iter().for_each(|work| work.run());
+            for work in ending {
+                work.run();
+            }
             if self.shared.is_stopping.load(Ordering::Acquire) {
                 return Poll::Ready(());
             }

@@ -35,12 +35,6 @@ pub(crate) struct EchoUser {
 }
 
 impl EchoUser {
-    pub(crate) fn send(&self, exchange: &Arc<Exchange>, command: Command) {
-        let thread = exchange.link().thread().clone();
-        thread.queue(Work::Deliver(exchange.clone(), command));
-        thread.wake();
-    }
-
     fn on_message(&self, exchange: &Arc<Exchange>, payload: Bytes) {
         let size = payload.len();
         self.taken_bytes.fetch_add(size, Ordering::SeqCst);
@@ -48,11 +42,17 @@ impl EchoUser {
             return;
         }
         if exchange.link().take(size) {
-            self.send(exchange, Command::Resume);
+            send(exchange, Command::Resume);
         }
         exchange.link().begin_write(size);
-        self.send(exchange, Command::Message { payload, may_compress: true });
+        send(exchange, Command::Message { payload, may_compress: true });
     }
+}
+
+fn send(exchange: &Arc<Exchange>, command: Command) {
+    let thread = exchange.link().thread().clone();
+    thread.queue(Work::Deliver(exchange.clone(), command));
+    thread.wake();
 }
 
 impl EventSink for EchoUser {
@@ -63,7 +63,7 @@ impl EventSink for EchoUser {
                 if exchange.path() == SILENT {
                     self.calls.lock().insert(token, exchange);
                 } else {
-                    self.send(&exchange, Command::Reply(message.into_bytes()));
+                    send(&exchange, Command::Reply(message.into_bytes()));
                 }
             }
             (Event::Call { exchange, message: None }, _) => {
@@ -77,11 +77,11 @@ impl EventSink for EchoUser {
                 self.calls.lock().remove(&token);
                 let status = router_net::grpc::Status::ok();
                 let metadata = HeaderMap::new();
-                self.send(&exchange, Command::Finish { status, metadata, message: None });
+                send(&exchange, Command::Finish { status, metadata, message: None });
             }
             (Event::Cancel(reason), Some(exchange)) => {
                 self.cancelled.lock().push(reason);
-                self.send(&exchange, Command::Release);
+                send(&exchange, Command::Release);
                 self.calls.lock().remove(&token);
             }
             _ => {}
