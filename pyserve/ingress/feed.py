@@ -9,6 +9,7 @@ from typing import Protocol
 from pyserve import _router
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
+from pyserve.control.transport import Channel, dial
 from pyserve.ingress.routes import route_of
 from pyserve.ingress.watcher import Views, ViewState, Watcher
 from pyserve.types import DeploymentKey
@@ -31,6 +32,7 @@ class TableFeed:
         deployments: what to follow; None: everything.
         extra_routes: called with each new view, before it is applied; the routes that it returns
             are applied too (what a process answers by itself).
+        connect: makes the channel to the controller's address.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class TableFeed:
         deployments: Collection[DeploymentKey] | None,
         *,
         extra_routes: Callable[[Views], Sequence[_router.DeploymentRoute]] | None = None,
+        connect: Callable[[str], Channel] = dial,
     ) -> None:
         self._table = table
         self._extra_routes = extra_routes
@@ -48,7 +51,7 @@ class TableFeed:
         self._table_version = 0
         self._view_version = 0
         self._waiters: dict[asyncio.Future[None], int] = {}
-        self._watcher = Watcher(controller, node, deployments, self._on_view)
+        self._watcher = Watcher(controller, node, deployments, self._on_view, connect=connect)
 
     def start(self) -> None:
         """Begin to follow; ``wait_version`` tells when there is something in the table."""

@@ -15,6 +15,7 @@ import threading
 from pyserve import _router, aio
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
+from pyserve.control.transport import dial_natively
 from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
 from pyserve.types import DeploymentKey
@@ -98,7 +99,7 @@ class _Running:
 
     async def _follow(self) -> None:
         controller, node = self._feed_of
-        feed = TableFeed(controller, node, self.table, None)
+        feed = TableFeed(controller, node, self.table, None, connect=dial_natively)
         feed.start()
         try:
             await feed.wait_version(timeout_s=_FIRST_VIEW_TIMEOUT_S)

@@ -14,7 +14,7 @@ from pyserve.config.control import (
     REDIAL_BACKOFF_MAX_S,
 )
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import RpcError, dial, proof
+from pyserve.control.transport import Channel, RpcError, dial, proof
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
@@ -61,6 +61,7 @@ class Watcher:
         node: where this process is.
         deployments: what to follow; None: everything.
         on_view: called in the loop's thread after each change of the view.
+        connect: makes the channel to the controller's address.
     """
 
     def __init__(
@@ -69,8 +70,11 @@ class Watcher:
         node: NodeSettings,
         deployments: Collection[DeploymentKey] | None,
         on_view: Callable[[ViewState], None],
+        *,
+        connect: Callable[[str], Channel] = dial,
     ) -> None:
         self._controller = controller
+        self._connect = connect
         self._request = mesh_pb2.WatchRequest(
             node=node.node_id,
             zone=node.zone,
@@ -99,7 +103,7 @@ class Watcher:
 
     async def _run(self) -> None:
         backoff_s = REDIAL_BACKOFF_INITIAL_S
-        async with dial(self._controller.controller) as channel:
+        async with self._connect(self._controller.controller) as channel:
             stub = mesh_pb2_grpc.MeshStub(channel)
             while True:
                 try:

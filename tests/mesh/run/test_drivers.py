@@ -284,3 +284,19 @@ def test_a_fork_of_the_driver_cannot_use_the_mesh_and_does_not_end_it(drive) -> 
         assert 7 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         assert "x" == echo("x")
     """).finish()
+
+
+def test_children_of_multiprocessing_live_beside_a_routed_channel(drive) -> None:
+    drive("""
+        import multiprocessing
+
+        handle = pyserve.run(Small.bind())
+        assert "x" == asyncio.run(echo_through(handle, "x"))
+        context = multiprocessing.get_context("fork")
+        for _ in range(20):
+            child = context.Process(target=time.sleep, args=(0.05,))
+            child.start()
+            child.join(10)
+            assert 0 == child.exitcode
+        assert "x" == asyncio.run(echo_through(handle, "x"))
+    """).finish()
