@@ -219,11 +219,6 @@ fn check_status(headers: &HeaderMap) -> Result<(), CallError> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(status.as_bytes());
-    let name = text
-        .parse()
-        .ok()
-        .and_then(|code: usize| CODE_NAMES.get(code).copied());
-    Err(CallError::Status(
-        name.map_or_else(|| format!("status {text}"), str::to_owned),
-    ))
+    let name = text.parse().ok().and_then(|code: usize| CODE_NAMES.get(code).copied());
+    Err(CallError::Status(name.map_or_else(|| format!("status {text}"), str::to_owned)))
 }

@@ -25,9 +25,9 @@ use crate::schedule::Schedule;
 
 /// Bounds the wait for a server that accepts and says nothing; generous for any loopback.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Stream window: holds the largest benchmarked message (1 MiB) several times, so that the
-/// generator's windows never hold a server back.
-const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+/// What grpcio's clients advertise as well: it holds the largest benchmarked message (1 MiB)
+/// several times, so that the generator's windows never hold a server back.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Streams opened before the server's SETTINGS have come.
@@ -109,19 +109,10 @@ async fn drive(plan: &Plan, announce: fn(Moment)) -> Result<Rc<Run>, RunError> {
     match plan.drive {
         Loop::ClosedFor { in_flight, .. } | Loop::ClosedCount { in_flight, .. } => {
             for slot in 0..in_flight {
-                spawn_local(work(
-                    Active::new(&run),
-                    senders[slot % senders.len()].clone(),
-                ));
+                spawn_local(work(Active::new(&run), senders[slot % senders.len()].clone()));
             }
         }
-        Loop::Open {
-            rate_per_s,
-            arrival,
-            seed,
-            outstanding_max,
-            ..
-        } => {
+        Loop::Open { rate_per_s, arrival, seed, outstanding_max, .. } => {
             let schedule = Schedule::new(arrival, rate_per_s, seed);
             start_due_calls(&run, &senders, schedule, outstanding_max).await;
         }
@@ -131,10 +122,7 @@ async fn drive(plan: &Plan, announce: fn(Moment)) -> Result<Rc<Run>, RunError> {
 }
 
 async fn connect(plan: &Plan) -> Result<SendRequest<Bytes>, RunError> {
-    let fail = |source| RunError::Connect {
-        target: plan.target.clone(),
-        source,
-    };
+    let fail = |source| RunError::Connect { target: plan.target.clone(), source };
     let socket = timeout(CONNECT_TIMEOUT, TcpStream::connect(&plan.target))
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -148,10 +136,9 @@ async fn connect(plan: &Plan) -> Result<SendRequest<Bytes>, RunError> {
         .initial_max_send_streams(STREAMS_AT_FIRST)
         .enable_push(false)
         .handshake(socket);
-    let (sender, connection) = handshake.await.map_err(|source| RunError::Handshake {
-        target: plan.target.clone(),
-        source,
-    })?;
+    let (sender, connection) = handshake
+        .await
+        .map_err(|source| RunError::Handshake { target: plan.target.clone(), source })?;
     // Its end reaches the calls that use it, as their own errors.
     spawn_local(async move { connection.await.ok() });
     Ok(sender)
@@ -191,9 +178,7 @@ async fn start_due_calls(
     let mut next_connection = 0;
     while let Some(due_ns) = due_calls.recv().await {
         if run.active.get() >= outstanding_max {
-            run.samples
-                .borrow_mut()
-                .on_unanswered("not started: too many outstanding");
+            run.samples.borrow_mut().on_unanswered("not started: too many outstanding");
             continue;
         }
         let active = Active::new(run);
@@ -201,10 +186,7 @@ async fn start_due_calls(
         next_connection = (next_connection + 1) % senders.len();
         spawn_local(async move {
             if one_call(&active.0, &mut sender, due_ns).await {
-                active
-                    .0
-                    .connections_lost
-                    .set(active.0.connections_lost.get() + 1);
+                active.0.connections_lost.set(active.0.connections_lost.get() + 1);
             }
         });
     }
@@ -216,11 +198,7 @@ async fn one_call(run: &Rc<Run>, sender: &mut SendRequest<Bytes>, due_ns: u64) -
     let start_ns = run.now_ns();
     let ended = call(sender, &run.plan.call).await;
     unanswered.armed = false;
-    let times = CallTimes {
-        due_ns,
-        start_ns,
-        end_ns: run.now_ns(),
-    };
+    let times = CallTimes { due_ns, start_ns, end_ns: run.now_ns() };
     run.samples.borrow_mut().on_end(times, &ended.outcome);
     ended.connection_lost
 }
@@ -325,9 +303,7 @@ impl Run {
     /// counted as unanswered: after the end of the window, or, in a run for a count, after that
     /// time without the end of a single call.
     async fn wait_idle(&self) {
-        let left_ns = self
-            .end_ns
-            .map_or(0, |end_ns| end_ns.saturating_sub(self.now_ns()));
+        let left_ns = self.end_ns.map_or(0, |end_ns| end_ns.saturating_sub(self.now_ns()));
         let limit = self.plan.drain + Duration::from_nanos(left_ns);
         loop {
             let calls_before = self.samples.borrow().calls_total;
@@ -365,11 +341,8 @@ impl Run {
             Some(end_ns) => end_ns.min(self.ended_ns.get().unwrap_or(end_ns)),
             None => last_end_ns,
         };
-        let cpu_s = self
-            .cpu_begin_s
-            .get()
-            .zip(self.cpu_end_s.get())
-            .map(|(begin, end)| end - begin);
+        let cpu_s =
+            self.cpu_begin_s.get().zip(self.cpu_end_s.get()).map(|(begin, end)| end - begin);
         RunFacts {
             window_s: end_ns.saturating_sub(self.begin_ns) as f64 / 1e9,
             cpu_s,

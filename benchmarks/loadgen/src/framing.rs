@@ -133,10 +133,9 @@ impl<'a> AnswerCheck<'a> {
             return Err(Mismatch::Truncated);
         }
         match self.expectation.messages {
-            Some(expected) if expected != self.messages => Err(Mismatch::Count {
-                got: self.messages,
-                expected,
-            }),
+            Some(expected) if expected != self.messages => {
+                Err(Mismatch::Count { got: self.messages, expected })
+            }
             _ => Ok(()),
         }
     }
@@ -162,10 +161,9 @@ impl<'a> AnswerCheck<'a> {
         }
         let content_bytes = self.expectation.content.as_ref().map(Bytes::len);
         match self.expectation.message_bytes.or(content_bytes) {
-            Some(expected) if expected != self.message_length => Err(Mismatch::Length {
-                got: self.message_length,
-                expected,
-            }),
+            Some(expected) if expected != self.message_length => {
+                Err(Mismatch::Length { got: self.message_length, expected })
+            }
             _ => Ok(()),
         }
     }
@@ -246,54 +244,18 @@ mod tests {
 
     #[test]
     fn wrong_answers_are_told_apart() {
-        let one = Expectation {
-            messages: Some(1),
-            ..Expectation::default()
-        };
-        assert_eq!(
-            Err(Mismatch::Count {
-                got: 0,
-                expected: 1
-            }),
-            check(&one, &[])
-        );
+        let one = Expectation { messages: Some(1), ..Expectation::default() };
+        assert_eq!(Err(Mismatch::Count { got: 0, expected: 1 }), check(&one, &[]));
         let two = [frame(b"ab"), frame(b"ab")].concat();
-        assert_eq!(
-            Err(Mismatch::Count {
-                got: 2,
-                expected: 1
-            }),
-            check(&one, &two)
-        );
+        assert_eq!(Err(Mismatch::Count { got: 2, expected: 1 }), check(&one, &two));
         assert_eq!(Err(Mismatch::Truncated), check(&one, &frame(b"ab")[..6]));
         assert_eq!(Err(Mismatch::Truncated), check(&one, &[0, 0]));
-        assert_eq!(
-            Err(Mismatch::Compressed(1)),
-            check(&one, &[1, 0, 0, 0, 1, 9])
-        );
-        let sized = Expectation {
-            message_bytes: Some(3),
-            ..Expectation::default()
-        };
-        assert_eq!(
-            Err(Mismatch::Length {
-                got: 2,
-                expected: 3
-            }),
-            check(&sized, &frame(b"ab"))
-        );
+        assert_eq!(Err(Mismatch::Compressed(1)), check(&one, &[1, 0, 0, 0, 1, 9]));
+        let sized = Expectation { message_bytes: Some(3), ..Expectation::default() };
+        assert_eq!(Err(Mismatch::Length { got: 2, expected: 3 }), check(&sized, &frame(b"ab")));
         let content = Bytes::from_static(b"ac");
-        let equal = Expectation {
-            content: Some(content),
-            ..Expectation::default()
-        };
+        let equal = Expectation { content: Some(content), ..Expectation::default() };
         assert_eq!(Err(Mismatch::Content), check(&equal, &frame(b"ab")));
-        assert_eq!(
-            Err(Mismatch::Length {
-                got: 3,
-                expected: 2
-            }),
-            check(&equal, &frame(b"abc"))
-        );
+        assert_eq!(Err(Mismatch::Length { got: 3, expected: 2 }), check(&equal, &frame(b"abc")));
     }
 }

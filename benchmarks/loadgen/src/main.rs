@@ -16,9 +16,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let plan = match options.plan() {
         Ok(plan) => plan,
-        Err(error) => Options::command()
-            .error(ErrorKind::ValueValidation, error)
-            .exit(),
+        Err(error) => Options::command().error(ErrorKind::ValueValidation, error).exit(),
     };
     let report = match run(&plan, announce) {
         Ok(report) => report,
@@ -29,11 +27,7 @@ fn main() -> ExitCode {
     };
     let text = serde_json::to_string(&report).expect("invariant: a report is plain data");
     write_line(&mut io::stdout(), &text);
-    if report.all_right() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if report.all_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn announce(moment: Moment) {

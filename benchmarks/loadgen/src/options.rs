@@ -79,8 +79,8 @@ pub struct Options {
     /// Metadata of each call, as key:value; may be given several times
     #[arg(long = "header")]
     pub headers: Vec<String>,
-    /// Largest HTTP/2 frame that the server may send
-    #[arg(long, default_value_t = 16_384)]
+    /// Largest HTTP/2 frame that the server may send [default: what grpcio's clients allow]
+    #[arg(long, default_value_t = 4 << 20, hide_default_value = true)]
     pub max_frame_bytes: u32,
     /// Print a line of JSON when the measurement begins and ends, before the report
     #[arg(long)]
@@ -152,10 +152,7 @@ pub struct OptionError {
 }
 
 fn wrong(option: &'static str, problem: impl Into<String>) -> OptionError {
-    OptionError {
-        option,
-        problem: problem.into(),
-    }
+    OptionError { option, problem: problem.into() }
 }
 
 impl Options {
@@ -203,41 +200,24 @@ impl Options {
             (None, Some(_)) if self.duration_s.is_some() => {
                 Err(wrong("requests", "give a count or --duration-s, not both"))
             }
-            (None, Some(requests)) => Ok(Loop::ClosedCount {
-                in_flight: self.in_flight,
-                requests,
-            }),
-            (None, None) => Ok(Loop::ClosedFor {
-                in_flight: self.in_flight,
-                duration,
-            }),
+            (None, Some(requests)) => Ok(Loop::ClosedCount { in_flight: self.in_flight, requests }),
+            (None, None) => Ok(Loop::ClosedFor { in_flight: self.in_flight, duration }),
         }
     }
 
     fn call(&self) -> Result<CallPlan, OptionError> {
         if !self.path.starts_with('/') {
-            return Err(wrong(
-                "path",
-                format!("{:?} must begin with '/'", self.path),
-            ));
+            return Err(wrong("path", format!("{:?} must begin with '/'", self.path)));
         }
-        let uri = format!("http://{}{}", self.target, self.path)
-            .parse()
-            .map_err(|error| {
-                wrong(
-                    "target",
-                    format!("{:?} with {:?}: {error}", self.target, self.path),
-                )
-            })?;
+        let uri = format!("http://{}{}", self.target, self.path).parse().map_err(|error| {
+            wrong("target", format!("{:?} with {:?}: {error}", self.target, self.path))
+        })?;
         if self.messages == 0 {
             return Err(wrong("messages", "must be at least 1"));
         }
         let streams_requests = matches!(self.kind, Kind::ClientStreaming | Kind::Bidi);
         if self.messages > 1 && !streams_requests {
-            return Err(wrong(
-                "messages",
-                "only client-streaming and bidi send more than one",
-            ));
+            return Err(wrong("messages", "only client-streaming and bidi send more than one"));
         }
         let message = self.message()?;
         let expected_by_kind = match self.kind {
@@ -262,10 +242,9 @@ impl Options {
     fn message(&self) -> Result<Bytes, OptionError> {
         match &self.request_hex {
             Some(hex) => decode_hex(hex).map(Bytes::from),
-            None if self.payload_bytes > MESSAGE_BYTES_MAX => Err(wrong(
-                "payload-bytes",
-                format!("at most {MESSAGE_BYTES_MAX}"),
-            )),
+            None if self.payload_bytes > MESSAGE_BYTES_MAX => {
+                Err(wrong("payload-bytes", format!("at most {MESSAGE_BYTES_MAX}")))
+            }
             None => Ok(sized_message(self.payload_bytes)),
         }
     }
@@ -276,18 +255,14 @@ impl Options {
         headers.insert("content-type", HeaderValue::from_static("application/grpc"));
         headers.insert("user-agent", HeaderValue::from_static("pyserve-loadgen"));
         if let Some(timeout_s) = self.timeout_s {
-            headers.insert(
-                "grpc-timeout",
-                grpc_timeout(seconds("timeout-s", timeout_s)?)?,
-            );
+            headers.insert("grpc-timeout", grpc_timeout(seconds("timeout-s", timeout_s)?)?);
         }
         for header in &self.headers {
             let (key, value) = header
                 .split_once(':')
                 .ok_or_else(|| wrong("header", format!("{header:?} is not key:value")))?;
-            let key: HeaderName = key
-                .parse()
-                .map_err(|error| wrong("header", format!("{key:?}: {error}")))?;
+            let key: HeaderName =
+                key.parse().map_err(|error| wrong("header", format!("{key:?}: {error}")))?;
             let value = HeaderValue::from_str(value)
                 .map_err(|error| wrong("header", format!("{value:?}: {error}")))?;
             headers.append(key, value);
@@ -307,10 +282,7 @@ fn grpc_timeout(timeout: Duration) -> Result<HeaderValue, OptionError> {
         micros => (micros / 1_000, 'm'),
     };
     if value == 0 || value > 99_999_999 {
-        return Err(wrong(
-            "timeout-s",
-            "must be between 1 microsecond and 99999 seconds",
-        ));
+        return Err(wrong("timeout-s", "must be between 1 microsecond and 99999 seconds"));
     }
     Ok(HeaderValue::from_str(&format!("{value}{unit}")).expect("invariant: digits and a letter"))
 }
@@ -321,18 +293,12 @@ fn decode_hex(hex: &str) -> Result<Vec<u8>, OptionError> {
         .map(|digit| digit.to_digit(16).map(|value| value as u8))
         .collect::<Option<Vec<u8>>>()
         .ok_or_else(|| {
-            wrong(
-                "request-hex",
-                format!("{hex:?} has other than hexadecimal digits"),
-            )
+            wrong("request-hex", format!("{hex:?} has other than hexadecimal digits"))
         })?;
     if digits.len() % 2 != 0 {
         return Err(wrong("request-hex", "the number of digits is odd"));
     }
-    Ok(digits
-        .chunks(2)
-        .map(|pair| pair[0] << 4 | pair[1])
-        .collect())
+    Ok(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 #[cfg(test)]
@@ -342,22 +308,14 @@ mod tests {
     fn plan(arguments: &str) -> Result<Plan, OptionError> {
         let base = "pyserve-loadgen --target 127.0.0.1:1 --path /a.B/C";
         let words = base.split_whitespace().chain(arguments.split_whitespace());
-        Options::try_parse_from(words)
-            .expect("clap takes the arguments")
-            .plan()
+        Options::try_parse_from(words).expect("clap takes the arguments").plan()
     }
 
     #[test]
     fn the_defaults_are_a_closed_loop_of_unary_calls() {
         let plan = plan("").unwrap();
         let duration = Duration::from_secs(5);
-        assert_eq!(
-            Loop::ClosedFor {
-                in_flight: 1,
-                duration
-            },
-            plan.drive
-        );
+        assert_eq!(Loop::ClosedFor { in_flight: 1, duration }, plan.drive);
         assert_eq!(Some(1), plan.call.expectation.messages);
         assert_eq!(&[0, 0, 0, 0, 0][..], plan.call.framed);
         assert_eq!("http://127.0.0.1:1/a.B/C", plan.call.uri.to_string());
@@ -366,20 +324,15 @@ mod tests {
     #[test]
     fn an_echo_is_expected_byte_for_byte() {
         let plan = plan("--request-hex 0a01Ff --expect-echo").unwrap();
-        assert_eq!(
-            Some(Bytes::from_static(&[10, 1, 255])),
-            plan.call.expectation.content
-        );
+        assert_eq!(Some(Bytes::from_static(&[10, 1, 255])), plan.call.expectation.content);
         assert_eq!(&[0, 0, 0, 0, 3, 10, 1, 255][..], plan.call.framed);
     }
 
     #[test]
     fn deadlines_are_written_in_at_most_eight_digits() {
-        for (timeout_s, expected) in [
-            ("0.25", "250000u"),
-            ("99.5", "99500000u"),
-            ("600", "600000m"),
-        ] {
+        for (timeout_s, expected) in
+            [("0.25", "250000u"), ("99.5", "99500000u"), ("600", "600000m")]
+        {
             let plan = plan(&format!("--timeout-s {timeout_s}")).unwrap();
             assert_eq!(expected, plan.call.headers["grpc-timeout"]);
         }

@@ -61,11 +61,7 @@ pub struct Quantiles {
 impl Report {
     pub fn new(plan: &Plan, samples: &Samples, facts: &RunFacts) -> Self {
         let per_s = |count: f64| {
-            if facts.window_s > 0.0 {
-                count / facts.window_s
-            } else {
-                0.0
-            }
+            if facts.window_s > 0.0 { count / facts.window_s } else { 0.0 }
         };
         let (drive, in_flight, offered_per_s) = match plan.drive {
             Loop::ClosedFor { in_flight, .. } | Loop::ClosedCount { in_flight, .. } => {

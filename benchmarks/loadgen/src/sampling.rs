@@ -97,14 +97,12 @@ impl Samples {
         self.messages += outcome.messages;
         self.received_bytes += outcome.received_bytes;
         self.last_end_ns = self.last_end_ns.max(times.end_ns);
-        self.start_lag_ns
-            .saturating_record(times.start_ns - times.due_ns);
+        self.start_lag_ns.saturating_record(times.start_ns - times.due_ns);
         if let Some(error) = &outcome.error {
             *self.errors.entry(error.clone()).or_default() += 1;
         } else {
             self.ok += 1;
-            self.latency_ns
-                .saturating_record(times.end_ns - times.due_ns);
+            self.latency_ns.saturating_record(times.end_ns - times.due_ns);
         }
     }
 
@@ -130,19 +128,11 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn right() -> Outcome {
-        Outcome {
-            messages: 1,
-            received_bytes: 10,
-            error: None,
-        }
+        Outcome { messages: 1, received_bytes: 10, error: None }
     }
 
     fn times(due_ms: u64, start_ms: u64, end_ms: u64) -> CallTimes {
-        CallTimes {
-            due_ns: due_ms * MS,
-            start_ns: start_ms * MS,
-            end_ns: end_ms * MS,
-        }
+        CallTimes { due_ns: due_ms * MS, start_ns: start_ms * MS, end_ns: end_ms * MS }
     }
 
     fn counted(window: Window, calls: &[CallTimes]) -> u64 {
@@ -156,12 +146,7 @@ mod tests {
 
     #[test]
     fn each_window_counts_by_its_own_instant() {
-        let calls = [
-            times(5, 5, 9),
-            times(8, 8, 11),
-            times(12, 15, 20),
-            times(19, 25, 40),
-        ];
+        let calls = [times(5, 5, 9), times(8, 8, 11), times(12, 15, 20), times(19, 25, 40)];
         let (begin_ns, end_ns) = (10 * MS, 20 * MS);
         assert_eq!(1, counted(Window::Completed { begin_ns, end_ns }, &calls));
         assert_eq!(2, counted(Window::Started { begin_ns }, &calls));
@@ -171,50 +156,29 @@ mod tests {
     #[test]
     fn errors_are_counted_by_name_and_leave_the_latencies_alone() {
         let mut samples = Samples::new(Window::Started { begin_ns: 0 });
-        let error = Outcome {
-            messages: 0,
-            received_bytes: 0,
-            error: Some("UNAVAILABLE".into()),
-        };
+        let error = Outcome { messages: 0, received_bytes: 0, error: Some("UNAVAILABLE".into()) };
         samples.on_end(times(0, 0, 1), &error);
         samples.on_end(times(0, 0, 2), &error);
         samples.on_end(times(0, 0, 3), &right());
-        assert_eq!(
-            BTreeMap::from([("UNAVAILABLE".to_owned(), 2)]),
-            samples.errors
-        );
-        assert_eq!(
-            (3, 1, 1),
-            (samples.calls, samples.ok, samples.latency_ns.len())
-        );
+        assert_eq!(BTreeMap::from([("UNAVAILABLE".to_owned(), 2)]), samples.errors);
+        assert_eq!((3, 1, 1), (samples.calls, samples.ok, samples.latency_ns.len()));
         assert_eq!(3 * MS, samples.last_end_ns);
     }
 
     /// A server that answers one call at a time in 0.1 ms, and stands still from 100 to 600 ms.
     fn completion_ns(start_ns: u64, free_ns: u64) -> u64 {
         let begin_ns = start_ns.max(free_ns);
-        let begin_ns = if (100 * MS..600 * MS).contains(&begin_ns) {
-            600 * MS
-        } else {
-            begin_ns
-        };
+        let begin_ns = if (100 * MS..600 * MS).contains(&begin_ns) { 600 * MS } else { begin_ns };
         begin_ns + MS / 10
     }
 
     #[test]
     fn an_open_loop_charges_a_stall_to_every_call_that_was_due() {
-        let mut samples = Samples::new(Window::Due {
-            begin_ns: 0,
-            end_ns: 1_000 * MS,
-        });
+        let mut samples = Samples::new(Window::Due { begin_ns: 0, end_ns: 1_000 * MS });
         let mut free_ns = 0;
         for due_ns in Schedule::new(Arrival::Fixed, 1_000.0, 0).take(1_000) {
             free_ns = completion_ns(due_ns, free_ns);
-            let call = CallTimes {
-                due_ns,
-                start_ns: due_ns,
-                end_ns: free_ns,
-            };
+            let call = CallTimes { due_ns, start_ns: due_ns, end_ns: free_ns };
             samples.on_end(call, &right());
         }
         // Half of the calls were due during the stall and waited up to 500 ms, 250 ms on average.
@@ -227,21 +191,11 @@ mod tests {
 
     #[test]
     fn a_closed_loop_sees_the_same_stall_once() {
-        let mut samples = Samples::new(Window::Completed {
-            begin_ns: 0,
-            end_ns: 1_000 * MS,
-        });
+        let mut samples = Samples::new(Window::Completed { begin_ns: 0, end_ns: 1_000 * MS });
         let mut now_ns = 0;
         while now_ns < 1_000 * MS {
             let end_ns = completion_ns(now_ns, now_ns);
-            samples.on_end(
-                CallTimes {
-                    due_ns: now_ns,
-                    start_ns: now_ns,
-                    end_ns,
-                },
-                &right(),
-            );
+            samples.on_end(CallTimes { due_ns: now_ns, start_ns: now_ns, end_ns }, &right());
             now_ns = end_ns;
         }
         assert!(samples.latency_ns.value_at_quantile(0.99) < MS);
@@ -250,20 +204,9 @@ mod tests {
 
     #[test]
     fn a_late_start_of_the_generator_counts_as_latency_and_as_lag() {
-        let mut samples = Samples::new(Window::Due {
-            begin_ns: 0,
-            end_ns: MS,
-        });
+        let mut samples = Samples::new(Window::Due { begin_ns: 0, end_ns: MS });
         samples.on_end(times(0, 30, 50), &right());
-        assert!(
-            samples
-                .latency_ns
-                .equivalent(50 * MS, samples.latency_ns.max())
-        );
-        assert!(
-            samples
-                .start_lag_ns
-                .equivalent(30 * MS, samples.start_lag_ns.max())
-        );
+        assert!(samples.latency_ns.equivalent(50 * MS, samples.latency_ns.max()));
+        assert!(samples.start_lag_ns.equivalent(30 * MS, samples.start_lag_ns.max()));
     }
 }

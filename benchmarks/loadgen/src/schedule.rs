@@ -34,16 +34,8 @@ impl fmt::Debug for Schedule {
 impl Schedule {
     /// `rate_per_s` must be finite and above zero; the same seed gives the same series.
     pub fn new(arrival: Arrival, rate_per_s: f64, seed: u64) -> Self {
-        assert!(
-            rate_per_s.is_finite() && rate_per_s > 0.0,
-            "rate must be above 0: {rate_per_s}"
-        );
-        Self {
-            arrival,
-            gap_ns: 1e9 / rate_per_s,
-            next_ns: 0.0,
-            random: SplitMix64(seed),
-        }
+        assert!(rate_per_s.is_finite() && rate_per_s > 0.0, "rate must be above 0: {rate_per_s}");
+        Self { arrival, gap_ns: 1e9 / rate_per_s, next_ns: 0.0, random: SplitMix64(seed) }
     }
 }
 
@@ -94,31 +86,20 @@ mod tests {
     #[test]
     fn poisson_arrivals_have_the_mean_and_the_spread_of_the_exponential_law() {
         let count = 100_000;
-        let starts: Vec<u64> = Schedule::new(Arrival::Poisson, 1_000.0, 7)
-            .take(count + 1)
-            .collect();
-        let gaps: Vec<f64> = starts
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]) as f64)
-            .collect();
+        let starts: Vec<u64> =
+            Schedule::new(Arrival::Poisson, 1_000.0, 7).take(count + 1).collect();
+        let gaps: Vec<f64> = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / count as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count as f64;
         // Mean and standard deviation are both 1 ms; the bounds are five standard errors wide.
         assert!((mean - 1e6).abs() < 16e3, "mean {mean}");
-        assert!(
-            (variance.sqrt() - 1e6).abs() < 32e3,
-            "deviation {}",
-            variance.sqrt()
-        );
+        assert!((variance.sqrt() - 1e6).abs() < 32e3, "deviation {}", variance.sqrt());
     }
 
     #[test]
     fn one_seed_gives_one_series() {
-        let series = |seed| {
-            Schedule::new(Arrival::Poisson, 50.0, seed)
-                .take(20)
-                .collect::<Vec<_>>()
-        };
+        let series =
+            |seed| Schedule::new(Arrival::Poisson, 50.0, seed).take(20).collect::<Vec<_>>();
         assert_eq!(series(1), series(1));
         assert_ne!(series(1), series(2));
     }

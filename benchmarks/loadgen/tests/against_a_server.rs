@@ -26,10 +26,7 @@ const STALL_AT_CALL: usize = 200;
 fn serve() -> SocketAddr {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -45,9 +42,7 @@ fn serve() -> SocketAddr {
 
 async fn serve_connection(socket: TcpStream) {
     let mut builder = h2::server::Builder::new();
-    let handshake = builder
-        .initial_window_size(4 << 20)
-        .initial_connection_window_size(16 << 20);
+    let handshake = builder.initial_window_size(4 << 20).initial_connection_window_size(16 << 20);
     let mut connection = handshake.handshake::<_, Bytes>(socket).await.unwrap();
     let mut calls = 0;
     while let Some(Ok((request, respond))) = connection.accept().await {
@@ -70,9 +65,7 @@ async fn answer(path: String, mut body: RecvStream, mut respond: SendResponse<By
         "/t.T/Http" => drop(respond.send_response(head(503), true)),
         "/t.T/TrailersOnly" => {
             let mut response = head(200);
-            response
-                .headers_mut()
-                .insert("grpc-status", HeaderValue::from_static("8"));
+            response.headers_mut().insert("grpc-status", HeaderValue::from_static("8"));
             respond.send_response(response, true).unwrap();
         }
         "/t.T/PingPong" => {
@@ -101,9 +94,7 @@ fn send_answer(path: &str, request: Bytes, mut stream: SendStream<Bytes>) {
             end(stream, "14");
         }
         "/t.T/Stream" => {
-            stream
-                .send_data(frame(b"abc").repeat(100).into(), false)
-                .unwrap();
+            stream.send_data(frame(b"abc").repeat(100).into(), false).unwrap();
             end(stream, "0");
         }
         "/t.T/Altered" => {
@@ -134,11 +125,7 @@ async fn read(body: &mut RecvStream) -> Bytes {
 }
 
 fn head(status: u16) -> Response<()> {
-    Response::builder()
-        .status(status)
-        .header("content-type", "application/grpc")
-        .body(())
-        .unwrap()
+    Response::builder().status(status).header("content-type", "application/grpc").body(()).unwrap()
 }
 
 fn end(mut stream: SendStream<Bytes>, status: &'static str) {
@@ -156,39 +143,22 @@ fn drive(method: &str, arguments: &str) -> Report {
 }
 
 fn check_all_right(method: &str, arguments: &str, requests: u64, messages: u64) {
-    let report = drive(
-        method,
-        &format!("{arguments} --requests {requests} --warmup-s 0.01"),
-    );
+    let report = drive(method, &format!("{arguments} --requests {requests} --warmup-s 0.01"));
     assert_eq!(BTreeMap::new(), report.errors);
-    assert_eq!(
-        (requests, requests, messages),
-        (report.requests, report.ok, report.messages)
-    );
+    assert_eq!((requests, requests, messages), (report.requests, report.ok, report.messages));
     assert!(report.all_right() && report.latency_ms.p50 > 0.0);
 }
 
 fn check_all_wrong(method: &str, arguments: &str, error: &str) {
-    let report = drive(
-        method,
-        &format!("{arguments} --requests 20 --warmup-s 0 --drain-s 0.1"),
-    );
-    assert_eq!(
-        BTreeMap::from([(error.to_owned(), report.requests)]),
-        report.errors
-    );
+    let report = drive(method, &format!("{arguments} --requests 20 --warmup-s 0 --drain-s 0.1"));
+    assert_eq!(BTreeMap::from([(error.to_owned(), report.requests)]), report.errors);
     assert!(report.requests > 0 && report.ok == 0 && !report.all_right());
 }
 
 #[test]
 fn all_four_kinds_are_driven_and_counted() {
     let many = "--in-flight 16 --connections 3";
-    check_all_right(
-        "Echo",
-        &format!("{many} --payload-bytes 100 --expect-echo"),
-        500,
-        500,
-    );
+    check_all_right("Echo", &format!("{many} --payload-bytes 100 --expect-echo"), 500, 500);
     check_all_right("Echo", &format!("{many} --timeout-s 5"), 500, 500);
     let stream = "--kind server-streaming --expect-messages 100 --expect-bytes 3";
     check_all_right("Stream", &format!("{many} {stream}"), 50, 5_000);
@@ -200,12 +170,7 @@ fn all_four_kinds_are_driven_and_counted() {
 
 #[test]
 fn messages_larger_than_every_default_window_pass() {
-    check_all_right(
-        "Echo",
-        "--in-flight 4 --payload-bytes 1048576 --expect-echo",
-        20,
-        20,
-    );
+    check_all_right("Echo", "--in-flight 4 --payload-bytes 1048576 --expect-echo", 20, 20);
     let ping = "--kind bidi --messages 3 --payload-bytes 1048576 --expect-echo";
     check_all_right("PingPong", ping, 5, 15);
 }
@@ -223,42 +188,22 @@ fn every_wrong_answer_has_its_name() {
         "bad answer: message count",
     );
     check_all_wrong("Echo", "--expect-bytes 1", "bad answer: message length");
-    check_all_wrong(
-        "Altered",
-        "--payload-bytes 9 --expect-echo",
-        "bad answer: message content",
-    );
+    check_all_wrong("Altered", "--payload-bytes 9 --expect-echo", "bad answer: message content");
     check_all_wrong("Reset", "", "transport: INTERNAL_ERROR");
     check_all_wrong("Hang", "", "unanswered");
 }
 
 #[test]
 fn a_lost_connection_ends_its_worker_and_is_counted() {
-    let report = drive(
-        "Drop",
-        "--in-flight 2 --connections 2 --duration-s 5 --warmup-s 0",
-    );
+    let report = drive("Drop", "--in-flight 2 --connections 2 --duration-s 5 --warmup-s 0");
     assert_eq!(2, report.connections_lost);
-    assert!(
-        report
-            .errors
-            .keys()
-            .all(|name| name.starts_with("transport: ")),
-        "{report:?}"
-    );
-    assert!(
-        report.window_s < 4.0,
-        "the run ends when nobody is left: {}",
-        report.window_s
-    );
+    assert!(report.errors.keys().all(|name| name.starts_with("transport: ")), "{report:?}");
+    assert!(report.window_s < 4.0, "the run ends when nobody is left: {}", report.window_s);
 }
 
 #[test]
 fn a_server_that_is_not_there_is_an_error_that_names_it() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let words = ["x", "--target", &closed.to_string(), "--path", "/a/b"].map(str::to_owned);
     let error = run(&Options::parse_from(words).plan().unwrap(), |_| {}).unwrap_err();
     assert!(error.to_string().contains(&closed.to_string()), "{error}");
@@ -267,10 +212,7 @@ fn a_server_that_is_not_there_is_an_error_that_names_it() {
 #[test]
 fn an_open_loop_offers_its_rate_and_measures_a_stall_from_the_due_time() {
     let begun = Instant::now();
-    let report = drive(
-        "Stall",
-        "--rate 1000 --arrival fixed --duration-s 1 --warmup-s 0",
-    );
+    let report = drive("Stall", "--rate 1000 --arrival fixed --duration-s 1 --warmup-s 0");
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert_eq!((1_000, 1_000), (report.requests, report.ok), "{report:?}");
     // 400 of 1000 calls were due in the 400 ms of the stall: their waits fall evenly to zero.
@@ -278,10 +220,7 @@ fn an_open_loop_offers_its_rate_and_measures_a_stall_from_the_due_time() {
     assert!(report.latency_ms.max >= 400.0, "{report:?}");
     // A closed loop with one call in flight meets the same stall in one call only.
     let closed = drive("Stall", "--requests 1000 --warmup-s 0");
-    assert!(
-        closed.latency_ms.p99 < 200.0 && closed.latency_ms.max >= 400.0,
-        "{closed:?}"
-    );
+    assert!(closed.latency_ms.p99 < 200.0 && closed.latency_ms.max >= 400.0, "{closed:?}");
 }
 
 #[test]
@@ -309,17 +248,12 @@ fn the_command_prints_json_and_its_exit_code_tells_right_from_wrong() {
     };
     let right = command("Echo", &["--requests", "10", "--announce"]);
     let text = String::from_utf8(right.stdout).unwrap();
-    let lines: Vec<serde_json::Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(Some(0), right.status.code());
     assert_eq!("measuring", lines[0]["event"]);
     assert_eq!("measured", lines[1]["event"]);
     assert_eq!(10, lines[2]["requests"]);
-    assert_eq!(
-        Some(1),
-        command("Fails", &["--requests", "10"]).status.code()
-    );
+    assert_eq!(Some(1), command("Fails", &["--requests", "10"]).status.code());
     assert_eq!(Some(2), command("Echo", &["--rate", "-1"]).status.code());
 }
