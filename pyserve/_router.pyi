@@ -10,6 +10,7 @@ its loop. So one wake-up of an I/O thread serves every command of the turn.
 """
 
 from collections.abc import Sequence
+from typing import final
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -31,6 +32,7 @@ IDENTITY: int  # compression of one message
 GZIP: int
 DEFLATE: int
 
+@final
 class Endpoint:
     """Queue and eventfd of one event loop; server and client side of the loop share it."""
 
@@ -51,6 +53,7 @@ class Endpoint:
     def stats(self) -> dict[str, int]:
         """``wakeups``, ``events``, ``commands``, ``flushes``, ``queue_length_max``."""
 
+@final
 class ServerCall:
     """One incoming call. Any thread may use it; sending after the end is ignored."""
 
@@ -102,6 +105,7 @@ class ServerCall:
     def release(self) -> bool:
         """Queue the end of user code after a CANCEL: frees the call's slot at the gate."""
 
+@final
 class Server:
     """A gRPC server whose calls arrive at one endpoint. Starts no thread before ``start``."""
 
@@ -145,6 +149,7 @@ class Server:
     def set_max_concurrent_calls(self, limit: int) -> None: ...
     def stats(self) -> dict[str, int]: ...
 
+@final
 class ServerTls:
     def __new__(
         cls,
@@ -153,6 +158,7 @@ class ServerTls:
         require_client_auth: bool,
     ) -> ServerTls: ...
 
+@final
 class ClientTls:
     def __new__(
         cls,
@@ -163,6 +169,7 @@ class ClientTls:
     ) -> ClientTls: ...
 
 # Connectivity states, numbered as grpc.ChannelConnectivity.
+@final
 class Channel:
     """A client of one target: an address, or one deployment of a routing table."""
 
@@ -200,6 +207,7 @@ class Channel:
     def close(self) -> None:
         """Cancel the calls in flight and close the connections. Idempotent."""
 
+@final
 class ClientCall:
     @property
     def token(self) -> int: ...
@@ -224,6 +232,7 @@ class ClientCall:
     def debug_error_string(self) -> str: ...
     def trailing_metadata(self) -> Metadata | None: ...
 
+@final
 class ReplicaRoute:
     def __new__(
         cls,
@@ -236,6 +245,7 @@ class ReplicaRoute:
         max_ongoing_requests: int,
     ) -> ReplicaRoute: ...
 
+@final
 class DeploymentRoute:
     def __new__(
         cls,
@@ -249,6 +259,7 @@ class DeploymentRoute:
         max_request_bytes: int,  # kept whole for a possible refusal, see design 7
     ) -> DeploymentRoute: ...
 
+@final
 class RoutingTable:
     """Deployments, their routers and their replica connections; shared by ingress and channels."""
 
@@ -259,6 +270,7 @@ class RoutingTable:
     def stats(self) -> dict[str, dict[str, object]]:
         """Per "application/Deployment": in_flight by replica id, parked, and counters."""
 
+@final
 class Ingress:
     """The listener in front of a table. Starts no thread before ``start``."""
 
