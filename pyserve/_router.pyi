@@ -252,7 +252,7 @@ class DeploymentRoute:
         *,
         application: str,
         deployment: str,
-        services: Sequence[str],  # full names, "pkg.Service"
+        services: dict[str, list[str] | None],  # methods by full name; None: not known here
         replicas: Sequence[ReplicaRoute],  # ready ones only; draining ones are left out
         max_queued_requests: int,
         request_timeout_s: float | None,

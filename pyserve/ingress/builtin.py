@@ -104,7 +104,7 @@ class BuiltinServices:
             _router.DeploymentRoute(
                 application=APPLICATION,
                 deployment=DEPLOYMENT,
-                services=[name for name in (HEALTH, *REFLECTION) if name not in taken],
+                services={name: None for name in (HEALTH, *REFLECTION) if name not in taken},
                 replicas=[replica],
                 max_queued_requests=_QUEUED_MAX,
                 request_timeout_s=None,

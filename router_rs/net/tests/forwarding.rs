@@ -5,8 +5,8 @@ mod support;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use support::{
-    Client, Front, PATH, Replica, deployment, grpc_response, ok_trailers, request, request_with,
-    within,
+    Client, Front, PATH, Replica, deployment, grpc_response, ok_trailers, open_service, request,
+    request_with, within,
 };
 
 type Headers = &'static [(&'static str, &'static str)];
@@ -192,11 +192,27 @@ async fn two_applications_with_one_service_need_to_be_told_apart() {
 }
 
 #[tokio::test]
+async fn an_unknown_method_of_a_known_service_is_answered_here() {
+    let mut replica = Replica::start("r-1").await;
+    let mut route = deployment(vec![replica.route(1)]);
+    route.services[0].methods = Some(vec!["Unary".to_owned()]);
+    let front = Front::start(vec![route]);
+    let client = front.client().await;
+    let reply = client.unary(request("/pkg.Echo/Unari"), "?").reply().await;
+    assert_eq!(12, reply.status());
+    assert_eq!("ingress", reply.headers["pyserve-answered-by"]);
+    let call = client.unary(request("/pkg.Echo/Unary"), "?");
+    replica.next().await.reply("!");
+    assert_eq!("!", call.reply().await.body);
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn health_is_the_meshs_own_whoever_else_serves_it() {
     let users = Replica::start("r-1").await;
     let mut meshs = Replica::start("r-2").await;
     let mut user = deployment(vec![users.route(1)]);
-    user.services = vec!["grpc.health.v1.Health".to_owned()];
+    user.services = vec![open_service("grpc.health.v1.Health")];
     let mut mesh = deployment(vec![meshs.route(1)]);
     mesh.services.clone_from(&user.services);
     mesh.application = "pyserve".to_owned();

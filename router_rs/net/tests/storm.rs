@@ -5,7 +5,9 @@ mod support;
 use std::time::Duration;
 
 use router_core::SplitMix64;
-use support::{Front, Incoming, PATH, Replica, deployment, ok_trailers, request_with};
+use support::{
+    Front, Incoming, PATH, Replica, deployment, ok_trailers, open_service, request_with,
+};
 use tokio::task::JoinSet;
 
 const CALLS: u32 = 2_000;
@@ -57,7 +59,7 @@ async fn in_flight_counts_return_to_zero_after_a_storm_of_cancels() {
     }
     let mut other = deployment(vec![routes[0].clone()]);
     other.application = "other".to_owned();
-    other.services = vec!["pkg.Other".to_owned()];
+    other.services = vec![open_service("pkg.Other")];
     let all = vec![deployment(routes.clone()), other.clone()];
     let front = Front::start(all.clone());
     let clients = [front.client().await, front.client().await];

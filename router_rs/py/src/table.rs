@@ -1,5 +1,6 @@
 //! `RoutingTable` and `Ingress`: the mesh's view, and the listener in front of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ impl DeploymentRoute {
     fn new(
         application: String,
         deployment: String,
-        services: Vec<String>,
+        services: BTreeMap<String, Option<Vec<String>>>,
         replicas: Vec<PyRef<'_, ReplicaRoute>>,
         max_queued_requests: u32,
         request_timeout_s: Option<f64>,
@@ -70,6 +71,10 @@ impl DeploymentRoute {
             .map(Duration::try_from_secs_f64)
             .transpose()
             .map_err(|error| PyValueError::new_err(format!("request_timeout_s: {error}")))?;
+        let services = services
+            .into_iter()
+            .map(|(name, methods)| dispatch::ServiceRoute { name, methods })
+            .collect();
         let replicas = replicas.iter().map(|replica| replica.route.clone()).collect();
         let route = dispatch::DeploymentRoute {
             application,

@@ -19,7 +19,7 @@ mod upload;
 pub(crate) use download::strip_mesh_headers;
 pub(crate) use kept::{Kept, KeptBudget};
 pub(crate) use snapshot::{Deployment, Found};
-pub use snapshot::{DeploymentRoute, ReplicaRoute};
+pub use snapshot::{DeploymentRoute, ReplicaRoute, ServiceRoute};
 pub(crate) use table::TableReader;
 pub use table::{DeploymentStats, RoutingTable, TableConfig};
 pub(crate) use upload::{Upload, poll_room};

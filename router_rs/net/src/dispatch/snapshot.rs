@@ -32,13 +32,21 @@ pub struct ReplicaRoute {
     pub max_ongoing_requests: u32,
 }
 
+/// A service that a deployment registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRoute {
+    /// Full name, `pkg.Service`.
+    pub name: String,
+    /// Names of its methods; `None`: not known here, the replica answers for those it lacks.
+    pub methods: Option<Vec<String>>,
+}
+
 /// One deployment and its ready replicas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeploymentRoute {
     pub application: String,
     pub deployment: String,
-    /// Full names, `pkg.Service`.
-    pub services: Vec<String>,
+    pub services: Vec<ServiceRoute>,
     pub replicas: Vec<ReplicaRoute>,
     /// Calls that may be parked; `u32::MAX`: any number.
     pub max_queued_requests: u32,
@@ -52,6 +60,8 @@ pub struct DeploymentRoute {
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     deployments: Vec<Arc<Deployment>>,
+    by_path: HashMap<Box<str>, Providers>,
+    /// Services whose methods are not known.
     by_service: HashMap<Box<str>, Providers>,
 }
 
@@ -65,14 +75,14 @@ pub(crate) struct Deployment {
     pub request_bytes_max: usize,
 }
 
-/// The deployments that registered one service, ordered by application.
+/// The deployments that registered one method or service, ordered by application.
 type Providers = SmallVec<[Arc<Deployment>; 1]>;
 
 /// What a path leads to.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
     Deployment(&'a Arc<Deployment>),
-    /// Nobody registered the service.
+    /// Nobody registered the method.
     Nothing,
     /// Several applications did, and the call named none of them: their names.
     Ambiguous(Vec<&'a str>),
@@ -86,30 +96,39 @@ impl Deployment {
 
 impl Snapshot {
     /// `deployments` come with the services that each one registers.
-    pub(super) fn new(deployments: Vec<(Deployment, Vec<String>)>) -> Self {
+    pub(super) fn new(deployments: Vec<(Deployment, Vec<ServiceRoute>)>) -> Self {
         let mut snapshot = Self::default();
         for (deployment, services) in deployments {
             let deployment = Arc::new(deployment);
             for service in services {
-                let providers = snapshot.by_service.entry(service.into()).or_default();
-                providers.push(Arc::clone(&deployment));
+                snapshot.add(&deployment, service);
             }
             snapshot.deployments.push(deployment);
         }
+        for (path, providers) in &mut snapshot.by_path {
+            arrange(providers, service_of(path).unwrap_or_default());
+        }
         for (service, providers) in &mut snapshot.by_service {
-            providers.sort_by(|a, b| a.application().cmp(b.application()));
-            if MESH_SERVICES.contains(&&**service)
-                && providers.iter().any(|entry| entry.application() == MESH_APPLICATION)
-            {
-                providers.retain(|entry| entry.application() == MESH_APPLICATION);
-            }
+            arrange(providers, service);
         }
         snapshot
     }
 
+    fn add(&mut self, deployment: &Arc<Deployment>, service: ServiceRoute) {
+        let Some(methods) = service.methods else {
+            let providers = self.by_service.entry(service.name.into()).or_default();
+            return providers.push(Arc::clone(deployment));
+        };
+        for method in methods {
+            let path = format!("/{}/{method}", service.name);
+            self.by_path.entry(path.into()).or_default().push(Arc::clone(deployment));
+        }
+    }
+
     /// Looks up `/pkg.Service/Method`; `application` picks among several that have the service.
     pub(crate) fn find(&self, path: &str, application: Option<&str>) -> Found<'_> {
-        let Some(providers) = service_of(path).and_then(|name| self.by_service.get(name)) else {
+        let of_service = || service_of(path).and_then(|name| self.by_service.get(name));
+        let Some(providers) = self.by_path.get(path).or_else(of_service) else {
             return Found::Nothing;
         };
         match (&providers[..], application) {
@@ -132,6 +151,15 @@ impl Snapshot {
         self.deployments.iter().find(|candidate| {
             candidate.entry.application == application && candidate.entry.deployment == deployment
         })
+    }
+}
+
+/// Puts providers in order; health and reflection are the mesh's own where it has them.
+fn arrange(providers: &mut Providers, service: &str) {
+    providers.sort_by(|a, b| a.application().cmp(b.application()));
+    let is_of_mesh = |entry: &Arc<Deployment>| entry.application() == MESH_APPLICATION;
+    if MESH_SERVICES.contains(&service) && providers.iter().any(is_of_mesh) {
+        providers.retain(|entry| entry.application() == MESH_APPLICATION);
     }
 }
 

@@ -12,7 +12,9 @@ use h2::client::SendRequest;
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use router_net::dispatch::{DeploymentRoute, ReplicaRoute, RoutingTable, TableConfig};
+use router_net::dispatch::{
+    DeploymentRoute, ReplicaRoute, RoutingTable, ServiceRoute, TableConfig,
+};
 use router_net::ingress::{Ingress, IngressConfig};
 use router_net::mesh::{names, proof};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -291,11 +293,16 @@ pub fn table(token: &[u8]) -> Arc<RoutingTable> {
     })
 }
 
+/// A service whose methods only its replicas know.
+pub fn open_service(name: &str) -> ServiceRoute {
+    ServiceRoute { name: name.to_owned(), methods: None }
+}
+
 pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
     DeploymentRoute {
         application: "app".to_owned(),
         deployment: "Echo".to_owned(),
-        services: vec!["pkg.Echo".to_owned()],
+        services: vec![open_service("pkg.Echo")],
         replicas,
         max_queued_requests: u32::MAX,
         request_timeout: None,
