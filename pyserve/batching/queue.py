@@ -43,6 +43,8 @@ class BatchQueue(Generic[Result]):
         self._label = label
         self._batcher: Batcher[Entry[Result]] = Batcher(options, _is_live)
         self._timer: asyncio.TimerHandle | None = None
+        # Kept here, because uvloop's handle of a time that is now cannot tell its time.
+        self._timer_at: float | None = None
         self._runs: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
 
     def submit(self, *arguments: object) -> asyncio.Future[Result]:
@@ -60,11 +62,12 @@ class BatchQueue(Generic[Result]):
             self._runs.add(run)
             run.add_done_callback(self._on_run_done)
         wakeup = self._batcher.next_wakeup()
-        if self._timer is not None and self._timer.when() != wakeup:
+        if self._timer is not None and self._timer_at != wakeup:
             self._timer.cancel()
             self._timer = None
         if self._timer is None and wakeup is not None:
             self._timer = self.loop.call_at(wakeup, self._on_timer)
+            self._timer_at = wakeup
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -65,7 +65,7 @@ def _run_and_judge(rounds: int, concurrency: int) -> int:
         pyserve.run(app)
         address = pyserve.status().addresses[0]
         replicas = _replica_ids()
-        print(f"sending {len(part.labels)} images {rounds} times to {address} ...")
+        print(f"sending {len(part.labels)} images {rounds} times to {address} ...", flush=True)
         answers, elapsed_s = asyncio.run(
             _measure(address, part, rounds=rounds, concurrency=concurrency)
         )
