@@ -25,6 +25,8 @@ _LOGGER = logging.getLogger(__name__)
 # How often stop() looks whether the I/O threads have sent the last answers. They report no such
 # event: Python has nothing to do then. Arbitrary, below what a person notices.
 _SENT_CHECK_S = 0.002
+# How long stop() waits for the connections to go; a peer that reads nothing can delay them.
+_CLOSE_TIMEOUT_S = 1.0
 
 
 class _State(enum.Enum):
@@ -193,7 +195,14 @@ class Server(grpc.aio.Server):
         # The handlers that are left were told with CANCEL; ``def`` handlers run to their end.
         while self._contexts() or self._endpoint.process():
             await asyncio.wait([self._next_end()])
+        await self._connections_closed()
         self._end()
+
+    async def _connections_closed(self) -> None:
+        # A client that still saw its old connection would lose its next call there.
+        end = self._loop.time() + _CLOSE_TIMEOUT_S
+        while self._native.stats().get("connections", 0) and self._loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_SENT_CHECK_S)
 
     def _busy(self) -> bool:
         while self._endpoint.process():

@@ -160,6 +160,9 @@ class FakeServer:
     def in_flight(self) -> int:
         return 0
 
+    def stats(self) -> dict[str, int]:
+        return {"connections": 0}
+
     def call(self, path: str, message: bytes | None) -> FakeServerCall:
         self._token += 1
         call = FakeServerCall(self.endpoint, self._token, self.paths.get(path, -1), path)
