@@ -1,0 +1,1 @@
+"""What calls get through a whole mesh when something is wrong."""

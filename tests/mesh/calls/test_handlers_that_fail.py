@@ -1,0 +1,122 @@
+"""Handlers that raise, abort, or return what they must not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+
+from pyserve.api.graph import pack
+from pyserve.driver.client import ControlClient
+from pyserve.launch import MeshProcess
+from pyserve.types import ApplicationName
+from services.echo import echo_pb2, echo_pb2_grpc
+from services.echo.service import app
+from tests.mesh.calls.mesh import ANSWER_TIMEOUT_S, echo_mesh
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+SECRET = "the password is swordfish"
+RAISE = echo_pb2.PerformRequest(raise_text=SECRET)
+WRONG = echo_pb2.PerformRequest(return_wrong_type=True)
+
+
+async def failure_of(call: grpc.aio.Call) -> grpc.aio.AioRpcError:
+    """Return how the call, of any kind, failed."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        if isinstance(call, grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall):
+            async for _ in call:
+                pass
+        else:
+            await call
+    return caught.value
+
+
+def failing_calls(
+    stub: echo_pb2_grpc.EchoAsyncStub, request: echo_pb2.PerformRequest
+) -> dict[str, grpc.aio.Call]:
+    """Begin one call of every kind of handler that answers with ``PerformReply``."""
+    stream = echo_pb2.PerformStreamRequest(messages=1, each=request)
+    return {
+        "Perform": stub.Perform(request, timeout=ANSWER_TIMEOUT_S),
+        "PerformSync": stub.PerformSync(request, timeout=ANSWER_TIMEOUT_S),
+        "PerformStream": stub.PerformStream(stream, timeout=ANSWER_TIMEOUT_S),
+        "PerformStreamSync": stub.PerformStreamSync(stream, timeout=ANSWER_TIMEOUT_S),
+        "Converse": stub.Converse(iter([request]), timeout=ANSWER_TIMEOUT_S),
+    }
+
+
+@asynccontextmanager
+async def production_mesh(home: str) -> AsyncIterator[grpc.aio.Channel]:
+    """Run services/echo in a mesh without the development mode; return a channel to it."""
+    mesh = MeshProcess.start(
+        ["127.0.0.1:0"], development=False, environment={"PYSERVE_HOME": home}
+    )
+    control = ControlClient(mesh.address())
+    try:
+        packed = pack(app, ApplicationName("default"))
+        *_, last = control.deploy(packed, route_prefix="/", timeout_s=ANSWER_TIMEOUT_S)
+        assert "deployed" == last.WhichOneof("kind"), last
+        async with grpc.aio.insecure_channel(mesh.record.addresses[0]) as channel:
+            yield channel
+    finally:
+        control.close()
+        mesh.close(ANSWER_TIMEOUT_S)
+
+
+async def test_an_exception_is_unknown_and_its_text_stays_in_the_mesh(
+    mesh_environment: dict[str, str],
+) -> None:
+    async with production_mesh(mesh_environment["PYSERVE_HOME"]) as channel:
+        for name, call in failing_calls(echo_pb2_grpc.EchoStub(channel), RAISE).items():
+            error = await failure_of(call)
+            assert (name, grpc.StatusCode.UNKNOWN) == (name, error.code())
+            assert "swordfish" not in repr(error) + str(error.trailing_metadata())
+            assert "RuntimeError" not in repr(error)
+
+
+async def test_in_development_the_text_of_an_exception_is_told() -> None:
+    async with echo_mesh() as mesh:
+        for name, call in failing_calls(mesh.stub, RAISE).items():
+            error = await failure_of(call)
+            assert (name, grpc.StatusCode.UNKNOWN) == (name, error.code())
+            assert SECRET in (error.details() or "")
+            assert "RuntimeError" in (error.details() or "")
+        expected = f"RuntimeError: {SECRET}"
+        await eventually(lambda: mesh.running.output().count(expected) == 5)
+
+
+async def test_a_response_of_the_wrong_type_is_internal_and_the_log_names_the_right_one() -> None:
+    async with echo_mesh() as mesh:
+        for name, call in failing_calls(mesh.stub, WRONG).items():
+            error = await failure_of(call)
+            assert (name, grpc.StatusCode.INTERNAL) == (name, error.code())
+            told = f"/services.echo.Echo/{name} returned services.echo.echo_pb2.CountReply, "
+            told += "expected services.echo.echo_pb2.PerformReply"
+            await eventually(lambda told=told: told in mesh.running.output(), what=told)
+        await mesh.settled()
+
+
+async def test_an_abort_ends_the_call_with_its_own_status() -> None:
+    abort = echo_pb2.PerformRequest(
+        status=echo_pb2.Status(code=9, message="not now: 50 % · naïve\nsecond line")
+    )
+    async with echo_mesh() as mesh:
+        for name, call in failing_calls(mesh.stub, abort).items():
+            error = await failure_of(call)
+            assert (name, grpc.StatusCode.FAILED_PRECONDITION) == (name, error.code())
+            assert abort.status.message == error.details()
+            assert "pyserve-answered-by" not in dict(error.trailing_metadata() or ())
+        await mesh.settled()
+        assert 5 == (await mesh.count()).failed
+
+
+async def test_pyserve_abort_ends_the_call_with_its_own_status_and_metadata() -> None:
+    async with echo_mesh("tests.mesh.calls.apps:aborting") as mesh:
+        error = await failure_of(mesh.stub.Echo(echo_pb2.EchoRequest(payload=b"busy"), timeout=5))
+        assert (grpc.StatusCode.ABORTED, "busy") == (error.code(), error.details())
+        assert "because" == dict(error.trailing_metadata() or ())["echo-trailing-why"]
