@@ -16,7 +16,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use super::connection::Connection;
 use super::handshake::introduce;
 use super::liveness::LivenessConfig;
-use crate::io::{Peer, Stream, tune};
+use crate::io::{Peer, QuietUnixStream, Stream, tune};
 
 /// A replica that has not finished the handshake after so long counts as unreachable; on the
 /// same network a handshake takes milliseconds. Arbitrary.
@@ -190,6 +190,7 @@ async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
         }
         Endpoint::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(fault)?;
+            let stream = QuietUnixStream::new(stream).map_err(fault)?;
             Ok((Stream::Unix(stream), Peer::Unix))
         }
     }

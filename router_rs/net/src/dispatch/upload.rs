@@ -9,6 +9,11 @@ use h2::SendStream;
 use super::caller::{Caller, Gone, Piece};
 use super::kept::Kept;
 
+/// A first piece up to this size goes out without asking for window: one frame of the size that
+/// every peer accepts. h2 gives a new stream no window before its connection has opened it, so
+/// asking would send the head alone and wake the replica twice.
+const FIRST_PIECE_BYTES_MAX: usize = 16 * 1024;
+
 /// What of the request has come, what has been sent, and what is kept for another attempt.
 #[derive(Debug)]
 pub(crate) struct Upload {
@@ -92,7 +97,8 @@ impl Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
         let Some(mut piece) = self.unsent.pop_front() else { return Poll::Ready(Ok(())) };
-        if !piece.is_empty() {
+        let goes_with_head = self.sent == 0 && piece.len() <= FIRST_PIECE_BYTES_MAX;
+        if !piece.is_empty() && !goes_with_head {
             let room = match poll_room(stream, piece.len(), cx) {
                 Poll::Ready(Ok(room)) => room,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

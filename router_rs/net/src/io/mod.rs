@@ -5,7 +5,9 @@ mod listen;
 mod stream;
 mod threads;
 pub mod tls;
+mod unix;
 
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub use stream::{Peer, PeerCertificates, Stream};
 pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};
+pub use unix::QuietUnixStream;

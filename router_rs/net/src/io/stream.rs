@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
+
+use super::unix::QuietUnixStream;
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -34,7 +36,7 @@ pub type PeerCertificates = Arc<[rustls_pki_types::CertificateDer<'static>]>;
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(QuietUnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -115,7 +116,8 @@ impl Future for Pump {
             self.shared.is_woken.swap(false, Ordering::AcqRel);
             while let Some(work) = self.shared.queue.pop() {
                 match work {
-                    Work::Run(work) => work(),
+                    // A panic is a defect, but one of this piece of work only.
+                    Work::Run(work) => drop(catch_unwind(AssertUnwindSafe(work))),
                     Work::Deliver(mailbox, command) => mailbox.link().deliver(command),
                 }
             }
@@ -200,7 +202,12 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
             Ok(runtime) => {
                 let _ = sender.send(Ok(()));
                 CURRENT.replace(Some(pump.shared.clone()));
-                runtime.block_on(pump);
+                // As a task: waking the runtime's root future costs a system call even from its
+                // own thread, waking a task there is a push to the run queue.
+                runtime.block_on(async {
+                    let ended = tokio::task::spawn_local(pump).await;
+                    ended.expect("invariant: the pump catches what its work throws");
+                });
             }
             Err(error) => {
                 let _ = sender.send(Err(error));

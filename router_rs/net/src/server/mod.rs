@@ -27,7 +27,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::io::{Bound, IoThread, IoThreads, Peer, Stream, bind_tcp, bind_unix, tune};
+use crate::io::{
+    Bound, IoThread, IoThreads, Peer, QuietUnixStream, Stream, bind_tcp, bind_unix, tune,
+};
 use crate::link::EventSink;
 
 pub use exchange::{ConnectionInfo, Exchange};
@@ -241,7 +243,12 @@ impl Acceptor {
                 let Ok(listener) = UnixListener::from_std(listener) else { return };
                 loop {
                     match listener.accept().await {
-                        Ok((stream, _)) => self.serve_here(Stream::Unix(stream), Peer::Unix),
+                        Ok((stream, _)) => {
+                            // Without a descriptor to spare the client finds a closed socket.
+                            if let Ok(stream) = QuietUnixStream::new(stream) {
+                                self.serve_here(Stream::Unix(stream), Peer::Unix);
+                            }
+                        }
                         Err(error) => pause_after(&error).await,
                     }
                 }
