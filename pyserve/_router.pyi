@@ -290,6 +290,9 @@ class Ingress:
     def in_flight(self) -> int: ...
     def stats(self) -> dict[str, int]: ...
 
+def keep_freed_memory() -> None:
+    """Let malloc keep up to 64 MiB of freed memory for the next large messages."""
+
 def forked() -> bool:
     """This process is a fork of the one that started the I/O threads: the runtime is unusable."""
 

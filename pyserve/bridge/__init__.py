@@ -7,6 +7,7 @@ It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.ingress`` give it receiv
 import os
 
 from pyserve import _router
+from pyserve._router import keep_freed_memory
 from pyserve.bridge._endpoint import (
     CallStarter,
     EventReceiver,
@@ -20,6 +21,7 @@ __all__ = [
     "EventReceiver",
     "LoopEndpoint",
     "check_not_forked",
+    "keep_freed_memory",
     "running_endpoint",
 ]
 

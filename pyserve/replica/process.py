@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from pyserve.api.context import Mesh, attach
+from pyserve.bridge import keep_freed_memory
 from pyserve.config import read_settings
 from pyserve.errors import OptionError
 from pyserve.replica.forking import separate_signals_of_forks
@@ -40,6 +41,7 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
         level=logging.INFO, format="%(levelname).1s %(asctime)s %(name)s: %(message)s"
     )
     separate_signals_of_forks()
+    keep_freed_memory()
     try:
         settings = WorkerSettings(
             controller=options.controller,

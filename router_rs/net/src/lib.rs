@@ -14,3 +14,4 @@ pub mod io;
 pub mod link;
 pub mod mesh;
 pub mod server;
+mod windows;

@@ -3,6 +3,7 @@
 //! `pyserve/_router.pyi` documents what Python may use; `router_net` does the work. Methods here
 //! are short, and detach from the interpreter before any wait.
 
+mod allocator;
 mod client;
 mod convert;
 mod doorbell;
@@ -32,6 +33,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Ingress>()?;
     module.add_class::<tls::ServerTls>()?;
     module.add_class::<tls::ClientTls>()?;
+    module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::close_listeners_after_fork, module)?)?;
     for (name, value) in [

@@ -17,16 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::liveness::{Liveness, LivenessConfig, Verdict};
-
-/// Receive window of one stream (design 10).
-pub(crate) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-
-/// Larger than the windows of all streams that one connection may carry, so that readers who
-/// stall never take the window from their neighbours.
-const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
-
-/// Larger frames mean fewer of them for large messages; four times the default is past the knee.
-const FRAME_BYTES_MAX: u32 = 64 * 1024;
+use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// Streams that may start before the peer has said its own limit.
 const STREAMS_INITIAL: usize = 1024;

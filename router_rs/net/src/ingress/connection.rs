@@ -23,21 +23,13 @@ use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::Stream;
 use crate::server::Phase;
+use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// A peer gets this long for its TLS and HTTP/2 greetings. Arbitrary.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calls that one connection may have open.
 const STREAMS_MAX: u32 = 1024;
-
-/// What a client may send ahead on one stream (design 10).
-const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-
-/// The windows of all streams together, so that a stalled stream never stops its neighbours.
-const CONNECTION_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES * STREAMS_MAX;
-
-/// Frames of large messages; see `client::connection`.
-const FRAME_BYTES_MAX: u32 = 64 * 1024;
 
 /// As hyper's server and, roughly, what gRPC servers allow as metadata.
 const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;

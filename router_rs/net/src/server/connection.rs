@@ -19,20 +19,11 @@ use super::state::{Phase, ServerState};
 use crate::grpc::Framed;
 use crate::io::{IoThread, Peer, Stream};
 use crate::link::Command;
+use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// A peer gets this long for its TLS and HTTP/2 greetings. Arbitrary; hyper waits 30 s for the
 /// whole request head.
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// One stream's window: what a slow reader in Python can leave lying here (design decision 10).
-const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-
-/// Larger than all windows of the streams of a connection together, so that a stalled stream
-/// never stops its neighbours.
-const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
-
-/// Frames of a large message; fewer headers and polls than with the default of 16 KiB.
-const FRAME_BYTES_MAX: u32 = 64 * 1024;
 
 /// What the calls of a connection share. It lives on one thread.
 pub(super) struct ConnectionState {
