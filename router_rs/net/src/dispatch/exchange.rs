@@ -11,7 +11,6 @@ use std::time::Instant;
 use h2::Reason;
 use http::{Request, request};
 use router_core::Outcome;
-use tokio::time::{Sleep, sleep_until};
 
 use super::caller::{Caller, Gone};
 use super::download::{Answer, Download};
@@ -22,6 +21,7 @@ use crate::client::connection::{Connection, Started};
 use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, GRPC_TIMEOUT, Status, format_timeout};
+use crate::io::Alarm;
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.
@@ -68,7 +68,7 @@ pub(crate) struct Head {
 pub(crate) struct Limits<'a> {
     deadline: Option<Instant>,
     /// Armed when the call has to wait for the first time.
-    timer: Option<Pin<Box<Sleep>>>,
+    alarm: Option<Alarm>,
     stop: &'a dyn Stop,
 }
 
@@ -225,7 +225,7 @@ impl<C: Caller> Exchange<'_, C> {
 
 impl<'a> Limits<'a> {
     pub(crate) fn new(deadline: Option<Instant>, stop: &'a dyn Stop) -> Self {
-        Self { deadline, timer: None, stop }
+        Self { deadline, alarm: None, stop }
     }
 
     fn is_past(&self) -> bool {
@@ -237,8 +237,8 @@ impl<'a> Limits<'a> {
             return Poll::Ready(status);
         }
         let Some(deadline) = self.deadline else { return Poll::Pending };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline.into())));
-        timer.as_mut().poll(cx).map(|()| deadline_exceeded())
+        let alarm = self.alarm.get_or_insert_with(|| Alarm::at(deadline));
+        alarm.poll(cx).map(|()| deadline_exceeded())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sockets, TLS and the threads that serve them. Knows neither gRPC nor Python.
 
+mod alarm;
 pub mod identity;
 mod listen;
 mod stream;
@@ -7,6 +8,7 @@ mod threads;
 pub mod tls;
 mod unix;
 
+pub(crate) use alarm::Alarm;
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub use stream::{Peer, PeerCertificates, Stream};
 pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};

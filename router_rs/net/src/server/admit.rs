@@ -21,6 +21,7 @@ use crate::grpc::{
     CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT,
     Status, compress, is_grpc_content_type, parse_timeout,
 };
+use crate::io::Alarm;
 use crate::link::Link;
 use crate::mesh::names;
 
@@ -67,7 +68,7 @@ pub(super) fn admit(
         method,
         intake: Intake::new(body, encoding, size_max),
         outlet: Outlet::new(respond, content_type, default_encoding, server.config.send_bytes_max),
-        deadline: deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
+        deadline: deadline.map(Alarm::at),
         registration,
         unary: None,
         is_announced: false,

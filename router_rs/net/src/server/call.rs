@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::time::Sleep;
 
 use super::admit::accepted_encoding;
 use super::connection::ConnectionState;
@@ -21,6 +20,7 @@ use super::intake::{Intake, Taken};
 use super::methods::Method;
 use super::outlet::{Outlet, wire_size};
 use crate::grpc::{Code, Message, Status};
+use crate::io::Alarm;
 use crate::link::{CancelReason, Command, Event};
 use crate::mesh::names;
 
@@ -30,7 +30,7 @@ pub(super) struct CallTask {
     pub(super) method: Method,
     pub(super) intake: Intake,
     pub(super) outlet: Outlet,
-    pub(super) deadline: Option<Pin<Box<Sleep>>>,
+    pub(super) deadline: Option<Alarm>,
     pub(super) registration: usize,
     /// The message of a unary request, until its end has come.
     pub(super) unary: Option<Message>,
@@ -67,7 +67,7 @@ impl CallTask {
             self.outlet.abandon();
             self.cancel(CancelReason::Client);
         } else if let Some(deadline) = &mut self.deadline {
-            if deadline.as_mut().poll(context).is_ready() {
+            if deadline.poll(context).is_ready() {
                 let status = Status::new(Code::DeadlineExceeded, "the deadline has passed");
                 self.fail(&status, CancelReason::Deadline);
             }
