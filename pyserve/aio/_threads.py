@@ -95,16 +95,26 @@ class ThreadedCall:
         context = self._context
         if self._responses is None:
             self._responses = iter(context.method.function(self._request(), context))
-        if context.cancel_reason is None:
-            for response in self._responses:
-                if context.done():
-                    break
-                context.queue_message(context.method.serialize_checked(response))
-                if not context.call.writable():
-                    return False
-        close: Callable[[], None] | None = getattr(self._responses, "close", None)
-        if close is not None:
-            close()
+        parked = False
+        try:
+            parked = context.cancel_reason is None and not self._send_while_writable()
+        finally:
+            # The handler's own cleanup belongs to the call, not to the garbage collector.
+            close: Callable[[], None] | None = getattr(self._responses, "close", None)
+            if close is not None and not parked:
+                close()
+        return not parked
+
+    def _send_while_writable(self) -> bool:
+        """Write until the generator or the call ends (``True``) or no room is left."""
+        assert self._responses is not None
+        context = self._context
+        for response in self._responses:
+            if context.done():
+                break
+            context.queue_message(context.method.serialize_checked(response))
+            if not context.call.writable():
+                return False
         return True
 
     def _park(self) -> None:

@@ -72,7 +72,9 @@ class RawClient(asyncio.Protocol):
         self._calls: dict[int, RawCall] = {}
         self.received_bytes = 0
 
-    def start(self, path: str, *messages: bytes, headers: Headers = (), end: bool = True) -> RawCall:
+    def start(
+        self, path: str, *messages: bytes, headers: Headers = (), end: bool = True
+    ) -> RawCall:
         """Send headers and message frames of one call.
 
         Args:
@@ -114,7 +116,9 @@ class RawClient(asyncio.Protocol):
         self.transport = transport
         self._h2.initiate_connection()
         if self._reads:
-            settings = {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES}
+            settings: dict[h2.settings.SettingCodes | int, int] = {
+                h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES
+            }
             self._h2.update_settings(settings)
             self._h2.increment_flow_control_window(_WINDOW_BYTES)
         self._flush()

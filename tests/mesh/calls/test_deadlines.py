@@ -41,10 +41,11 @@ def lasting(delay_s: float) -> bytes:
 
 def start(client: RawClient, path: str, message: bytes) -> list[tuple[RawCall, float]]:
     """Start the calls; return each with its time-out in seconds."""
-    return [
-        (client.start(path, message, headers=[("grpc-timeout", f"{timeout_ms}m")]), timeout_ms / 1e3)
-        for timeout_ms in TIMEOUTS_MS
-    ]
+    calls = []
+    for timeout_ms in TIMEOUTS_MS:
+        headers = [("grpc-timeout", f"{timeout_ms}m")]
+        calls.append((client.start(path, message, headers=headers), timeout_ms / 1000))
+    return calls
 
 
 async def check_all_are_answered_in_time(calls: Sequence[tuple[RawCall, float]]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -25,15 +26,15 @@ RAISE = echo_pb2.PerformRequest(raise_text=SECRET)
 WRONG = echo_pb2.PerformRequest(return_wrong_type=True)
 
 
-async def failure_of(call: grpc.aio.Call) -> grpc.aio.AioRpcError:
+async def failure_of(call: Any) -> grpc.aio.AioRpcError:
     """Return how the call, of any kind, failed."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        if isinstance(call, grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall):
-            async for _ in call:
-                pass
-        else:
-            await call
+        await (_all_of(call) if hasattr(call, "__aiter__") else call)
     return caught.value
+
+
+async def _all_of(stream: AsyncIterable[object]) -> list[object]:
+    return [reply async for reply in stream]
 
 
 def failing_calls(
@@ -53,9 +54,7 @@ def failing_calls(
 @asynccontextmanager
 async def production_mesh(home: str) -> AsyncIterator[grpc.aio.Channel]:
     """Run services/echo in a mesh without the development mode; return a channel to it."""
-    mesh = MeshProcess.start(
-        ["127.0.0.1:0"], development=False, environment={"PYSERVE_HOME": home}
-    )
+    mesh = MeshProcess.start(["127.0.0.1:0"], development=False, environment={"PYSERVE_HOME": home})
     control = ControlClient(mesh.address())
     try:
         packed = pack(app, ApplicationName("default"))
@@ -91,13 +90,14 @@ async def test_in_development_the_text_of_an_exception_is_told() -> None:
 
 
 async def test_a_response_of_the_wrong_type_is_internal_and_the_log_names_the_right_one() -> None:
+    expected = []
     async with echo_mesh() as mesh:
         for name, call in failing_calls(mesh.stub, WRONG).items():
             error = await failure_of(call)
             assert (name, grpc.StatusCode.INTERNAL) == (name, error.code())
             told = f"/services.echo.Echo/{name} returned services.echo.echo_pb2.CountReply, "
-            told += "expected services.echo.echo_pb2.PerformReply"
-            await eventually(lambda told=told: told in mesh.running.output(), what=told)
+            expected.append(told + "expected services.echo.echo_pb2.PerformReply")
+        await eventually(lambda: all(told in mesh.running.output() for told in expected))
         await mesh.settled()
 
 

@@ -19,8 +19,11 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 DESCRIBE = echo_pb2.PerformRequest(describe=True)
-SLOW = echo_pb2.PerformRequest(describe=True, delay_s=1.5)
+SLOW = echo_pb2.PerformRequest(describe=True, delay_s=0.8)
 HOLD = echo_pb2.PerformRequest(delay_s=600)
+
+
+PerformCall = grpc.aio.UnaryUnaryCall[echo_pb2.PerformRequest, echo_pb2.PerformReply]
 
 
 class Answers:
@@ -28,9 +31,9 @@ class Answers:
 
     def __init__(self) -> None:
         self._ends: Counter[grpc.aio.Call] = Counter()
-        self._calls: list[grpc.aio.UnaryUnaryCall] = []
+        self._calls: list[PerformCall] = []
 
-    def watch(self, call: grpc.aio.UnaryUnaryCall) -> grpc.aio.UnaryUnaryCall:
+    def watch(self, call: PerformCall) -> PerformCall:
         self._calls.append(call)
         call.add_done_callback(lambda _: self._ends.update([call]))
         return call
@@ -46,6 +49,15 @@ class Answers:
         """Return the processes that answered, with the number of their answers."""
         good = [call for call in self._calls if await call.code() is grpc.StatusCode.OK]
         return Counter([(await call).facts.pid for call in good])
+
+
+async def running(stub: echo_pb2_grpc.EchoAsyncStub) -> grpc.aio.Call:
+    """Return a call whose handler has begun, and does not end."""
+    request = echo_pb2.PerformStreamRequest(messages=1, each=HOLD)
+    call = stub.PerformStream(request, metadata=[("echo-initial-begun", "yes")])
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        await call.initial_metadata()
+    return call
 
 
 def kill(replica: ReplicaStatus) -> None:
@@ -86,7 +98,7 @@ async def test_after_a_death_is_seen_no_call_fails_and_the_new_replica_takes_its
         victim, survivor = mesh.replicas()
         answers = Answers()
         holders = []
-        while victim.replica_id not in mesh.router_in_flight():
+        while not mesh.router_in_flight().get(victim.replica_id):
             holders.append(mesh.stub.Perform(HOLD))
             await mesh.sent(len(holders))
         kill(victim)
@@ -141,11 +153,10 @@ async def test_a_stream_that_a_death_cuts_ends_unavailable_after_what_came() -> 
         call = mesh.stub.PerformStream(
             echo_pb2.PerformStreamRequest(messages=10_000, each=each), timeout=ANSWER_TIMEOUT_S
         )
-        assert b"x" == (await call.read()).payload
+        assert b"x" == (await anext(aiter(call))).payload
         kill(victim)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while await call.read() is not grpc.aio.EOF:
-                pass
+            _ = [reply async for reply in call]
         assert grpc.StatusCode.UNAVAILABLE is caught.value.code()
         await restarted(mesh, 1, victim)
         await mesh.settled()
@@ -157,8 +168,7 @@ async def test_calls_that_a_full_replica_refuses_go_to_the_other() -> None:
         full, free = mesh.replicas()
         async with mesh.channel_to(full) as channel:
             direct = echo_pb2_grpc.EchoStub(channel)
-            holders = [direct.Perform(HOLD) for _ in range(4)]
-            await eventually(lambda: is_full(direct), what="every place is taken")
+            holders = [await running(direct) for _ in range(4)]
             answers = Answers()
             for _ in range(50):
                 await answers.watch(mesh.stub.Perform(DESCRIBE, timeout=ANSWER_TIMEOUT_S))
@@ -173,8 +183,7 @@ async def test_calls_that_every_replica_refuses_wait_until_one_has_room() -> Non
         (replica,) = mesh.replicas()
         async with mesh.channel_to(replica) as channel:
             direct = echo_pb2_grpc.EchoStub(channel)
-            holders = [direct.Perform(HOLD) for _ in range(2)]
-            await eventually(lambda: is_full(direct), what="every place is taken")
+            holders = [await running(direct) for _ in range(2)]
             answers = Answers()
             for _ in range(10):
                 answers.watch(mesh.stub.Perform(DESCRIBE, timeout=ANSWER_TIMEOUT_S))
@@ -182,8 +191,3 @@ async def test_calls_that_every_replica_refuses_wait_until_one_has_room() -> Non
             for call in holders:
                 call.cancel()
             assert {grpc.StatusCode.OK: 10} == await answers.codes()
-
-
-async def is_full(direct: echo_pb2_grpc.EchoAsyncStub) -> bool:
-    code = await direct.Count(echo_pb2.CountRequest(), timeout=ANSWER_TIMEOUT_S).code()
-    return code is grpc.StatusCode.RESOURCE_EXHAUSTED

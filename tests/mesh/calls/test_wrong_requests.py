@@ -57,8 +57,9 @@ async def limited() -> AsyncIterator[EchoMesh]:
 async def test_an_unknown_path_is_unimplemented_and_named_by_the_ingress(
     limited: EchoMesh, path: str
 ) -> None:
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = limited.channel.unary_unary(path)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await limited.channel.unary_unary(path)(b"", timeout=ANSWER_TIMEOUT_S)
+        await method(b"", timeout=ANSWER_TIMEOUT_S)
     assert grpc.StatusCode.UNIMPLEMENTED is caught.value.code()
     assert path in (caught.value.details() or "")
     assert "ingress" == trailing(caught.value)["pyserve-answered-by"]

@@ -1,0 +1,67 @@
+"""SIGTERM to a mesh that has calls of every kind in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import grpc
+import grpc.aio
+import pytest
+
+from services.echo import echo_pb2
+from tests.mesh.calls.mesh import ANSWER_TIMEOUT_S, echo_mesh
+from tests.support.leftovers import processes_of, sockets_below
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+END_TIMEOUT_S = 30.0
+
+
+async def test_calls_in_flight_finish_within_the_grace_and_the_rest_ends_unavailable() -> None:
+    async with echo_mesh(num_replicas=2, graceful_shutdown_timeout_s=3.0) as mesh:
+        slow = echo_pb2.PerformRequest(payload=b"x", delay_s=1.0)
+        part = echo_pb2.PerformRequest(payload=b"x", delay_s=0.1)
+        stub = mesh.stub
+        unary = [stub.Perform(slow, timeout=ANSWER_TIMEOUT_S) for _ in range(10)]
+        threaded = [stub.PerformSync(slow, timeout=ANSWER_TIMEOUT_S) for _ in range(5)]
+        stream = stub.PerformStream(
+            echo_pb2.PerformStreamRequest(messages=10, each=part), timeout=ANSWER_TIMEOUT_S
+        )
+        collecting = stub.Collect(timeout=ANSWER_TIMEOUT_S)
+        await collecting.write(part)
+        endless = stub.PerformStream(
+            echo_pb2.PerformStreamRequest(messages=1_000_000, each=part), timeout=ANSWER_TIMEOUT_S
+        )
+        await mesh.sent(18)
+        mesh.running.process.send_signal(signal.SIGTERM)
+        await eventually(lambda: "draining" in mesh.running.output())
+        await collecting.write(part)
+
+        assert [b"x"] * 15 == [each.payload for each in await asyncio.gather(*unary, *threaded)]
+        assert 10 == len([reply async for reply in stream])
+        await collecting.done_writing()
+        assert 2 == (await collecting).messages
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            _ = [reply async for reply in endless]
+        assert grpc.StatusCode.UNAVAILABLE is caught.value.code()
+        assert 0 == await asyncio.to_thread(mesh.running.process.wait, END_TIMEOUT_S)
+        assert [] == processes_of(mesh.running.session)
+        assert [] == sockets_below(mesh.running.home)
+
+
+async def test_a_call_that_comes_during_the_drain_is_refused_and_not_lost() -> None:
+    async with echo_mesh(graceful_shutdown_timeout_s=5.0) as mesh:
+        slow = mesh.stub.Perform(echo_pb2.PerformRequest(delay_s=2.0), timeout=ANSWER_TIMEOUT_S)
+        await mesh.sent(1)
+        mesh.running.process.send_signal(signal.SIGTERM)
+        await eventually(lambda: "draining" in mesh.running.output())
+        codes = set()
+        while not slow.done():
+            codes.add(await mesh.stub.Echo(echo_pb2.EchoRequest(), timeout=5).code())
+            await asyncio.sleep(0.05)
+        assert grpc.StatusCode.OK is await slow.code()
+        # OK while the ingress still takes calls; UNAVAILABLE from then on, and nothing else.
+        assert grpc.StatusCode.UNAVAILABLE in codes
+        assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
