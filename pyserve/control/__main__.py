@@ -144,6 +144,8 @@ class _Mesh:
 
     async def _drain(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()
+        # The ingress drains first, for all deployments at once.
+        grace_s = min(grace_s, self._controller.longest_grace_s())
         deadline = loop.time() + grace_s
         try:
             await self._ingress.drain(grace_s)

@@ -153,6 +153,18 @@ class Controller:
             ingress=self.ingress(),
         )
 
+    def longest_grace_s(self) -> float:
+        """Return the longest ``graceful_shutdown_timeout_s`` of the deployments, 0 without any."""
+        versions = (
+            version
+            for desired in self.state.deployments.values()
+            for version in (desired.target, desired.fallback)
+            if version is not None
+        )
+        return max(
+            (version.options.graceful_shutdown_timeout_s for version in versions), default=0.0
+        )
+
     async def drain(self, grace_s: float) -> None:
         """Take no new application, drain every replica for ``grace_s`` and wait for their end."""
         self._closing = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 
 import grpc
 import grpc.aio
@@ -16,11 +17,12 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
+GRACE_S = 3.0
 END_TIMEOUT_S = 30.0
 
 
 async def test_calls_in_flight_finish_within_the_grace_and_the_rest_ends_unavailable() -> None:
-    async with echo_mesh(num_replicas=2, graceful_shutdown_timeout_s=3.0) as mesh:
+    async with echo_mesh(num_replicas=2, graceful_shutdown_timeout_s=GRACE_S) as mesh:
         slow = echo_pb2.PerformRequest(payload=b"x", delay_s=1.0)
         part = echo_pb2.PerformRequest(payload=b"x", delay_s=0.1)
         stub = mesh.stub
@@ -37,6 +39,7 @@ async def test_calls_in_flight_finish_within_the_grace_and_the_rest_ends_unavail
         await mesh.sent(18)
         mesh.running.process.send_signal(signal.SIGTERM)
         await eventually(lambda: "draining" in mesh.running.output())
+        drain_begun_s = time.monotonic()
         await collecting.write(part)
 
         assert [b"x"] * 15 == [each.payload for each in await asyncio.gather(*unary, *threaded)]
@@ -46,6 +49,7 @@ async def test_calls_in_flight_finish_within_the_grace_and_the_rest_ends_unavail
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             _ = [reply async for reply in endless]
         assert grpc.StatusCode.UNAVAILABLE is caught.value.code()
+        assert GRACE_S - 1 < time.monotonic() - drain_begun_s < GRACE_S + 2
         assert 0 == await asyncio.to_thread(mesh.running.process.wait, END_TIMEOUT_S)
         assert [] == processes_of(mesh.running.session)
         assert [] == sockets_below(mesh.running.home)
@@ -65,3 +69,4 @@ async def test_a_call_that_comes_during_the_drain_is_refused_and_not_lost() -> N
         # OK while the ingress still takes calls; UNAVAILABLE from then on, and nothing else.
         assert grpc.StatusCode.UNAVAILABLE in codes
         assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        assert 0 == await asyncio.to_thread(mesh.running.process.wait, END_TIMEOUT_S)
