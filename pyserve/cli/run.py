@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from types import FrameType
 from typing import NoReturn
 
@@ -37,6 +38,7 @@ _ALIVE_CHECK_S = 0.2
     help="Where the ingress listens; port 0 picks one. [default: 127.0.0.1:8000 and [::1]:8000]",
 )
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
+@click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
 def run(
     target: str,
     arguments: tuple[str, ...],
@@ -44,6 +46,7 @@ def run(
     route_prefix: str,
     addresses: tuple[str, ...],
     controller: str | None,
+    development: bool,
 ) -> None:
     """Run an application until Ctrl-C.
 
@@ -54,6 +57,8 @@ def run(
     for address in addresses:
         check_address("--address", address)
     settings = settings_for(controller)
+    if development:
+        settings = replace(settings, development=True)
     application = load_application(target, parse_arguments(arguments))
     packed = pack(application, ApplicationName(name))
     interrupt = _Interrupt()

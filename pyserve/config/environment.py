@@ -49,6 +49,8 @@ class MeshSettings:
         controller: ``host:port`` or ``unix:path``; None: look in ``home``.
         token_file: file with the mesh token; None: beside what ``home`` names.
         run_dir: the mesh's own directory for sockets; set by the launcher, None elsewhere.
+        development: whether a mesh that this process starts may tell clients the texts of
+            exceptions.
         node: see ``NodeSettings``.
     """
 
@@ -57,6 +59,7 @@ class MeshSettings:
     token_file: Path | None
     run_dir: Path | None
     node: NodeSettings
+    development: bool = False
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -74,6 +77,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
         controller=controller,
         token_file=_path(variables, "PYSERVE_TOKEN_FILE"),
         run_dir=_path(variables, "PYSERVE_RUN_DIR"),
+        development=_switch(variables, "PYSERVE_DEVELOPMENT"),
         node=NodeSettings(
             node_id=variables.get("PYSERVE_NODE_ID") or socket.gethostname(),
             zone=variables.get("PYSERVE_ZONE", ""),
@@ -116,6 +120,13 @@ def _home(variables: Mapping[str, str]) -> Path:
         return Path(variables["XDG_RUNTIME_DIR"]) / "pyserve"
     # One directory a user; whoever makes it checks owner and mode before trusting it.
     return Path(tempfile.gettempdir()) / f"pyserve-{os.getuid()}"
+
+
+def _switch(variables: Mapping[str, str], name: str) -> bool:
+    value = variables.get(name, "")
+    if value not in ("", "0", "1"):
+        raise refuse(name, value, "1 for yes, 0 or nothing for no")
+    return value == "1"
 
 
 def _path(variables: Mapping[str, str], name: str) -> Path | None:

@@ -129,7 +129,9 @@ def end_session() -> None:
 def _attach_or_start(addresses: Sequence[str] | None, settings: MeshSettings) -> Session:
     address = find_mesh(settings)
     if address is None:
-        process = MeshProcess.start(DEFAULT_ADDRESSES if addresses is None else addresses)
+        process = MeshProcess.start(
+            DEFAULT_ADDRESSES if addresses is None else addresses, development=settings.development
+        )
         return Session(process.address(), process)
     session = Session(address, None)
     reply = session.client.status()

@@ -47,7 +47,7 @@ class MeshProcess:
         cls,
         addresses: Sequence[str],
         *,
-        development: bool = True,
+        development: bool = False,
         environment: Mapping[str, str] | None = None,
         timeout_s: float = CONTROLLER_START_TIMEOUT_S,
     ) -> MeshProcess:

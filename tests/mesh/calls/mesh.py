@@ -92,15 +92,18 @@ class EchoMesh:
 
 @asynccontextmanager
 async def echo_mesh(
-    target: str = "tests.mesh.calls.apps:echo", **options: object
+    target: str = "tests.mesh.calls.apps:echo", *, development: bool = False, **options: object
 ) -> AsyncIterator[EchoMesh]:
     """Run a mesh until the block ends; then it has to drain, and to leave nothing.
 
     Args:
         target: What ``pyserve run`` is given.
+        development: Whether clients may see the texts of exceptions.
         options: Of the deployment.
     """
     arguments = [f"{name}={json.dumps(value)}" for name, value in options.items()]
+    if development:
+        arguments.append("--development")
     with running_mesh(target, *arguments) as running:
         address = find_mesh(read_settings({"PYSERVE_HOME": str(running.home)}))
         assert address is not None

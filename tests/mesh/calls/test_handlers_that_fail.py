@@ -79,7 +79,7 @@ async def test_an_exception_is_unknown_and_its_text_stays_in_the_mesh(
 
 
 async def test_in_development_the_text_of_an_exception_is_told() -> None:
-    async with echo_mesh() as mesh:
+    async with echo_mesh(development=True) as mesh:
         for name, call in failing_calls(mesh.stub, RAISE).items():
             error = await failure_of(call)
             assert (name, grpc.StatusCode.UNKNOWN) == (name, error.code())
