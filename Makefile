@@ -47,7 +47,7 @@ serve: build ## The same mesh, left running until Ctrl-C
 
 .PHONY: test
 test: build ## All tests, Rust and Python
-	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net
+	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net -p pyserve-loadgen
 	$(test_binding)
 	$(PY) -m pytest
 
