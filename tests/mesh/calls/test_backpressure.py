@@ -18,7 +18,7 @@ QUICKLY_S = 0.25
 
 async def test_a_call_beyond_the_queue_is_refused_at_once_and_the_others_succeed() -> None:
     async with echo_mesh(max_ongoing_requests=1, max_queued_requests=2) as mesh:
-        slow = echo_pb2.PerformRequest(payload=b"x", delay_s=1.0)
+        slow = echo_pb2.PerformRequest(payload=b"x", delay_s=0.5)
         accepted = [mesh.stub.Perform(slow, timeout=ANSWER_TIMEOUT_S)]
         await mesh.sent(1)
         accepted += [mesh.stub.Perform(slow, timeout=ANSWER_TIMEOUT_S) for _ in range(2)]

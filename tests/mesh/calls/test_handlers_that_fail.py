@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
-from pyserve.api.graph import pack
-from pyserve.driver.client import ControlClient
-from pyserve.launch import MeshProcess
-from pyserve.types import ApplicationName
 from services.echo import echo_pb2, echo_pb2_grpc
-from services.echo.service import app
 from tests.mesh.calls.mesh import ANSWER_TIMEOUT_S, echo_mesh
 from tests.support.waiting import eventually
 
@@ -51,31 +45,15 @@ def failing_calls(
     }
 
 
-@asynccontextmanager
-async def production_mesh(home: str) -> AsyncIterator[grpc.aio.Channel]:
-    """Run services/echo in a mesh without the development mode; return a channel to it."""
-    mesh = MeshProcess.start(["127.0.0.1:0"], development=False, environment={"PYSERVE_HOME": home})
-    control = ControlClient(mesh.address())
-    try:
-        packed = pack(app, ApplicationName("default"))
-        *_, last = control.deploy(packed, route_prefix="/", timeout_s=ANSWER_TIMEOUT_S)
-        assert "deployed" == last.WhichOneof("kind"), last
-        async with grpc.aio.insecure_channel(mesh.record.addresses[0]) as channel:
-            yield channel
-    finally:
-        control.close()
-        mesh.close(ANSWER_TIMEOUT_S)
-
-
-async def test_an_exception_is_unknown_and_its_text_stays_in_the_mesh(
-    mesh_environment: dict[str, str],
-) -> None:
-    async with production_mesh(mesh_environment["PYSERVE_HOME"]) as channel:
-        for name, call in failing_calls(echo_pb2_grpc.EchoStub(channel), RAISE).items():
+async def test_an_exception_is_unknown_and_its_text_stays_in_the_mesh() -> None:
+    async with echo_mesh() as mesh:
+        for name, call in failing_calls(mesh.stub, RAISE).items():
             error = await failure_of(call)
             assert (name, grpc.StatusCode.UNKNOWN) == (name, error.code())
             assert "swordfish" not in repr(error) + str(error.trailing_metadata())
             assert "RuntimeError" not in repr(error)
+        expected = f"RuntimeError: {SECRET}"
+        await eventually(lambda: mesh.running.output().count(expected) == 5)
 
 
 async def test_in_development_the_text_of_an_exception_is_told() -> None:
@@ -85,8 +63,6 @@ async def test_in_development_the_text_of_an_exception_is_told() -> None:
             assert (name, grpc.StatusCode.UNKNOWN) == (name, error.code())
             assert SECRET in (error.details() or "")
             assert "RuntimeError" in (error.details() or "")
-        expected = f"RuntimeError: {SECRET}"
-        await eventually(lambda: mesh.running.output().count(expected) == 5)
 
 
 async def test_a_response_of_the_wrong_type_is_internal_and_the_log_names_the_right_one() -> None:
