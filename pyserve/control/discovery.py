@@ -193,7 +193,13 @@ def _listens(path: str) -> bool:
 
 
 def _make_private(directory: Path) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise MeshError(
+            f"{directory} cannot hold the files of a mesh: {error.strerror}; set PYSERVE_HOME to "
+            "a directory that you may write to"
+        ) from error
     found = directory.stat()
     if found.st_uid != os.getuid():
         raise MeshError(
@@ -204,7 +210,13 @@ def _make_private(directory: Path) -> None:
 
 
 def _lock(home: Path) -> int:
-    descriptor = os.open(home / "mesh.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(home / "mesh.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise MeshError(
+            f"mesh.lock cannot be written in {home}: {error.strerror}; set PYSERVE_HOME to a "
+            "directory that you may write to"
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

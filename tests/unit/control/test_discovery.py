@@ -121,6 +121,22 @@ def test_home_that_others_may_write_to_is_refused(directory):
         MeshHome(directory)
 
 
+@pytest.mark.parametrize("below", ["", "further"])
+def test_home_that_cannot_be_made_is_named_with_what_to_set(directory, below):
+    file = directory / "file"
+    file.write_text("")
+
+    with pytest.raises(MeshError, match="file.* cannot hold .*; set PYSERVE_HOME to a directory"):
+        MeshHome(file / below)
+
+
+def test_home_whose_lock_cannot_be_written_is_named_with_what_to_set(directory):
+    (directory / "mesh.lock").mkdir()
+
+    with pytest.raises(MeshError, match=r"mesh.lock cannot be written in .*; set PYSERVE_HOME to"):
+        MeshHome(directory)
+
+
 def test_home_is_held_by_one_mesh_at_a_time(directory):
     with MeshHome(directory), pytest.raises(MeshError, match="runs already"):
         MeshHome(directory)
