@@ -110,6 +110,11 @@ def import_attribute(path: str) -> object:
         raise ImportPathError(
             f"{path!r} is no import path; write module:attribute, e.g. services.digits.app:app"
         )
+    if "/" in module_name or module_name.startswith(".") or module_name.endswith(".py"):
+        raise ImportPathError(
+            f"{path!r} names a file; write its module with dots, from a directory on sys.path, "
+            f"e.g. {_module_of(module_name)}:{qualname}"
+        )
     try:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -123,6 +128,11 @@ def import_attribute(path: str) -> object:
     for name in qualname.split("."):
         found = _attribute(unwrap(found), name, path)
     return found
+
+
+def _module_of(file_name: str) -> str:
+    """Guess the module that is meant by a path such as ``./services/digits/app.py``."""
+    return file_name.removesuffix(".py").replace("/", ".").strip(".") or "module"
 
 
 def _attribute(owner: object, name: str, path: str) -> object:

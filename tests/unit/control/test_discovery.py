@@ -126,7 +126,7 @@ def test_home_that_cannot_be_made_is_named_with_what_to_set(directory, below):
     file = directory / "file"
     file.write_text("")
 
-    with pytest.raises(MeshError, match="file.* cannot hold .*; set PYSERVE_HOME to a directory"):
+    with pytest.raises(MeshError, match=r"file.* cannot hold .*; set PYSERVE_HOME to a directory"):
         MeshHome(file / below)
 
 
