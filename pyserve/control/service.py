@@ -93,9 +93,12 @@ class MeshService:
                 await context.write(command)
         finally:
             reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
-            self._controller.leave(session)
+            try:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reader
+            finally:
+                # Also when the reader failed: the replica has left, whatever ended its messages.
+                self._controller.leave(session)
 
     async def _read(
         self, requests: AsyncIterator[mesh_pb2.ReplicaMessage], session: Session

@@ -179,6 +179,20 @@ async def test_unhealthy_replica_is_drained_and_replaced(mesh):
     await eventually(lambda: len(mesh.launcher.started) == 2, TIMEOUT_S)
 
 
+async def test_replica_whose_message_cannot_be_heard_has_left(mesh, monkeypatch):
+    """Whatever ends a replica's stream, the controller knows that it ended."""
+
+    def fail(_session, _message):
+        raise RuntimeError("a defect")
+
+    await mesh.deploy("Echo")
+    monkeypatch.setattr(mesh.controller, "hear", fail)
+
+    await mesh.launcher.started[0].unhealthy()
+
+    await eventually(lambda: not mesh.controller._sessions, TIMEOUT_S)
+
+
 async def test_watch_brings_a_snapshot_then_deltas(mesh):
     await mesh.deploy("Echo")
     state = ViewState()
