@@ -87,6 +87,24 @@ async fn messages_over_a_limit_are_refused_with_size_and_limit() {
 }
 
 #[tokio::test]
+async fn metadata_over_the_limit_fails_its_call_alone() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    for (what, status, text) in [
+        ("i10000", "10", "as asked"),
+        ("t10000", "10", "as asked"),
+        ("i50000", "8", "initial metadata of 50033 bytes is larger than the limit of 49152 bytes"),
+        ("t50000", "8", "trailing metadata of 50033 bytes is larger than the limit of 49152 bytes"),
+        ("t1000000", "8", "trailing metadata of 1000033 bytes is larger"),
+    ] {
+        let answer = call(&mut client, request(BULKY, &[]), frame(0, what.as_bytes())).await;
+        assert_eq!(Some(status), answer.status.as_deref(), "{what}");
+        assert!(answer.message.starts_with(text), "{what}: {}", answer.message);
+        fixture.settle().await;
+    }
+}
+
+#[tokio::test]
 async fn a_deadline_is_answered_without_the_user() {
     let fixture = Fixture::start(config());
     let mut client = fixture.connect().await;

@@ -12,6 +12,10 @@ pub const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// gRPC percent-encodes everything outside the printable ASCII range, and `%` itself.
 const MESSAGE_SET: &AsciiSet = &CONTROLS.add(b'%');
 
+/// What of a message is sent, percent-encoded: clients take about 8 KiB of metadata by default,
+/// and peers end a whole connection over a block that is far too long.
+const MESSAGE_BYTES_MAX: usize = 6 * 1024;
+
 /// How a call ended, besides its trailing metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -46,11 +50,30 @@ impl Status {
     }
 }
 
-/// Percent-encodes a message for `grpc-message`.
+/// Percent-encodes a message for `grpc-message`; one that is too long loses its end, and says so.
 pub fn encode_message(message: &str) -> HeaderValue {
-    let encoded: String = utf8_percent_encode(message, MESSAGE_SET).collect();
+    let mut encoded: String = utf8_percent_encode(message, MESSAGE_SET).collect();
+    if encoded.len() > MESSAGE_BYTES_MAX {
+        encoded = shorten(message);
+    }
     HeaderValue::from_maybe_shared(Bytes::from(encoded))
         .expect("invariant: percent-encoding leaves visible ASCII only")
+}
+
+/// Encodes as many whole characters as fit.
+fn shorten(message: &str) -> String {
+    let mut encoded = String::with_capacity(MESSAGE_BYTES_MAX);
+    let end = format!(" ... (cut: {} bytes)", message.len());
+    let mut buffer = [0; 4];
+    for character in message.chars() {
+        let piece = utf8_percent_encode(character.encode_utf8(&mut buffer), MESSAGE_SET);
+        let size: usize = piece.clone().map(str::len).sum();
+        if encoded.len() + size + end.len() > MESSAGE_BYTES_MAX {
+            break;
+        }
+        encoded.extend(piece);
+    }
+    encoded + &end
 }
 
 #[cfg(test)]
@@ -64,6 +87,22 @@ mod tests {
             let status = Status::new(Code::Aborted, text);
             status.write(&mut trailers);
             assert_eq!(Some(status), Status::read(&trailers));
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_cut_between_characters() {
+        let longest = "x".repeat(MESSAGE_BYTES_MAX);
+        assert_eq!(longest.as_bytes(), encode_message(&longest).as_bytes());
+        for character in ["x", "☃", "%"] {
+            let text = character.repeat(100_000);
+            let mut trailers = HeaderMap::new();
+            Status::new(Code::Internal, text.clone()).write(&mut trailers);
+            assert!(trailers[GRPC_MESSAGE].len() <= MESSAGE_BYTES_MAX);
+            let read = Status::read(&trailers).expect("a status").message;
+            let (kept, end) = read.split_once(" ... ").expect("a mark");
+            assert!(text.starts_with(kept) && kept.len() > 1_000, "{}", kept.len());
+            assert_eq!(format!("(cut: {} bytes)", text.len()), end);
         }
     }
 

@@ -18,7 +18,7 @@ use super::connection::ConnectionState;
 use super::exchange::Exchange;
 use super::intake::{Intake, Taken};
 use super::methods::Method;
-use super::outlet::{Outlet, wire_size};
+use super::outlet::{Outlet, check_metadata, wire_size};
 use crate::grpc::{Code, Message, Status};
 use crate::io::Alarm;
 use crate::link::{CancelReason, Command, Event};
@@ -164,7 +164,9 @@ impl CallTask {
             Some(Command::Reply(payload)) => self.reply(payload),
             Some(Command::InitialMetadata(metadata, encoding)) => {
                 let encoding = accepted_encoding(&self.exchange.head.headers, encoding);
-                self.outlet.send_head(metadata, encoding);
+                if let Err(status) = self.outlet.send_head(metadata, encoding) {
+                    self.fail(&status, CancelReason::Client);
+                }
                 self.notice_gone();
             }
             Some(Command::Message { payload, may_compress }) => {
@@ -196,6 +198,9 @@ impl CallTask {
 
     fn finish(&mut self, status: &Status, metadata: HeaderMap, message: Option<Bytes>) {
         self.is_user_done = true;
+        if let Err(status) = check_metadata("trailing", &metadata) {
+            return self.fail(&status, CancelReason::Client);
+        }
         if let Some(payload) = message {
             if let Err(status) = self.outlet.send_message(payload, true) {
                 return self.fail(&status, CancelReason::Client);

@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::grpc::framing::check_size;
-use crate::grpc::{Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Status, compress};
+use crate::grpc::{Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Status, compress};
 
 enum Stage {
     /// No headers have been sent.
@@ -17,6 +17,10 @@ enum Stage {
     Body(SendStream<Framed>),
     Closed,
 }
+
+/// User metadata of one block. Routers take blocks of 64 KiB; the rest is for the status, its
+/// details and what the mesh adds. A longer block would end the connection with all its calls.
+const METADATA_BYTES_MAX: usize = 48 * 1024;
 
 /// Writes one response.
 pub(super) struct Outlet {
@@ -65,9 +69,18 @@ impl Outlet {
     }
 
     /// Sends the headers, once; later calls do nothing. `encoding` may narrow the default.
-    pub(super) fn send_head(&mut self, metadata: HeaderMap, encoding: Encoding) {
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` over the limit; nothing has been sent then.
+    pub(super) fn send_head(
+        &mut self,
+        metadata: HeaderMap,
+        encoding: Encoding,
+    ) -> Result<(), Status> {
+        check_metadata("initial", &metadata)?;
         self.encoding = encoding;
         self.send_block(metadata, false);
+        Ok(())
     }
 
     /// Sends one message, headers first if need be.
@@ -95,6 +108,7 @@ impl Outlet {
     }
 
     /// Sends the final status: trailers, or all in one block when no headers went before.
+    /// The caller has checked the size of what the user put into `trailers`.
     pub(super) fn finish(&mut self, status: &Status, mut trailers: HeaderMap) {
         status.write(&mut trailers);
         if matches!(self.stage, Stage::Head(_)) {
@@ -134,6 +148,23 @@ impl Outlet {
             _ => Stage::Closed,
         };
     }
+}
+
+/// Refuses metadata that peers would not take.
+///
+/// # Errors
+/// `RESOURCE_EXHAUSTED` over the limit, naming both sizes.
+pub(super) fn check_metadata(kind: &str, metadata: &HeaderMap) -> Result<(), Status> {
+    // As HTTP/2 counts them (RFC 9113, 6.5.2).
+    let size: usize =
+        metadata.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+    if size <= METADATA_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "{kind} metadata of {size} bytes is larger than the limit of {METADATA_BYTES_MAX} bytes"
+    );
+    Err(Status::new(Code::ResourceExhausted, text))
 }
 
 /// The bytes that a message takes on the wire, for `poll_ready`.

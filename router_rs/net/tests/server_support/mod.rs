@@ -24,6 +24,9 @@ pub(crate) const STREAM: &str = "/test.T/Stream";
 /// Its user never answers.
 pub(crate) const SILENT: &str = "/test.T/Silent";
 
+/// Its user ends the call with as many bytes of metadata as the request says, at its end.
+pub(crate) const BULKY: &str = "/test.T/Bulky";
+
 /// A user that echoes at once, on the I/O thread, and notes what it was told.
 #[derive(Debug, Default)]
 pub(crate) struct EchoUser {
@@ -55,6 +58,19 @@ fn send(exchange: &Arc<Exchange>, command: Command) {
     thread.wake();
 }
 
+/// The request: `i` or `t` (initial or trailing), then a number of bytes.
+fn finish_bulkily(exchange: &Arc<Exchange>, request: &[u8]) {
+    let size = std::str::from_utf8(&request[1..]).ok().and_then(|text| text.parse().ok());
+    let value = "v".repeat(size.expect("a size"));
+    let bulk: HeaderMap =
+        [("x".parse().expect("a name"), value.parse().expect("a value"))].into_iter().collect();
+    let (initial, trailing) =
+        if request[0] == b'i' { (bulk, HeaderMap::new()) } else { (HeaderMap::new(), bulk) };
+    send(exchange, Command::InitialMetadata(initial, Encoding::Identity));
+    let status = router_net::grpc::Status::new(router_net::grpc::Code::Aborted, "as asked");
+    send(exchange, Command::Finish { status, metadata: trailing, message: None });
+}
+
 impl EventSink for EchoUser {
     fn push(&self, token: u64, event: Event) {
         let exchange = self.calls.lock().get(&token).cloned();
@@ -62,6 +78,8 @@ impl EventSink for EchoUser {
             (Event::Call { exchange, message: Some(message) }, _) => {
                 if exchange.path() == SILENT {
                     self.calls.lock().insert(token, exchange);
+                } else if exchange.path() == BULKY {
+                    finish_bulkily(&exchange, &message.into_bytes());
                 } else {
                     send(&exchange, Command::Reply(message.into_bytes()));
                 }
@@ -117,7 +135,7 @@ impl Fixture {
         let threads = IoThreads::start("test-io", 1).expect("threads");
         let user = Arc::new(EchoUser::default());
         let server = Server::new(config, user.clone(), threads);
-        for (path, is_request_streaming) in [(UNARY, false), (SILENT, false), (STREAM, true)] {
+        for (path, is_request_streaming) in [(UNARY, false), (SILENT, false), (STREAM, true), (BULKY, false)] {
             let is_response_streaming = is_request_streaming;
             server.register(
                 path,
