@@ -1,14 +1,13 @@
 //! `Channel` and `ClientCall`: the native client as Python sees it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use router_net::client::{self, ChannelConfig, NewCall};
 use router_net::link::{Command, Mailbox};
-use router_net::server::Keepalive;
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
 use crate::endpoint::Endpoint;
@@ -51,10 +50,7 @@ impl Channel {
             send_bytes_max: limit_bytes(max_send_message_bytes),
             default_encoding: encoding(default_compression)?,
             tls: tls.map(|tls| tls.tls.clone()),
-            keepalive: keepalive_time_s.map(|time| Keepalive {
-                time: Duration::from_secs_f64(time),
-                timeout: Duration::from_secs_f64(keepalive_timeout_s),
-            }),
+            keepalive: convert::keepalive(keepalive_time_s, keepalive_timeout_s)?,
         };
         let threads = runtime::threads()?;
         let channel = match table {
@@ -85,7 +81,7 @@ impl Channel {
         let new = NewCall {
             path,
             metadata: metadata_from_python(metadata)?,
-            timeout: timeout_s.map(timeout_of),
+            timeout: timeout_s.map(convert::timeout),
             message: message.map(convert::payload),
             encoding: if compression < 0 { None } else { Some(encoding(compression)?) },
             wait_for_ready,
@@ -108,12 +104,6 @@ impl Channel {
     fn close(&self) {
         self.channel.close();
     }
-}
-
-/// A timeout in the past is one of zero; one beyond what a clock can hold is far away.
-fn timeout_of(seconds: f64) -> Duration {
-    const FAR_S: f64 = 1e9;
-    Duration::from_secs_f64(if seconds > 0.0 { seconds.min(FAR_S) } else { 0.0 })
 }
 
 #[pyclass(frozen, module = "pyserve._router")]

@@ -1,5 +1,7 @@
 //! Conversions between Python's types and those of `router_net`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::HeaderMap;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -8,6 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use router_net::grpc::metadata::{self, Value};
 use router_net::grpc::{Encoding, Message};
+use router_net::server::Keepalive;
 
 /// Below this a copy is cheaper than a reference that must find its way back to the interpreter
 /// to be dropped (arbitrary; the same figure as the ring's credit).
@@ -95,4 +98,30 @@ pub(crate) fn encoding(number: i32) -> PyResult<Encoding> {
 /// `-1` stands for "no limit".
 pub(crate) fn limit_bytes(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(u32::MAX as usize).min(u32::MAX as usize)
+}
+
+/// What stands for "never": beyond what any process lives, within what a clock can add.
+const FAR_S: f64 = 1e9;
+
+/// A time span from Python, in seconds; one beyond what a clock can hold is far away.
+pub(crate) fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
+    if seconds.is_nan() || seconds < 0.0 {
+        let text = format!("{name} is {seconds}, use 0 or more seconds");
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(Duration::from_secs_f64(seconds.min(FAR_S)))
+}
+
+/// A call's timeout: one in the past is one of zero.
+pub(crate) fn timeout(seconds: f64) -> Duration {
+    Duration::from_secs_f64(if seconds > 0.0 { seconds.min(FAR_S) } else { 0.0 })
+}
+
+/// `None` without a time: no keepalive.
+pub(crate) fn keepalive(time_s: Option<f64>, timeout_s: f64) -> PyResult<Option<Keepalive>> {
+    let Some(time_s) = time_s else { return Ok(None) };
+    Ok(Some(Keepalive {
+        time: duration("keepalive_time_s", time_s)?,
+        timeout: duration("keepalive_timeout_s", timeout_s)?,
+    }))
 }

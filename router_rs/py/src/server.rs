@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use router_net::grpc::{Code, Status};
 use router_net::link::{Command, Mailbox};
-use router_net::server::{Exchange, Keepalive, Method, Server as NetServer, ServerConfig};
+use router_net::server::{Exchange, Method, Server as NetServer, ServerConfig};
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
 use crate::endpoint::Endpoint;
@@ -55,11 +55,10 @@ impl Server {
             idle_streams_max: max_idle_streams,
             concurrent_streams_max: max_concurrent_streams,
             default_encoding: encoding(default_compression)?,
-            keepalive: keepalive_time_s.map(|time| Keepalive {
-                time: Duration::from_secs_f64(time),
-                timeout: Duration::from_secs_f64(keepalive_timeout_s),
-            }),
-            connection_age_max: max_connection_age_s.map(Duration::from_secs_f64),
+            keepalive: convert::keepalive(keepalive_time_s, keepalive_timeout_s)?,
+            connection_age_max: max_connection_age_s
+                .map(|age| convert::duration("max_connection_age_s", age))
+                .transpose()?,
             replica_id: replica_id.to_owned(),
             token,
         };

@@ -1,0 +1,20 @@
+"""What the native side refuses of the options that reach it."""
+
+import pytest
+
+import pyserve.aio
+
+
+@pytest.mark.parametrize("name", ["keepalive_time", "keepalive_timeout"])
+async def test_negative_times_of_channels_are_refused_by_name(name: str) -> None:
+    options = [("grpc.keepalive_time_ms", 1000), (f"grpc.{name}_ms", -1)]
+    with pytest.raises(ValueError, match=rf"{name}_s is -0\.001, use 0 or more seconds"):
+        pyserve.aio.insecure_channel("127.0.0.1:1", options=options)
+
+
+async def test_times_beyond_what_a_clock_holds_are_far_away() -> None:
+    channel = pyserve.aio.insecure_channel(
+        "127.0.0.1:1",
+        options=[("grpc.keepalive_time_ms", 1000), ("grpc.keepalive_timeout_ms", 10**25)],
+    )
+    await channel.close()
