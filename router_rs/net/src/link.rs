@@ -144,9 +144,12 @@ impl Link {
         if self.is_ended() || self.unsent_bytes.load(Ordering::Acquire) < CREDIT_BYTES {
             return true;
         }
-        // Announce first, look again after: the task does it the other way round.
+        // Announce first, look again after: the task does it the other way round, both when bytes
+        // are sent and when the call ends.
         self.is_writer_waiting.store(true, Ordering::SeqCst);
-        if self.unsent_bytes.load(Ordering::SeqCst) < CREDIT_BYTES {
+        if self.unsent_bytes.load(Ordering::SeqCst) < CREDIT_BYTES
+            || self.is_ended.load(Ordering::SeqCst)
+        {
             // If the task took the flag meanwhile, its event is on the way and does no harm.
             return self.is_writer_waiting.swap(false, Ordering::SeqCst);
         }
@@ -218,10 +221,49 @@ impl Link {
 
     /// Marks the end; a waiting writer is released. True the first time.
     pub fn end(&self) -> bool {
-        let is_first = !self.is_ended.swap(true, Ordering::AcqRel);
+        let is_first = !self.is_ended.swap(true, Ordering::SeqCst);
         if is_first && self.is_writer_waiting.swap(false, Ordering::SeqCst) {
             self.push(Event::Writable);
         }
         is_first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::io::IoThreads;
+
+    #[derive(Debug, Default)]
+    struct Writables(AtomicUsize);
+
+    impl EventSink for Writables {
+        fn push(&self, _token: u64, event: Event) {
+            assert!(matches!(event, Event::Writable), "{event:?}");
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_waits_is_told_of_an_end_that_comes_meanwhile() {
+        let threads = IoThreads::start("test", 1).unwrap();
+        for round in 0..2000 {
+            let seen = Arc::new(Writables::default());
+            let link = Link::new(1, None, seen.clone(), threads.next().clone());
+            link.begin_write(CREDIT_BYTES);
+            let both = Barrier::new(2);
+            let may_write = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.wait();
+                    link.end();
+                });
+                both.wait();
+                link.is_writable()
+            });
+            let told = seen.0.load(Ordering::SeqCst);
+            assert!(may_write || told == 1, "round {round}: the writer waits for ever");
+        }
     }
 }

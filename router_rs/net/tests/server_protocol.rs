@@ -268,3 +268,18 @@ async fn draining_lets_calls_end_and_stopping_ends_them() {
     fixture.settle().await;
     assert_eq!(vec![CancelReason::Shutdown], *fixture.user.cancelled.lock());
 }
+
+#[tokio::test]
+async fn a_panic_ends_one_call_and_its_user_is_told() {
+    let fixture = Fixture::start(config());
+    let mut client = fixture.connect().await;
+    let (response, mut stream) = client.send_request(request(FAULTY, &[]), false).expect("stream");
+    stream.send_data(frame(0, b"x"), false).expect("an open stream");
+    let ended = timeout(PATIENCE, response).await.expect("an end in time");
+    assert!(ended.expect_err("no answer").is_reset());
+    fixture.settle().await;
+    assert_eq!(vec![CancelReason::Client], *fixture.user.cancelled.lock());
+
+    let answer = call(&mut client, request(UNARY, &[]), frame(0, b"after")).await;
+    assert_eq!((Some("0"), &b"after"[..]), (answer.status.as_deref(), &answer.body[5..]));
+}

@@ -253,8 +253,11 @@ impl CallTask {
 
 impl Drop for CallTask {
     fn drop(&mut self) {
-        // Also on a panic, or when the runtime ends: the place at the gate is never lost.
-        self.exchange.link.end();
+        // Also on a panic, or when the runtime ends: the place at the gate is never lost, and user
+        // code does not wait for a call that nobody drives.
+        if self.exchange.link.end() && !self.is_user_done {
+            self.exchange.link.push(Event::Cancel(CancelReason::Client));
+        }
         self.connection.calls.borrow_mut().try_remove(self.registration);
         self.connection.server.leave(self.method.weight);
     }

@@ -21,6 +21,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) const UNARY: &str = "/test.T/Unary";
 pub(crate) const STREAM: &str = "/test.T/Stream";
+/// Its user panics at a message, on the I/O thread and so in the call's task.
+pub(crate) const FAULTY: &str = "/test.T/Faulty";
 /// Its user never answers.
 pub(crate) const SILENT: &str = "/test.T/Silent";
 
@@ -87,6 +89,9 @@ impl EventSink for EchoUser {
             (Event::Call { exchange, message: None }, _) => {
                 self.calls.lock().insert(token, exchange);
             }
+            (Event::Message(_), Some(exchange)) if exchange.path() == FAULTY => {
+                panic!("this user has a defect");
+            }
             (Event::Message(message), Some(exchange)) => {
                 self.on_message(&exchange, message.into_bytes());
             }
@@ -135,7 +140,9 @@ impl Fixture {
         let threads = IoThreads::start("test-io", 1).expect("threads");
         let user = Arc::new(EchoUser::default());
         let server = Server::new(config, user.clone(), threads);
-        for (path, is_request_streaming) in [(UNARY, false), (SILENT, false), (STREAM, true), (BULKY, false)] {
+        for (path, is_request_streaming) in
+            [(UNARY, false), (SILENT, false), (STREAM, true), (BULKY, false), (FAULTY, true)]
+        {
             let is_response_streaming = is_request_streaming;
             server.register(
                 path,
