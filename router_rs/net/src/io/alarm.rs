@@ -11,9 +11,9 @@ use std::time::Duration;
 use slab::Slab;
 use tokio::time::{Instant, sleep_until};
 
-/// The least time between two looks, and so the most that an alarm is late by design. Half of
+/// The least time between two looks, and so the most that an alarm is late by design. A quarter of
 /// what the mesh allows a deadline's answer in the median (20 ms).
-const GAP: Duration = Duration::from_millis(10);
+const GAP: Duration = Duration::from_millis(5);
 
 struct Entry {
     at: Instant,
