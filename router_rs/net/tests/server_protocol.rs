@@ -10,6 +10,8 @@ use router_net::link::CancelReason;
 use router_net::mesh::{names, proof};
 use router_net::server::ServerConfig;
 use server_support::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 async fn check(extra: &[(&str, &str)], body: Bytes, status: &str, text: &str) {
@@ -84,6 +86,60 @@ async fn messages_over_a_limit_are_refused_with_size_and_limit() {
         assert_eq!((Some(status), text), (answer.status.as_deref(), answer.message.as_str()));
         fixture.settle().await;
     }
+}
+
+#[tokio::test]
+async fn resets_of_unseen_calls_do_not_end_the_connection_of_a_router() {
+    let fixture = Fixture::start(ServerConfig { concurrent_streams_max: 10, ..config() });
+    let mut stream = TcpStream::connect(("127.0.0.1", fixture.port)).await.unwrap();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(http2_frame(4, 0, 0, b""));
+    for id in (1..4_000).step_by(2) {
+        bytes.extend(http2_frame(1, 4, id, &header_block(SILENT)));
+        bytes.extend(http2_frame(3, 0, id, &8_u32.to_be_bytes()));
+    }
+    bytes.extend(http2_frame(6, 0, 0, b"are you?"));
+    let (mut reader, mut writer) = stream.split();
+    let answered = async {
+        let (mut seen, mut chunk) = (Vec::new(), [0; 4096]);
+        let pong = http2_frame(6, 1, 0, b"are you?");
+        while !seen.windows(pong.len()).any(|window| window == pong) {
+            let size = reader.read(&mut chunk).await.unwrap();
+            assert_ne!(0, size, "the server closed: {}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(&chunk[..size]);
+        }
+    };
+    let both = async { tokio::join!(async { writer.write_all(&bytes).await.unwrap() }, answered) };
+    timeout(PATIENCE, both).await.expect("a pong in time");
+    fixture.settle().await;
+}
+
+fn http2_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Request headers as literals without a table entry (RFC 7541, 6.2.2).
+fn header_block(path: &str) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "test"),
+        (":path", path),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ] {
+        block.push(0);
+        for text in [name, value] {
+            block.push(text.len() as u8);
+            block.extend(text.as_bytes());
+        }
+    }
+    block
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::admit::admit;
 use super::exchange::{ConnectionInfo, Exchange};
-use super::state::{Phase, ServerState};
+use super::state::{Phase, ServerConfig, ServerState};
 use crate::grpc::Framed;
 use crate::io::{IoThread, Peer, Stream};
 use crate::link::Command;
@@ -66,14 +66,24 @@ fn settings(server: &ServerState) -> Builder {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(config.concurrent_streams_max)
-        // One connection of a router carries the cancels of many clients: h2's own bound of 20
-        // calls that are reset before they are looked at would end it.
-        .max_pending_accept_reset_streams(config.concurrent_streams_max as usize)
+        .max_pending_accept_reset_streams(unseen_resets_max(config))
         // A refused or late call is reset while its body may be on the way; h2 forgives the
         // frames of streams that it remembers, its own bound is 50.
         .max_concurrent_reset_streams(config.concurrent_streams_max as usize)
         .max_header_list_size(config.metadata_bytes_max);
     builder
+}
+
+/// How many calls may be reset before we have looked at them; one more ends the connection.
+fn unseen_resets_max(config: &ServerConfig) -> usize {
+    if config.token.is_empty() {
+        // h2's own bound is 20; a client that cancels everything at once is no attacker.
+        config.concurrent_streams_max as usize
+    } else {
+        // In a mesh one connection of a router carries the calls of many clients, so the resets
+        // of one must not end it. What one turn can read bounds their number.
+        usize::MAX
+    }
 }
 
 /// Polls the connection, the server's phase, the keepalive and the connection's age.
