@@ -360,7 +360,9 @@ class Controller:
 
         try:
             await self._launcher.start(_order(replica, spec), on_exit)
-        except OSError as error:
+        except Exception as error:
+            # Whatever kept it from starting: an attempt that fails, not one that hangs.
+            _LOGGER.exception("replica %s cannot be started", replica.id)
             on_exit(f"cannot be started: {error}")
         if replica.killed:
             # The decision fell while the process was being made.

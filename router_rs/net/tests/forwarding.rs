@@ -153,6 +153,7 @@ async fn bad_requests_are_answered_by_the_ingress_with_a_reason() {
         (PATH, &[("grpc-timeout", "soon")], 13, "grpc-timeout"),
         (PATH, &[("grpc-timeout", "0n")], 4, "deadline"),
         (PATH, &[("content-type", "application/grpc+pickle")], 12, "pickle"),
+        (PATH, &[("content-type", "application/grpc+CloudPickle")], 12, "pickle"),
     ];
     for (path, headers, status, part) in cases {
         let mut bad = request_with(path, &[]);

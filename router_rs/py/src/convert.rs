@@ -117,11 +117,14 @@ pub(crate) fn timeout(seconds: f64) -> Duration {
     Duration::from_secs_f64(if seconds > 0.0 { seconds.min(FAR_S) } else { 0.0 })
 }
 
+/// A period of 0 would ping without pause. Arbitrary, far below any useful value.
+const KEEPALIVE_MIN: Duration = Duration::from_millis(10);
+
 /// `None` without a time: no keepalive.
 pub(crate) fn keepalive(time_s: Option<f64>, timeout_s: f64) -> PyResult<Option<Keepalive>> {
     let Some(time_s) = time_s else { return Ok(None) };
     Ok(Some(Keepalive {
-        time: duration("keepalive_time_s", time_s)?,
+        time: duration("keepalive_time_s", time_s)?.max(KEEPALIVE_MIN),
         timeout: duration("keepalive_timeout_s", timeout_s)?,
     }))
 }

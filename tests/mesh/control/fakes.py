@@ -10,6 +10,9 @@ from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
 
+TIMEOUT_S = 10.0
+
+
 class FakeReplica:
     """What a replica process says to its controller, step by step."""
 
@@ -59,6 +62,13 @@ class FakeReplica:
                     self.drained.set()
                     break
         await self.end("ended with exit code 0")
+
+    async def take_leave(self):
+        """Say that no message follows, and wait until the controller has read all of them."""
+        await self._call.done_writing()
+        async with asyncio.timeout(TIMEOUT_S):
+            while await self._call.read() is not grpc.aio.EOF:
+                pass
 
     async def leave(self):
         """Lose the stream, keep the process."""
@@ -110,4 +120,5 @@ async def serve(replica):
 async def raise_in_constructor(replica):
     await replica.join()
     await replica.fail()
+    await replica.take_leave()
     await replica.end("ended with exit code 1")

@@ -113,6 +113,17 @@ async def test_replica_gets_its_code_and_options(mesh):
     )
 
 
+async def test_replica_that_cannot_be_started_fails_like_one_that_ended(mesh, monkeypatch):
+    async def refuse(order, on_exit):
+        raise RuntimeError("no process for you")
+
+    monkeypatch.setattr(mesh.launcher, "start", refuse)
+
+    events = await mesh.deploy("Echo", max_constructor_retry_count=1)
+
+    assert "cannot be started: no process for you" in events[-1].failed.summary
+
+
 async def test_deploy_fails_with_the_replicas_own_words(mesh):
     mesh.launcher.script = raise_in_constructor
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 
 use super::call::{self, Admitted, fail};
 use super::connection::ConnectionState;
@@ -21,7 +21,7 @@ use crate::grpc::{Code, GRPC_TIMEOUT, Status, is_grpc_content_type, parse_timeou
 const APPLICATION: &str = "application";
 
 /// The codec that only the mesh may speak (design 12).
-const PICKLE: &[u8] = b"application/grpc+pickle";
+const PICKLE: &[u8] = b"pickle";
 
 /// Starts the request's task, or answers it.
 pub(super) fn admit(
@@ -69,7 +69,7 @@ fn http_refusal(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
 
 /// The client's deadline.
 fn read_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, Status> {
-    if headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(PICKLE)) {
+    if headers.get(CONTENT_TYPE).is_some_and(names_pickle) {
         let text = "pickle is spoken only inside the mesh, use another codec";
         return Err(Status::new(Code::Unimplemented, text));
     }
@@ -79,6 +79,11 @@ fn read_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, 
         Status::new(Code::Internal, text)
     })?;
     Ok(Some(received + timeout))
+}
+
+/// `+pickle`, `+cloudpickle` and whatever else is built on it, in any letter case.
+fn names_pickle(content_type: &HeaderValue) -> bool {
+    content_type.as_bytes().windows(PICKLE.len()).any(|part| part.eq_ignore_ascii_case(PICKLE))
 }
 
 fn find(

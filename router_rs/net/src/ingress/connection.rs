@@ -109,6 +109,9 @@ fn settings() -> Builder {
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
+        // As in `server`: what was on its way to calls that ended here is not held against the
+        // connection's other calls.
+        .max_concurrent_reset_streams(STREAMS_MAX as usize)
         .data_frame_budget(SMALL_FRAMES_BUDGET_BYTES);
     builder
 }
