@@ -147,7 +147,7 @@ async fn a_request_that_is_not_grpc_gets_415() {
 #[tokio::test]
 async fn bad_requests_are_answered_by_the_ingress_with_a_reason() {
     let (_replica, front, client) = one_replica().await;
-    let cases: [(&str, Headers, u32, &str); 5] = [
+    let cases: [(&str, Headers, u32, &str); 6] = [
         ("/pkg.Other/Call", &[], 12, "/pkg.Other/Call"),
         ("/nonsense", &[], 12, "/nonsense"),
         (PATH, &[("grpc-timeout", "soon")], 13, "grpc-timeout"),
