@@ -36,7 +36,8 @@ class IngressServer:
         controller: whom the table follows.
         node: where this process is.
         run_dir: where the socket of the ingress's own services goes.
-        io_threads: native threads that move bytes; None: one a core, at most four.
+        io_threads: native threads that move bytes; None: one for each core that this process
+            may use, at most four.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class IngressServer:
         self._native = _router.Ingress(
             self._table,
             addresses=_usable(addresses),
-            io_threads=io_threads or min(os.cpu_count() or 1, _IO_THREADS_MAX),
+            io_threads=io_threads or min(_usable_cores(), _IO_THREADS_MAX),
             tls=None,
         )
 
@@ -165,3 +166,10 @@ def _cannot_listen(address: str, error: OSError) -> str:
             return f"listening at {address} is not permitted; choose a port above 1023"
         case _:
             return f"the ingress cannot listen at {address}: {error.strerror or error}"
+
+
+def _usable_cores() -> int:
+    """Count the cores of this process, which may be fewer than the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -121,14 +121,21 @@ async def warm_up(instance: object) -> None:
         raise _load_error(label, error) from error
 
 
+class StopRequested(SystemExit):
+    """The replica was told to stop while user code was being brought up: not a failure of it."""
+
+
 def _attempt(label: str, step: Callable[[], Value]) -> Value:
     try:
         return step()
-    except Exception as error:
+    except StopRequested:
+        raise
+    except (Exception, SystemExit) as error:
+        # SystemExit too: a module or constructor that exits has failed, with a place to name.
         raise _load_error(label, error) from error
 
 
-def _load_error(label: str, error: Exception) -> LoadError:
+def _load_error(label: str, error: Exception | SystemExit) -> LoadError:
     details = _format(error)
     if isinstance(error, ServicerError | ImportPathError):
         return LoadError(str(error), details, user_code=True)
@@ -141,7 +148,7 @@ def _load_error(label: str, error: Exception) -> LoadError:
     return LoadError(summary, details, user_code=True)
 
 
-def _format(error: Exception) -> str:
+def _format(error: Exception | SystemExit) -> str:
     """Return the traceback from the first frame of user code on, or all of it without one."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_USER_CODE):

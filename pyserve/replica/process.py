@@ -16,6 +16,7 @@ from pyserve.bridge import keep_freed_memory
 from pyserve.config import read_settings
 from pyserve.errors import OptionError
 from pyserve.replica.forking import separate_signals_of_forks
+from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 
@@ -99,7 +100,7 @@ class _StopSignal:
             self._worker.request_stop, None if self._count == 1 else 0.0
         )
         if self._worker.is_constructing:
-            raise SystemExit(0)
+            raise StopRequested(0)
 
 
 def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:

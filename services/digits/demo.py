@@ -101,7 +101,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve() -> int:
-    pyserve.run(app)
+    try:
+        pyserve.run(app)
+    except pyserve.PyserveError as error:
+        print(f"the mesh cannot be started: {error}", file=sys.stderr)
+        return 1
     address = pyserve.status().addresses[0]
     print(_HOW_TO_CALL.format(address=address), flush=True)
     forever = threading.Event()

@@ -33,6 +33,12 @@ class Raises(echo_pb2_grpc.EchoServicer):
         raise FileNotFoundError("model.npz is not there")
 
 
+@pyserve.deployment
+class Exits(echo_pb2_grpc.EchoServicer):
+    def __init__(self) -> None:
+        raise SystemExit("nothing to serve")
+
+
 @pyserve.deployment(startup_timeout_s=1.0)
 class Hangs(echo_pb2_grpc.EchoServicer):
     def __init__(self) -> None:

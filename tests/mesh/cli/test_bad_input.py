@@ -38,6 +38,7 @@ def run(target: str, environment: dict[str, str], *arguments: str) -> tuple[int,
         ("WrongSignature", "Echo(self) ->", "takes nothing besides self", "ServicerError"),
         ("NoServicer", "", "no generated servicer among its bases", "ServicerError"),
         ("Raises", "raise FileNot", "constructor of Raises", 'raise FileNotFoundError("model'),
+        ("Exits", "raise SystemExit", "constructor of Exits", 'raise SystemExit("nothing'),
         ("WarmupRaises", "raise Memory", "WarmupRaises.warmup", 'raise MemoryError("no room'),
     ],
 )

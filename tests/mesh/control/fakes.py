@@ -9,7 +9,6 @@ from pyserve.control.transport import RpcError, dial, proof
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
-
 TIMEOUT_S = 10.0
 
 
