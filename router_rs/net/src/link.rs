@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Instant;
 
@@ -24,6 +24,14 @@ pub const CREDIT_BYTES: usize = 64 * 1024;
 
 /// User metadata in order, ready for a header block.
 pub type MetadataBlock = http::HeaderMap;
+
+/// Tokens are unique in a process: one endpoint serves several servers and channels.
+static TOKENS: AtomicU64 = AtomicU64::new(1);
+
+/// A number that no other call of this process has.
+pub fn next_token() -> u64 {
+    TOKENS.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Why a server call ended before its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,8 +20,8 @@ use crate::dispatch::exchange::Stop;
 use crate::dispatch::{KeptBudget, RoutingTable};
 use crate::grpc::{Code, Encoding, Status};
 use crate::io::{IoThread, IoThreads, Work};
-use crate::link::{EventSink, Link};
-use crate::server::{Keepalive, next_token};
+use crate::link::{EventSink, Link, next_token};
+use crate::server::Keepalive;
 
 /// Requests through a table carry this authority unless the user names one.
 const MESH_AUTHORITY: &str = "pyserve.mesh";

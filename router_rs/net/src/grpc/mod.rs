@@ -15,7 +15,7 @@ pub use code::Code;
 pub use compress::{Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
 pub use framing::{Decoder, Framed, Message, PREFIX_BYTES};
 pub use status::{GRPC_MESSAGE, GRPC_STATUS, Status, encode_message};
-pub use timeout::{GRPC_TIMEOUT, format_timeout, parse_timeout};
+pub use timeout::{GRPC_TIMEOUT, format_timeout, parse_timeout, read_timeout};
 
 /// The content type of answers whose request named no codec of its own.
 pub const CONTENT_TYPE_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");

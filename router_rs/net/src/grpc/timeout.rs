@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{Code, Status};
 
 pub const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -31,6 +33,18 @@ pub fn parse_timeout(value: &[u8]) -> Option<Duration> {
         _ => return None,
     };
     Some(timeout.min(TIMEOUT_MAX))
+}
+
+/// Reads a request's `grpc-timeout`, `None` when it has none.
+///
+/// # Errors
+/// `INTERNAL` for a malformed one, saying what to write.
+pub fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get(GRPC_TIMEOUT) else { return Ok(None) };
+    parse_timeout(value.as_bytes()).map(Some).ok_or_else(|| {
+        let text = "malformed grpc-timeout, write at most eight digits and one of H M S m u n";
+        Status::new(Code::Internal, text)
+    })
 }
 
 /// Writes a timeout in the finest unit that fits eight digits, rounded up so that a hop never

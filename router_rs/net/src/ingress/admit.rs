@@ -15,7 +15,7 @@ use super::connection::ConnectionState;
 use super::state::count;
 use crate::dispatch::exchange::Head;
 use crate::dispatch::{Deployment, Found, strip_mesh_headers};
-use crate::grpc::{Code, GRPC_TIMEOUT, Status, is_grpc_content_type, parse_timeout};
+use crate::grpc::{Code, Status, is_grpc_content_type, read_timeout};
 
 /// Metadata that picks among applications with the same service.
 const APPLICATION: &str = "application";
@@ -73,12 +73,7 @@ fn read_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, 
         let text = "pickle is spoken only inside the mesh, use another codec";
         return Err(Status::new(Code::Unimplemented, text));
     }
-    let Some(value) = headers.get(GRPC_TIMEOUT) else { return Ok(None) };
-    let timeout = parse_timeout(value.as_bytes()).ok_or_else(|| {
-        let text = "malformed grpc-timeout, write at most eight digits and one of H M S m u n";
-        Status::new(Code::Internal, text)
-    })?;
-    Ok(Some(received + timeout))
+    Ok(read_timeout(headers)?.map(|timeout| received + timeout))
 }
 
 /// `+pickle`, `+cloudpickle` and whatever else is built on it, in any letter case.

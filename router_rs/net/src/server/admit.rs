@@ -18,11 +18,11 @@ use super::outlet::Outlet;
 use super::state::Refused;
 use super::trust;
 use crate::grpc::{
-    CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT,
-    Status, compress, is_grpc_content_type, parse_timeout,
+    CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status,
+    compress, is_grpc_content_type, read_timeout,
 };
 use crate::io::Alarm;
-use crate::link::Link;
+use crate::link::{Link, next_token};
 use crate::mesh::names;
 
 /// Admits the request and starts its task, or answers it.
@@ -50,8 +50,7 @@ pub(super) fn admit(
     if let Err(refused) = server.enter(method.weight) {
         return keep_out(respond, refused, connection.info.is_trusted());
     }
-    let link =
-        Link::new(server.next_token(), deadline, server.sink.clone(), connection.thread.clone());
+    let link = Link::new(next_token(), deadline, server.sink.clone(), connection.thread.clone());
     let size_max = server.config.receive_bytes_max;
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
@@ -79,18 +78,7 @@ pub(super) fn admit(
 
 /// Reads the deadline and the encoding of the request's messages.
 fn read_head(headers: &HeaderMap) -> Result<(Option<Instant>, Encoding), Status> {
-    let deadline = match headers.get(GRPC_TIMEOUT) {
-        None => None,
-        Some(value) => {
-            let timeout = parse_timeout(value.as_bytes()).ok_or_else(|| {
-                Status::new(
-                    Code::Internal,
-                    "malformed grpc-timeout, write at most eight digits and one of H M S m u n",
-                )
-            })?;
-            Some(Instant::now() + timeout)
-        }
-    };
+    let deadline = read_timeout(headers)?.map(|timeout| Instant::now() + timeout);
     Ok((deadline, Encoding::from_header(headers.get(GRPC_ENCODING))?))
 }
 

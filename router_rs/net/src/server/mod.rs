@@ -36,7 +36,7 @@ pub use exchange::{ConnectionInfo, Exchange};
 use listeners::{OpenListener, OpenListeners};
 pub use methods::Method;
 use state::ServerState;
-pub use state::{Keepalive, Phase, ServerConfig, next_token};
+pub use state::{Keepalive, Phase, ServerConfig};
 
 /// How long a drain waits for its listeners to close: far more than a turn of an I/O thread.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -78,7 +78,6 @@ pub(super) struct ServerState {
     pub(super) sink: Arc<dyn EventSink>,
     pub(super) counters: Counters,
     entrance: Mutex<Entrance>,
-    tokens: &'static AtomicU64,
 }
 
 /// The gate, and whether it was shut for good.
@@ -96,14 +95,6 @@ pub(super) enum Refused {
     Shut,
 }
 
-/// Tokens are unique in a process: one endpoint serves several servers and channels.
-static TOKENS: AtomicU64 = AtomicU64::new(1);
-
-/// A number that no other call of this process has.
-pub fn next_token() -> u64 {
-    TOKENS.fetch_add(1, Ordering::Relaxed)
-}
-
 impl ServerState {
     pub(super) fn new(config: ServerConfig, sink: Arc<dyn EventSink>) -> Self {
         let gate = Gate::new(config.concurrent_calls_max, config.idle_streams_max);
@@ -113,12 +104,7 @@ impl ServerState {
             sink,
             counters: Counters::default(),
             entrance: Mutex::new(Entrance { gate, is_shut: false }),
-            tokens: &TOKENS,
         }
-    }
-
-    pub(super) fn next_token(&self) -> u64 {
-        self.tokens.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn enter(&self, weight: u32) -> Result<(), Refused> {
