@@ -12,7 +12,14 @@ its loop. So one wake-up of an I/O thread serves every command of the turn.
 from collections.abc import Sequence
 from typing import final
 
+from typing_extensions import Buffer
+
 Metadata = tuple[tuple[str, str | bytes], ...]
+
+# One message: a `bytes`, or a list of parts (anything with a contiguous buffer) that are sent one
+# after the other without being joined. Parts of 64 KiB and more are borrowed, not copied: they
+# must not change until the call has ended.
+Payload = bytes | list[Buffer]
 
 # Kinds of events. Every event is a tuple ``(kind, token, subject, payload)``.
 CALL: int  # server: (CALL, token, ServerCall, message or None if the request is a stream)
@@ -23,6 +30,7 @@ WRITABLE: int  # (WRITABLE, token, None, None): the call's send buffer has room 
 INITIAL_METADATA: int  # client: (INITIAL_METADATA, token, None, None)
 DONE: int  # client: (DONE, token, None, message or None); status is on the ClientCall
 STATE: int  # client: (STATE, token, new connectivity state, None): see Channel.watch_state
+CHOSEN: int  # client: (CHOSEN, token, Reservation, None): see Channel.choose
 
 CANCEL_CLIENT: int  # the peer reset the stream or its connection went away
 CANCEL_DEADLINE: int  # the deadline passed; DEADLINE_EXCEEDED has been answered already
@@ -71,6 +79,25 @@ class ServerCall:
     def peer(self) -> str:
         """As grpc writes it: ``ipv4:127.0.0.1:1234``, ``ipv6:[::1]:1234``, ``unix:``."""
 
+    @property
+    def subtype(self) -> str:
+        """The codec in the content-type, ``application/grpc+<subtype>``; ``"proto"`` without."""
+
+    @property
+    def trusted(self) -> bool:
+        """The connection has proven the mesh token."""
+
+    @property
+    def framed(self) -> bool:
+        """The client is a handle: messages are framed (see ``pyserve.api.handles.framing``)."""
+
+    @property
+    def model_id(self) -> str:
+        """Metadata ``multiplexed_model_id`` in any of its spellings, or ``""``."""
+
+    def set_response_subtype(self, subtype: str) -> None:
+        """Answer with another codec than the request's; before anything is queued."""
+
     def metadata(self) -> Metadata: ...
     def auth_context(self) -> dict[str, list[bytes]]: ...
     def time_remaining(self) -> float | None:
@@ -79,13 +106,13 @@ class ServerCall:
     def is_active(self) -> bool:
         """Neither ended nor cancelled."""
 
-    def reply(self, message: bytes) -> bool:
+    def reply(self, message: Payload) -> bool:
         """Queue the whole answer of a unary call: headers, message, status OK. Ends the call."""
 
     def send_initial_metadata(self, metadata: Metadata, compression: int) -> bool:
         """Queue response headers. ``compression`` names the algorithm that messages may use."""
 
-    def write(self, message: bytes, compression: int) -> bool:
+    def write(self, message: Payload, compression: int) -> bool:
         """Queue one message (headers first, if not sent). Never blocks; see ``writable``.
 
         With ``compression`` IDENTITY it goes plain, else in the call's compression if any.
@@ -98,7 +125,7 @@ class ServerCall:
         """Queue the return of ``size`` bytes of receive credit after Python took a message."""
 
     def finish(
-        self, code: int, details: str, trailing_metadata: Metadata, message: bytes | None
+        self, code: int, details: str, trailing_metadata: Metadata, message: Payload | None
     ) -> bool:
         """Queue the end: optional last message, then the status. Ends the call."""
 
@@ -127,9 +154,21 @@ class Server:
         token: bytes = b"",  # the mesh token routers prove; b"" trusts nobody
     ) -> Server: ...
     def register(
-        self, path: str, request_streaming: bool, response_streaming: bool, weight: int
+        self,
+        path: str,
+        request_streaming: bool,
+        response_streaming: bool,
+        weight: int,
+        *,
+        subtypes: Sequence[str] | None = None,
+        max_message_bytes: int | None = None,
     ) -> int:
-        """Make ``path`` (``/pkg.Service/Method``) known; a unary request arrives as one event."""
+        """Make ``path`` (``/pkg.Service/Method``) known; a unary request arrives as one event.
+
+        ``subtypes`` are the codecs that the method takes (``None``: any); another one is answered
+        with UNIMPLEMENTED, which names both. ``max_message_bytes`` replaces the server's two
+        limits for this method (-1: no limit). Pickles are taken from trusted connections only.
+        """
 
     def listen_tcp(self, address: str, tls: ServerTls | None, reuse_port: bool) -> int:
         """Bind ``host:port`` now (OSError if it cannot) and return the port."""
@@ -147,6 +186,8 @@ class Server:
 
     def in_flight(self) -> int: ...
     def set_max_concurrent_calls(self, limit: int) -> None: ...
+    def set_models(self, model_ids: Sequence[str]) -> None:
+        """Say which models are loaded or loading; routers with a load stream learn it at once."""
     def stats(self) -> dict[str, int]: ...
 
 @final
@@ -193,12 +234,28 @@ class Channel:
         path: str,
         metadata: Metadata,
         timeout_s: float | None,
-        message: bytes | None,  # not None: the only request message, half-close included
+        message: Payload | None,  # not None: the only request message, half-close included
         compression: int,  # -1: the channel's default
         wait_for_ready: bool,
         response_streaming: bool,  # False: the message arrives inside DONE
+        *,
+        subtype: str = "",  # of the content-type; "": none, which means protobuf
+        framed: bool = False,  # see ServerCall.framed
+        model_id: str = "",  # sent as metadata multiplexed_model_id, and routed by
+        replica_id: str = "",  # with a table: this replica or UNAVAILABLE, whatever its load
+        reservation: Reservation | None = None,  # with a table: the place that was chosen
     ) -> ClientCall:
         """Queue a new call at ``endpoint``; ``ClientCall.started`` says whether to flush."""
+
+    def choose(
+        self, endpoint: Endpoint, path: str, timeout_s: float | None, model_id: str
+    ) -> tuple[int, bool]:
+        """Take a place at a replica, as a call would; with a table only.
+
+        Returns a token and whether to flush. One CHOSEN event follows, whose subject is the
+        ``Reservation``, or a DONE event when there was none in time (the subject is the code's
+        number, the payload the details).
+        """
 
     def state(self, try_to_connect: bool) -> int: ...
     def watch_state(self, endpoint: Endpoint, last_state: int) -> int:
@@ -206,6 +263,17 @@ class Channel:
 
     def close(self) -> None:
         """Cancel the calls in flight and close the connections. Idempotent."""
+
+@final
+class Reservation:
+    """A place at one replica; given back when it is released, or dropped unused."""
+
+    @property
+    def replica_id(self) -> str: ...
+    @property
+    def node(self) -> str: ...
+    def release(self) -> None:
+        """Give the place back, unless a call has taken it. Idempotent."""
 
 @final
 class ClientCall:
@@ -216,7 +284,7 @@ class ClientCall:
         """The call's start was the first queued command of this turn: schedule a flush."""
 
     def peer(self) -> str: ...
-    def write(self, message: bytes, compression: int) -> bool:
+    def write(self, message: Payload, compression: int) -> bool:
         """Queue one message; plain with ``compression`` IDENTITY, else as the call is set."""
 
     def writable(self) -> bool: ...
@@ -266,6 +334,9 @@ class RoutingTable:
     def __new__(cls, *, node: str, zone: str, token: bytes, seed: int) -> RoutingTable: ...
     def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
         """Replace the table. Replicas that are gone get nothing new; their calls go on."""
+
+    def replicas(self, target: str) -> list[tuple[str, str, list[str]]]:
+        """Id, node and known models of each replica of "application/Deployment"."""
 
     def stats(self) -> dict[str, dict[str, object]]:
         """Per "application/Deployment": in_flight by replica id, parked, and counters."""

@@ -8,7 +8,16 @@
     │   ├── OptionError           a deployment option has a wrong name, type or value
     │   ├── ImportPathError       "module:attribute" cannot be parsed, imported or found
     │   ├── ServicerError         a class does not fit the services of its .proto
+    │   ├── SerializationError    a codec is unknown, or cannot carry a value
     │   └── BatchError            a batched method broke its contract
+    ├── RequestError              a call through a handle failed in the mesh
+    │   ├── RequestCancelled      it was cancelled, by its caller or with its parent
+    │   ├── RequestTimeout        its deadline passed (also a TimeoutError)
+    │   ├── BackPressure          no replica had room, and the queue was full
+    │   ├── DeploymentUnavailable no replica is there, or it went away during the call
+    │   └── ReferenceLost         a referenced value was freed, or its holder is gone
+    ├── RemoteError               user code raised something that cannot be rebuilt here
+    ├── ModelLoadFailed           a multiplexed model could not be loaded a moment ago
     ├── DeploymentFailed          the mesh could not bring a deployment up
     ├── MeshError                 the control plane said no
     │   ├── MeshNotFound          no mesh runs where one was looked for
@@ -99,6 +108,82 @@ class BatchError(UsageError):
     """A batched method broke its contract, e.g. returned a wrong number of results."""
 
     code = StatusCode.INTERNAL
+
+
+class SerializationError(UsageError):
+    """A codec is unknown, or it cannot carry a value; the text names codec and type."""
+
+
+class RequestError(PyserveError):
+    """A call through a handle failed in the mesh, not in user code.
+
+    Attributes:
+        remote_traceback: Of the process where it failed, or "".
+    """
+
+    code = StatusCode.UNAVAILABLE
+    remote_traceback = ""
+
+
+class RequestCancelled(RequestError):
+    """The call was cancelled: by its caller, or because the request that made it was."""
+
+    code = StatusCode.CANCELLED
+
+
+class RequestTimeout(RequestError, TimeoutError):
+    """The deadline of the call has passed."""
+
+    code = StatusCode.DEADLINE_EXCEEDED
+
+
+class BackPressure(RequestError):
+    """No replica had room, and as many calls as may wait were waiting."""
+
+    code = StatusCode.RESOURCE_EXHAUSTED
+    retryable = True
+
+
+class DeploymentUnavailable(RequestError):
+    """The deployment has no replica, or the one that ran the call went away."""
+
+    code = StatusCode.UNAVAILABLE
+    retryable = True
+
+
+class ReferenceLost(RequestError):
+    """A referenced value was freed, or the process that held it is gone."""
+
+    code = StatusCode.DATA_LOSS
+
+
+class RemoteError(PyserveError):
+    """User code raised an exception whose type cannot be rebuilt in this process.
+
+    Args:
+        type_name: ``module:qualname`` of the exception.
+        message: Its text.
+        remote_traceback: The traceback of the process where it was raised.
+    """
+
+    code = StatusCode.INTERNAL
+
+    def __init__(self, type_name: str, message: str, remote_traceback: str = "") -> None:
+        super().__init__(type_name, message, remote_traceback)
+        self.type_name = type_name
+        self.message = message
+        self.remote_traceback = remote_traceback
+
+    def __str__(self) -> str:
+        text = f"{self.type_name}: {self.message}" if self.message else self.type_name
+        return f"{text}\n\n{self.remote_traceback}" if self.remote_traceback else text
+
+
+class ModelLoadFailed(PyserveError):
+    """A multiplexed model failed to load a moment ago; it is tried again after a pause."""
+
+    code = StatusCode.UNAVAILABLE
+    retryable = True
 
 
 class DeploymentFailed(PyserveError):

@@ -1,36 +1,64 @@
-"""The exceptions under the module name that Ray Serve uses."""
+"""The exceptions under the module name that Ray Serve uses, and under its names."""
 
 from pyserve.errors import (
     Abort,
+    BackPressure,
     BatchError,
     DeploymentFailed,
+    DeploymentUnavailable,
     ImportPathError,
     MeshError,
     MeshNotFound,
     MeshUnavailable,
+    ModelLoadFailed,
     NotInReplica,
     NotYetSupported,
     OptionError,
     PyserveError,
+    ReferenceLost,
+    RemoteError,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
     RuntimeForked,
+    SerializationError,
     ServicerError,
     UsageError,
     VersionSkew,
 )
 
+# As Ray Serve calls them.
+RayServeException = PyserveError
+BackPressureError = BackPressure
+DeploymentUnavailableError = DeploymentUnavailable
+RequestCancelledError = RequestCancelled
+
 __all__ = [
     "Abort",
+    "BackPressure",
+    "BackPressureError",
     "BatchError",
     "DeploymentFailed",
+    "DeploymentUnavailable",
+    "DeploymentUnavailableError",
     "ImportPathError",
     "MeshError",
     "MeshNotFound",
     "MeshUnavailable",
+    "ModelLoadFailed",
     "NotInReplica",
     "NotYetSupported",
     "OptionError",
     "PyserveError",
+    "RayServeException",
+    "ReferenceLost",
+    "RemoteError",
+    "RequestCancelled",
+    "RequestCancelledError",
+    "RequestError",
+    "RequestTimeout",
     "RuntimeForked",
+    "SerializationError",
     "ServicerError",
     "UsageError",
     "VersionSkew",

@@ -1,0 +1,1 @@
+"""Calls of deployments from Python: handles, responses, streams, and how they are framed."""

@@ -1,0 +1,97 @@
+"""How a handle and a replica frame messages of plain calls, inside the mesh only.
+
+A foreign client sends the codec's body and nothing else. A handle says ``framed`` when it starts
+the call (``_router.Channel.start_call``), and then
+
+- its request is: flags (1 byte); with ``HEADER`` the header's length (4 bytes, big-endian) and the
+  header (msgpack, see ``RequestHeader``); then the body of ``[args, kwargs]``;
+- every answer is: ``VALUE`` and the body of the result, or ``REFERENCE`` and a descriptor
+  (msgpack) of a value that the producer holds;
+- the exception of user code travels in the trailer ``pyserve-error-bin`` (see ``failures.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgpack
+
+if TYPE_CHECKING:
+    from pyserve.serializers import Buffer, Parts
+
+# Flags of a request.
+HEADER = 1
+STREAM = 2  # the caller reads a stream; without it the method must answer with one value
+HOLD = 4  # results of HOLD_BYTES_MIN and more stay at the producer, a descriptor comes back
+
+# Kinds of an answer.
+VALUE = 0
+REFERENCE = 1
+
+HOLD_BYTES_MIN = 64 * 1024
+"""Smaller results go inline: api.md section 2."""
+
+_LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHeader:
+    """What a request says beyond its arguments; most calls need nothing but the id.
+
+    Attributes:
+        request_id: ``""``: the replica makes one.
+        root_id: The first request of the tree that this call belongs to; held values are freed
+            when it ends.
+        response_codec: ``""``: that of the request.
+        references: For each referenced argument its position or name, and the descriptor; the
+            body has ``None`` in its place.
+    """
+
+    request_id: str = ""
+    root_id: str = ""
+    response_codec: str = ""
+    references: tuple[tuple[int | str, object], ...] = ()
+
+
+_EMPTY = RequestHeader()
+
+
+def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Parts:
+    """Return the parts of a framed request. ``flags`` come without ``HEADER``."""
+    if header is None or header == _EMPTY:
+        return [bytes((flags,)), *body]
+    packed = msgpack.packb(
+        (header.request_id, header.root_id, header.response_codec, header.references)
+    )
+    prefix = bytes((flags | HEADER,)) + len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
+    return [prefix, *body]
+
+
+def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
+    """Return flags, header and body of a framed request.
+
+    Raises:
+        ValueError: The message is cut off or garbled.
+    """
+    if not message:
+        raise ValueError("a framed request has at least one byte, none came")
+    flags = message[0]
+    view = memoryview(message)
+    if not flags & HEADER:
+        return flags, _EMPTY, view[1:]
+    start = 1 + _LENGTH_BYTES
+    end = start + int.from_bytes(view[1:start], "big")
+    if end > len(message):
+        raise ValueError(f"the header of a framed request ends at {end} of {len(message)} bytes")
+    try:
+        request_id, root_id, response_codec, references = msgpack.unpackb(view[start:end])
+    except Exception as error:  # msgpack raises several kinds, all meaning the same.
+        raise ValueError(f"the header of a framed request cannot be read: {error}") from error
+    header = RequestHeader(
+        request_id=request_id,
+        root_id=root_id,
+        response_codec=response_codec,
+        references=tuple((where, descriptor) for where, descriptor in references),
+    )
+    return flags, header, view[end:]

@@ -1,0 +1,1 @@
+"""Values that stay where they were made, and the descriptors that travel instead."""

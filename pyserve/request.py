@@ -1,0 +1,144 @@
+"""The request that user code is handling: its id, its model, its deadline, its child calls.
+
+A context variable holds it, so that it follows tasks, nested calls and threads. Whoever runs
+user code sets the variable; handles, batches and multiplexed loaders read it. Making a
+``Request`` costs more than most calls need, so what is set is a ``Source`` that makes one on
+first use.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import weakref
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class Child(Protocol):
+    """A call that ends when the request that made it is cancelled."""
+
+    def cancel(self) -> object:
+        """Cancel the call; from the thread of its loop or any other."""
+
+
+class Source(Protocol):
+    """What makes the current request when somebody asks for it."""
+
+    def request(self) -> Request:
+        """Return the same object every time."""
+
+
+class Request:
+    """One request while user code handles it.
+
+    Attributes:
+        request_id: Unique; the client's own ``x-request-id`` where it sent one.
+        multiplexed_model_id: The model that was asked for, or ``""``.
+        deadline: When the caller stops to wait, in seconds of ``time.monotonic``; ``None``: never.
+        application, deployment, method: What is being called; ``""`` where there is no mesh.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_children",
+        "application",
+        "deadline",
+        "deployment",
+        "is_cancelled",
+        "method",
+        "multiplexed_model_id",
+        "request_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        request_id: str = "",
+        multiplexed_model_id: str = "",
+        deadline: float | None = None,
+        application: str = "",
+        deployment: str = "",
+        method: str = "",
+    ) -> None:
+        self.request_id = request_id or new_request_id()
+        self.multiplexed_model_id = multiplexed_model_id
+        self.deadline = deadline
+        self.application = application
+        self.deployment = deployment
+        self.method = method
+        self.is_cancelled = False
+        self._children: weakref.WeakSet[Child] | None = None
+
+    def request(self) -> Request:
+        """Return itself: a request is its own source."""
+        return self
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline, never below 0; ``None`` without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def add_child(self, child: Child) -> None:
+        """Cancel ``child`` when this request is cancelled, at once if it is already."""
+        if self.is_cancelled:
+            child.cancel()
+            return
+        if self._children is None:
+            self._children = weakref.WeakSet()
+        self._children.add(child)
+
+    def cancel(self) -> None:
+        """Record that nobody waits for the answer any more, and cancel the child calls."""
+        self.is_cancelled = True
+        children, self._children = self._children, None
+        for child in tuple(children or ()):
+            child.cancel()
+
+    @classmethod
+    def of_batch(cls, members: Iterable[Request]) -> Request:
+        """Return the request of a batch: one model, the latest deadline of its members.
+
+        Whoever runs the batch cancels it when every member is cancelled.
+        """
+        found = list(members)
+        deadlines = [member.deadline for member in found]
+        latest = None if None in deadlines else max((d for d in deadlines if d), default=None)
+        first = found[0] if found else cls()
+        return cls(
+            request_id=first.request_id,
+            multiplexed_model_id=first.multiplexed_model_id,
+            deadline=latest,
+            application=first.application,
+            deployment=first.deployment,
+            method=first.method,
+        )
+
+
+CURRENT: ContextVar[Source | None] = ContextVar("pyserve_request", default=None)
+"""Set by whoever runs user code; read by ``current_request``."""
+
+
+def current_request() -> Request | None:
+    """Return the request that this code handles, ``None`` outside of one."""
+    source = CURRENT.get()
+    return None if source is None else source.request()
+
+
+def get_multiplexed_model_id() -> str:
+    """Return the model id of the current request or batch, ``""`` when it names none.
+
+    Works in handlers, in what they call, in batched functions, streams and loaders.
+    """
+    request = current_request()
+    return "" if request is None else request.multiplexed_model_id
+
+
+def get_request_context() -> Request:
+    """Return the current request; outside of one, an empty request with a new id."""
+    return current_request() or Request()
+
+
+def new_request_id() -> str:
+    """Return 16 random hex digits."""
+    return secrets.token_hex(8)
