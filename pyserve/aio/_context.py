@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +26,7 @@ from pyserve.aio._metadata import (
 )
 from pyserve.aio._options import compression_number
 from pyserve.aio._streams import MessageStream
+from pyserve.request import Request
 
 if TYPE_CHECKING:
     from pyserve.aio._handlers import CallKit, Method
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 RPC_FINISHED = "RPC already finished."
+_MODEL_ID_KEYS = ("multiplexed_model_id", "serve_multiplexed_model_id")
 _SSL_IDENTITY_KEYS = ("x509_subject_alternative_name", "x509_common_name")
 
 
@@ -55,6 +58,8 @@ class ServicerContext:
     initial_metadata_sent = False
     compression: int | None = None
     on_cancelled: Callable[[], None] | None = None
+    # Made when user code asks for it, or by a handler that knows more than the metadata.
+    request_made: Request | None = None
     _next_uncompressed = False
     _code: grpc.StatusCode | int | None = None
     _details = ""
@@ -73,6 +78,8 @@ class ServicerContext:
         if kind == _router.CANCEL:
             self.cancel_reason = int(subject)  # type: ignore[call-overload]
             self.plain = False
+            if self.request_made is not None:
+                self.request_made.cancel()
             if self.stream is not None:
                 self.stream.wake_all()
             if self.on_cancelled is not None:
@@ -115,6 +122,24 @@ class ServicerContext:
             except Exception:
                 _LOGGER.exception("a done callback of %s failed", self.method.path)
         self._done_callbacks = None
+
+    # --- the request of user code ----------------------------------------------------------
+
+    def request(self) -> Request:
+        """Return the request that child calls inherit from; made on first use."""
+        found = self.request_made
+        if found is None:
+            found = self.adopt_request(_request_of(self))
+        return found
+
+    def adopt_request(self, request: Request) -> Request:
+        """Make ``request`` the one of this call, and return it."""
+        self.request_made = request
+        # For a `def` handler the cancellation may have come on the loop meanwhile; it looks for
+        # a request after it has set the reason, as this looks for the reason afterwards.
+        if self.cancel_reason is not None:
+            request.cancel()
+        return request
 
     # --- messages -----------------------------------------------------------------------
 
@@ -382,6 +407,24 @@ class SyncServicerContext(ServicerContext):
     def is_active(self) -> bool:
         """Tell whether the client still waits."""
         return not self.done()
+
+
+def _request_of(context: ServicerContext) -> Request:
+    request_id = model_id = ""
+    for key, value in context.call.metadata():
+        if key == "x-request-id":
+            request_id = str(value)
+        elif key.replace("-", "_") in _MODEL_ID_KEYS:
+            model_id = str(value)
+    remaining_s = context.call.time_remaining()
+    return Request(
+        request_id=request_id,
+        multiplexed_model_id=model_id,
+        deadline=None if remaining_s is None else time.monotonic() + remaining_s,
+        application=context.kit.settings.application,
+        deployment=context.kit.settings.deployment,
+        method=context.method.path.rpartition("/")[2],
+    )
 
 
 grpc.aio.ServicerContext.register(ServicerContext)

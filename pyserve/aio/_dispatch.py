@@ -35,6 +35,7 @@ from pyserve.aio._tasks import (
 )
 from pyserve.aio._threads import ThreadedCall
 from pyserve.bridge import CallStarter
+from pyserve.request import CURRENT
 
 _UNIMPLEMENTED_DETAILS = "Method not found!"
 
@@ -128,6 +129,7 @@ def starter_of_resolved(
     kit, threads = kits
 
     async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
+        CURRENT.set(context)
         try:
             details = HandlerCallDetails(context.method.path, received(context.call.metadata()))
             if interceptors:

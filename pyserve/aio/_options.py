@@ -41,6 +41,7 @@ class ServerSettings:
         weights: Weight at the admission gate by full method path; others count 1.
         status_of: Gives the status of an exception that carries one, else ``None``.
         default_threads: Size of the pool of ``def`` handlers when the caller gave none.
+        application, deployment: What the current request of a handler says it belongs to.
     """
 
     development: bool = False
@@ -50,6 +51,8 @@ class ServerSettings:
     weights: Mapping[str, int] = field(default_factory=dict)
     status_of: Callable[[BaseException], Status | None] | None = None
     default_threads: int = 32
+    application: str = ""
+    deployment: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from pyserve.aio._handlers import CallKit, Method, is_coroutine_function
 from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
 from pyserve.aio._streams import MessageStream, RequestIterator
 from pyserve.bridge import CallStarter
+from pyserve.request import CURRENT
 
 AsyncRunner = Callable[[ServicerContext, int, bytes | None], Coroutine[Any, Any, None]]
 
@@ -32,8 +33,10 @@ def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
     response_type = method.response_type
     receivers = kit.receivers
     flush = kit.flush
+    set_current = CURRENT.set
 
     async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
+        set_current(context)
         try:
             response = await function(deserialize(message), context)  # type: ignore[arg-type]
             if context.plain:
@@ -48,7 +51,7 @@ def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
             fail(context, error)
         finally:
             receivers.pop(token, None)
-            if not context.plain:
+            if not context.plain or context.request_made is not None:
                 release(context)
 
     return run
@@ -60,6 +63,7 @@ def run_stream_unary(method: Method, kit: CallKit) -> AsyncRunner:
     receivers = kit.receivers
 
     async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
+        CURRENT.set(context)
         try:
             stream = open_stream(context, message)
             response = await function(RequestIterator(context, stream), context)
@@ -82,6 +86,7 @@ def run_response_stream(method: Method, kit: CallKit) -> AsyncRunner:
     deserialize = method.deserialize
 
     async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
+        CURRENT.set(context)
         try:
             request: Any
             if request_streaming:

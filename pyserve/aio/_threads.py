@@ -18,6 +18,7 @@ from pyserve.aio._context import ServicerContext, SyncServicerContext
 from pyserve.aio._handlers import CallKit
 from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
 from pyserve.aio._streams import MessageStream, SyncRequestIterator
+from pyserve.request import CURRENT
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class ThreadedCall:
         self._token = token
         self._message = message
         self._variables = contextvars.copy_context()
+        self._variables.run(CURRENT.set, context)
         self._work: Future[None] | None = None
         self._responses: Iterator[Any] | None = None
         self._parked = False
