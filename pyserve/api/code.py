@@ -9,22 +9,27 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import cloudpickle
 
-from pyserve.api.deployment import Application, Deployment
+from pyserve.api.deployment import Application, Deployment, is_function
 from pyserve.errors import ImportPathError
+
+Code: TypeAlias = "type | Callable[..., object]"
+"""What a deployment runs: a class, or a function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedCode:
-    """A class on its way to a replica. Exactly one of the first two is not empty.
+    """A class or function on its way to a replica. Exactly one of the first two is not empty.
 
     Attributes:
         import_path: ``module:qualname``.
-        pickled: cloudpickle of the class.
+        pickled: cloudpickle of the class or function.
         sys_path: Where the sender's interpreter looks for modules, in order.
         working_directory: The sender's.
     """
@@ -35,11 +40,11 @@ class ShippedCode:
     working_directory: str = ""
 
 
-def ship(target: type) -> ShippedCode:
-    """Pack a class for another process of this machine or of one that looks the same.
+def ship(target: Code) -> ShippedCode:
+    """Pack a class or function for another process of this machine or of one that looks the same.
 
     Raises:
-        TypeError: The class has to travel by value and cannot be pickled; pickle's text says
+        TypeError: It has to travel by value and cannot be pickled; pickle's text says
             which part.
     """
     directory = str(Path.cwd())
@@ -53,8 +58,8 @@ def ship(target: type) -> ShippedCode:
     )
 
 
-def is_reachable(target: type) -> bool:
-    """Say whether importing the class's module leads to it, directly or as a ``Deployment``."""
+def is_reachable(target: Code) -> bool:
+    """Say whether importing the target's module leads to it, directly or as a ``Deployment``."""
     if target.__module__ == "__main__" or "<locals>" in target.__qualname__:
         return False
     found: object = sys.modules.get(target.__module__)
@@ -64,26 +69,27 @@ def is_reachable(target: type) -> bool:
 
 
 def unwrap(found: object) -> object:
-    """Return the class of a deployment or of an application, anything else as it is."""
+    """Return what a deployment or an application runs, anything else as it is."""
     if isinstance(found, Application):
         found = found.deployment
     return found.target if isinstance(found, Deployment) else found
 
 
-def receive(code: ShippedCode) -> type:
+def receive(code: ShippedCode) -> Code:
     """Unpack what ``ship`` packed. Runs the sender's code.
 
     Raises:
-        ImportPathError: The path leads nowhere, or to something that is no class.
+        ImportPathError: The path leads nowhere, or to something that is neither class nor
+            function.
         Exception: Whatever the imported module or the pickle raises.
     """
     if code.import_path:
         found = unwrap(import_attribute(code.import_path))
     else:
         found = cloudpickle.loads(code.pickled)
-    if not isinstance(found, type):
+    if not isinstance(found, type) and not is_function(found):
         what = code.import_path or "what the driver sent"
-        raise ImportPathError(f"{what} is {found!r}; a deployment must be a class")
+        raise ImportPathError(f"{what} is {found!r}; a deployment must be a class or a function")
     return found
 
 

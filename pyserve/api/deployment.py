@@ -1,12 +1,13 @@
-"""``@pyserve.deployment`` and what it makes: a class with options, and bound to arguments."""
+"""``@pyserve.deployment`` and what it makes: a class or function with options."""
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, overload
 
-from pyserve.config import DeploymentOptions
+from pyserve.batching import Batched
+from pyserve.config import DeploymentOptions, check_name
 from pyserve.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ Deployed_co = TypeVar("Deployed_co", covariant=True)
 
 
 class Deployment(Generic[Deployed_co]):
-    """A class together with how the mesh shall run it. Immutable.
+    """A class or function together with how the mesh shall run it. Immutable.
 
     Attributes:
-        target: The user's class.
+        target: The user's class, or the function, which is what ``__call__`` runs then.
         settings: The validated options.
     """
 
@@ -31,7 +32,7 @@ class Deployment(Generic[Deployed_co]):
 
     @property
     def name(self) -> str:
-        """The deployment's name: the option, or else the name of the class."""
+        """The deployment's name: the option, or else the name of the class or function."""
         return self.settings.name or self.target.__name__
 
     def options(self, **options: object) -> Deployment[Deployed_co]:
@@ -46,12 +47,14 @@ class Deployment(Generic[Deployed_co]):
         """Return an application whose replicas construct the class with these arguments.
 
         Arguments may hold other applications; the constructor gets their handles instead.
-        They travel by cloudpickle.
+        They travel by cloudpickle. A function has no constructor, so it takes none.
 
         Raises:
             TypeError: The constructor does not take these arguments.
         """
         _check_arguments(self.target, args, kwargs)
+        if self.settings.name is None:
+            check_name("name", self.target.__name__)  # That of a lambda cannot be used.
         return Application(self, args, dict(kwargs))
 
     def __call__(self, *_args: object, **_kwargs: object) -> Deployed_co:
@@ -85,39 +88,65 @@ class Application:
         return self.deployment.name
 
 
+class Decorator(Protocol):
+    """What ``deployment`` with options returns."""
+
+    @overload
+    def __call__(self, target: type[Target], /) -> Deployment[Target]: ...
+    @overload
+    def __call__(self, target: Callable[..., object], /) -> Deployment[Any]: ...
+
+
 @overload
 def deployment(target: type[Target], /) -> Deployment[Target]: ...
 @overload
-def deployment(**options: object) -> Callable[[type[Target]], Deployment[Target]]: ...
+def deployment(target: Callable[..., object], /) -> Deployment[Any]: ...
+@overload
+def deployment(**options: object) -> Decorator: ...
 def deployment(
-    target: type[Target] | None = None, /, **options: object
-) -> Deployment[Target] | Callable[[type[Target]], Deployment[Target]]:
-    """Make a class deployable; written with or without parentheses.
+    target: type[Any] | Callable[..., object] | None = None, /, **options: object
+) -> Deployment[Any] | Decorator:
+    """Make a class or function deployable; written with or without parentheses.
 
     Args:
-        target: A class with generated servicers among its bases.
+        target: A class, with or without generated servicers among its bases, or a function
+            (``def``, ``async def``, with ``yield`` or without), which is called as it is.
         **options: Section 4 of the reference: ``num_replicas``, ``max_ongoing_requests``, ...
 
     Raises:
         OptionError: An option has an unknown name or a wrong value.
-        UsageError: The decorated object is no class.
+        UsageError: The decorated object is no class and no function.
     """
     validated = DeploymentOptions.of(options)
 
-    def decorate(decorated: type[Target]) -> Deployment[Target]:
-        given: object = decorated
-        if not inspect.isclass(given):
+    def decorate(decorated: Any, /) -> Deployment[Any]:
+        known = inspect.isclass(decorated) or is_function(decorated)
+        if not known:
             raise UsageError(
-                f"@pyserve.deployment: {given!r} is no class; decorate a class that implements "
-                f"a generated servicer"
+                f"@pyserve.deployment: {decorated!r} is neither a class nor a function; decorate "
+                f"the `class`, `def` or `async def` that the replicas shall run"
             )
         return Deployment(decorated, validated)
 
     return decorate if target is None else decorate(target)
 
 
-def _check_arguments(target: type, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+def is_function(target: object) -> TypeGuard[Callable[..., object]]:
+    """Say whether ``target`` can be deployed as a function: a ``def``, batched or not."""
+    return inspect.isfunction(target) or isinstance(target, Batched)
+
+
+def _check_arguments(
+    target: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> None:
     """Find a wrong argument where it is written, not minutes later in a replica."""
+    if is_function(target):
+        if args or kwargs:
+            raise TypeError(
+                f"{target.__qualname__}.bind: a function has no constructor and takes no "
+                f"arguments; write {target.__qualname__}.bind(), or make it a class"
+            )
+        return
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):  # Classes written in C need not tell.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import cloudpickle
 
-from pyserve.api.code import ShippedCode, ship
+from pyserve.api.code import Code, ShippedCode, ship
 from pyserve.api.deployment import Application
 from pyserve.api.handle import DeploymentHandle
 from pyserve.batching import Batched, BatchOptions
@@ -132,18 +132,20 @@ class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle h
         return super().reducer_override(value)
 
 
-def max_batch_size(target: type) -> int:
-    """Return the largest ``max_batch_size`` of the class's methods, 0 without a batched one."""
+def max_batch_size(target: Code) -> int:
+    """Return the largest ``max_batch_size`` of what is deployed, 0 without a batched method."""
     return max((each.max_batch_size for each in _batch_options(target)), default=0)
 
 
-def batch_capacity(target: type) -> int:
-    """Return the most items that batches of one method of the class can hold at once."""
+def batch_capacity(target: Code) -> int:
+    """Return the most items that batches of one method can hold at once."""
     options = _batch_options(target)
     return max((each.max_batch_size * each.max_concurrent_batches for each in options), default=0)
 
 
-def _batch_options(target: type) -> list[BatchOptions]:
+def _batch_options(target: Code) -> list[BatchOptions]:
+    if not isinstance(target, type):
+        return [target.options] if isinstance(target, Batched) else []
     return [
         attribute.options
         for owner in target.__mro__

@@ -52,9 +52,28 @@ def test_an_unknown_option_names_the_one_that_was_meant() -> None:
         pyserve.deployment(num_replica=2)
 
 
-def test_only_a_class_can_be_a_deployment() -> None:
-    with pytest.raises(UsageError, match="is no class"):
-        pyserve.deployment(lambda: None)  # type: ignore[call-overload]
+def test_only_a_class_or_a_function_can_be_a_deployment() -> None:
+    with pytest.raises(UsageError, match="neither a class nor a function"):
+        pyserve.deployment(3)  # type: ignore[call-overload]
+
+
+def shout(text: str) -> str:
+    return text.upper()
+
+
+def test_a_function_is_deployed_under_its_name_and_takes_no_arguments_of_bind() -> None:
+    deployed = pyserve.deployment(shout)
+    assert ("shout", shout) == (deployed.name, deployed.target)
+    assert "shout" == deployed.bind().name
+    with pytest.raises(TypeError, match="a function has no constructor"):
+        deployed.bind("text")
+
+
+def test_a_function_without_a_name_needs_one() -> None:
+    nameless = pyserve.deployment(lambda text: text)
+    with pytest.raises(OptionError, match="name"):
+        nameless.bind()
+    assert "named" == nameless.options(name="named").bind().name
 
 
 def test_a_deployment_is_not_called() -> None:
