@@ -3,8 +3,9 @@
 A foreign client sends the codec's body and nothing else. A handle says ``framed`` when it starts
 the call (``_router.Channel.start_call``), and then
 
-- its request is: flags (1 byte); with ``HEADER`` the header's length (4 bytes, big-endian) and the
-  header (msgpack, see ``RequestHeader``); then the body of ``[args, kwargs]``;
+- its request is: flags (1 byte); with ``ID`` a request id of 16 ASCII characters; with ``HEADER``
+  the header's length (4 bytes, big-endian) and the header (msgpack, see ``RequestHeader``); then
+  the body of ``[args, kwargs]``;
 - every answer is: ``VALUE`` and the body of the result, or ``REFERENCE`` and a descriptor
   (msgpack) of a value that the producer holds;
 - the exception of user code travels in the trailer ``pyserve-error-bin`` (see ``failures.py``).
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # Flags of a request.
 HEADER = 1
 STREAM = 2  # the caller reads a stream; without it the method must answer with one value
+ID = 8  # nothing but a request id of the usual length is said: the cheap form of a header
 HOLD = 4  # results of HOLD_BYTES_MIN and more stay at the producer, a descriptor comes back
 
 # Kinds of an answer.
@@ -33,6 +35,7 @@ HOLD_BYTES_MIN = 64 * 1024
 """Smaller results go inline: api.md section 2."""
 
 _LENGTH_BYTES = 4
+_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ _EMPTY = RequestHeader()
 
 
 def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Parts:
-    """Return the parts of a framed request. ``flags`` come without ``HEADER``."""
+    """Return the parts of a framed request. ``flags`` come without ``HEADER`` and ``ID``."""
     if header is None or header == _EMPTY:
         return [bytes((flags,)), *body]
     packed = msgpack.packb(
@@ -66,6 +69,15 @@ def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Part
     )
     prefix = bytes((flags | HEADER,)) + len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
     return [prefix, *body]
+
+
+def id_prefix(flags: int, request_id: str) -> bytes:
+    """Return what stands before the body of a request that says nothing but its id."""
+    encoded = request_id.encode()
+    if len(encoded) == _ID_BYTES:
+        return bytes((flags | ID,)) + encoded
+    prefix = frame_request([], flags, RequestHeader(request_id=request_id))[0]
+    return bytes(prefix)
 
 
 def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
@@ -78,6 +90,11 @@ def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
         raise ValueError("a framed request has at least one byte, none came")
     flags = message[0]
     view = memoryview(message)
+    if flags & ID:
+        if len(message) <= _ID_BYTES:
+            raise ValueError(f"a framed request ends in its id, after {len(message)} bytes")
+        request_id = message[1 : 1 + _ID_BYTES].decode("ascii", "replace")
+        return flags, RequestHeader(request_id=request_id), view[1 + _ID_BYTES :]
     if not flags & HEADER:
         return flags, _EMPTY, view[1:]
     start = 1 + _LENGTH_BYTES
