@@ -70,6 +70,10 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	$(test_binding)
 	$(PY) -m pytest --ignore tests/tidy --ignore tests/unit
 
+.PHONY: parity
+parity: build ## The table of what users of Ray Serve expect, with the tests that show each row
+	@$(PY) -m tests.parity $(ROWS)
+
 .PHONY: fmt
 fmt: $(PACKAGES_STAMP) ## Format Rust and Python
 	$(CARGO) fmt --all
