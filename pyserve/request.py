@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -43,10 +43,12 @@ class Request:
     __slots__ = (
         "__weakref__",
         "_children",
+        "_end_callbacks",
         "application",
         "deadline",
         "deployment",
         "is_cancelled",
+        "is_ended",
         "method",
         "multiplexed_model_id",
         "request_id",
@@ -69,7 +71,14 @@ class Request:
         self.deployment = deployment
         self.method = method
         self.is_cancelled = False
+        self.is_ended = False
         self._children: weakref.WeakSet[Child] | None = None
+        self._end_callbacks: list[Callable[[], object]] | None = None
+
+    def __del__(self) -> None:
+        # Where nobody said that the request ended, its last reference did.
+        if self._end_callbacks:
+            self.end()
 
     def request(self) -> Request:
         """Return itself: a request is its own source."""
@@ -94,6 +103,29 @@ class Request:
         children, self._children = self._children, None
         for child in tuple(children or ()):
             child.cancel()
+
+    def add_end_callback(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` when user code is done with this request, at once if it is already.
+
+        It is called once, in any thread, and must neither raise nor wait.
+        """
+        if self.is_ended:
+            callback()
+        elif self._end_callbacks is None:
+            self._end_callbacks = [callback]
+        else:
+            self._end_callbacks.append(callback)
+
+    def end(self) -> None:
+        """Record that user code is done: what was kept for the request is given back.
+
+        Whoever runs user code calls it, however the code ended; for a stream after its last
+        item, for a batch's own request after the batch. Calling it again does nothing.
+        """
+        self.is_ended = True
+        callbacks, self._end_callbacks = self._end_callbacks, None
+        for callback in callbacks or ():
+            callback()
 
     @classmethod
     def of_batch(cls, members: Iterable[Request]) -> Request:
