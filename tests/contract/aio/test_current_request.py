@@ -117,6 +117,7 @@ async def test_child_calls_end_with_a_cancelled_call_only() -> None:
         await eventually(lambda: children[1].cancelled)
     await server.stop(None)
     assert [False, True] == [child.cancelled for child in children]
+    assert [True, True] == [request.is_ended for request in seen]
     late = Child()
     seen[1].add_child(late)
     assert late.cancelled
