@@ -1,0 +1,54 @@
+"""How a model is let go, so that its memory is free before the next one loads.
+
+The first of these that the model has is called: ``unload()``, ``aclose()``, an ``async def
+__del__``. A coroutine is awaited; a plain function runs in a thread, because it may be slow.
+Then the last reference of the cache is dropped, in a thread where the class has a ``__del__``,
+which Python calls there when nobody else has a reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+
+from pyserve.multiplexing.cache import Entry, Model
+
+# A hook that hangs delays the load that needs its room by so long, and no longer (arbitrary).
+HOOK_S_MAX = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+async def let_go(entry: Entry[Model], label: str) -> None:
+    """Call the hooks of an evicted model and drop it; failures are logged.
+
+    Args:
+        entry: Taken out of the cache; it holds nothing afterwards.
+        label: The loader's name, for the log.
+    """
+    try:
+        async with asyncio.timeout(HOOK_S_MAX):
+            await _call_hook(entry.model)
+    except TimeoutError:
+        _log.warning("%s: unloading %r took more than %g s", label, entry.model_id, HOOK_S_MAX)
+    except Exception:  # One model's clean-up must not fail the next one's load.
+        _log.exception("%s: unloading %r raised", label, entry.model_id)
+    has_finalizer = hasattr(type(entry.model), "__del__")
+    holder = [entry.model]
+    del entry.model
+    if has_finalizer:
+        await asyncio.to_thread(holder.clear)
+
+
+async def _call_hook(model: object) -> None:
+    for name in ("unload", "aclose", "__del__"):
+        hook = getattr(model, name, None)
+        if inspect.iscoroutinefunction(hook):
+            await hook()
+            return
+        if callable(hook) and name != "__del__":
+            result: object = await asyncio.to_thread(hook)
+            if inspect.isawaitable(result):
+                await result
+            return
