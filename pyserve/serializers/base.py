@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, TypeGuard
+
+from pyserve.errors import SerializationError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Parts: TypeAlias = list[Buffer]
 """A body in parts, sent one after the other; only large parts are worth one of their own."""
+
+PART_BYTES_MIN = 64 * 1024
+"""Smaller pieces of a body are joined: the native half borrows parts from this size on."""
 
 
 class Codec(Protocol):
@@ -44,3 +51,92 @@ class Codec(Protocol):
         Raises:
             SerializationError: The body is not that of a call.
         """
+
+
+class ValueCodec(ABC):
+    """A codec that can carry lists and dicts, so that a call is the value ``[args, kwargs]``.
+
+    The base of ready codecs, and of users' own: ``name``, ``encode`` and ``decode`` are left.
+    """
+
+    name: str
+    mesh_only: bool = False
+
+    @abstractmethod
+    def encode(self, value: object) -> Parts:
+        """Return the body of one value; see ``Codec``."""
+
+    @abstractmethod
+    def decode(self, body: Buffer) -> object:
+        """Return the value of a body; see ``Codec``."""
+
+    def encode_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Parts:
+        """Return the body of ``[args, kwargs]``."""
+        return self.encode([args, kwargs])
+
+    def decode_call(self, body: Buffer) -> tuple[list[object], dict[str, object]]:
+        """Return the arguments of a call's body; see ``Codec``."""
+        value = self.decode(body)
+        if _is_call(value):
+            return list(value[0]), value[1]
+        raise SerializationError(
+            f"codec {self.name!r}: the body of a call is [[arguments], {{name: argument}}], "
+            f"not {_outline(value)}"
+        )
+
+
+def refusal(codec: str, value: object, reason: object) -> SerializationError:
+    """Return the error of a codec that cannot carry a value."""
+    kind = type(value)
+    return SerializationError(
+        f"codec {codec!r} cannot carry this {kind.__module__}.{kind.__qualname__}: {reason}"
+    )
+
+
+def garbled(codec: str, body: Buffer, reason: object) -> SerializationError:
+    """Return the error of a codec that cannot read a body."""
+    size = memoryview(body).nbytes
+    return SerializationError(f"codec {codec!r} cannot read a body of {size} bytes: {reason}")
+
+
+def size_bytes(parts: Parts) -> int:
+    """Return the length of a body."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+
+
+def join(parts: Parts) -> bytes:
+    """Return a body in one piece; a copy unless it is one ``bytes`` already."""
+    if len(parts) == 1 and isinstance(parts[0], bytes):
+        return parts[0]
+    return b"".join(parts)
+
+
+def joined_small(parts: Parts) -> Parts:
+    """Return the same body with neighbouring small parts joined."""
+    result: Parts = []
+    small: Parts = []
+    for part in parts:
+        if size_bytes([part]) < PART_BYTES_MIN:
+            small.append(part)
+            continue
+        if small:
+            result.append(join(small))
+            small = []
+        result.append(part)
+    if small or not result:
+        result.append(join(small))
+    return result
+
+
+def _is_call(value: object) -> TypeGuard[Sequence[Any]]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    args, kwargs = value
+    are_arguments = isinstance(args, list | tuple) and isinstance(kwargs, dict)
+    return are_arguments and all(isinstance(key, str) for key in kwargs)
+
+
+def _outline(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
