@@ -36,6 +36,7 @@ from pyserve.aio._channel import Channel, insecure_channel, secure_channel
 from pyserve.aio._client_interceptors import InterceptedUnaryUnaryCall
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, ssl_server_credentials
+from pyserve.aio._handlers import payload
 from pyserve.aio._options import ServerSettings, Status
 from pyserve.aio._server import Server, server
 
@@ -72,6 +73,7 @@ __all__ = [
     "UnaryUnaryMultiCallable",
     "UsageError",
     "insecure_channel",
+    "payload",
     "secure_channel",
     "server",
     "ssl_server_credentials",

@@ -60,6 +60,8 @@ class ServicerContext:
     on_cancelled: Callable[[], None] | None = None
     # Made when user code asks for it, or by a handler that knows more than the metadata.
     request_made: Request | None = None
+    # Of the request to be made; empty: what the metadata say.
+    request_id = ""
     _next_uncompressed = False
     _code: grpc.StatusCode | int | None = None
     _details = ""
@@ -161,7 +163,7 @@ class ServicerContext:
         if not self.call.writable():
             await stream.wait_writable()
 
-    def queue_message(self, raw: bytes) -> None:
+    def queue_message(self, raw: _router.Payload) -> None:
         """Queue one serialized message with the compression that is in force."""
         queued = self._announce_compression()
         self.initial_metadata_sent = True
@@ -259,7 +261,7 @@ class ServicerContext:
         self.queue_status(number if number != 0 else 2)
         raise self.abort_error
 
-    def queue_status(self, number: int, message: bytes | None = None) -> None:
+    def queue_status(self, number: int, message: _router.Payload | None = None) -> None:
         """Queue the end of the call, with a last message if there is one."""
         self.plain = False
         self.finished = True
@@ -410,9 +412,10 @@ class SyncServicerContext(ServicerContext):
 
 
 def _request_of(context: ServicerContext) -> Request:
-    request_id = model_id = ""
+    request_id = context.request_id
+    model_id = ""
     for key, value in context.call.metadata():
-        if key == "x-request-id":
+        if key == "x-request-id" and not request_id:
             request_id = str(value)
         elif key.replace("-", "_") in _MODEL_ID_KEYS:
             model_id = str(value)

@@ -13,12 +13,13 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc
 
+from pyserve import _router
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import WrongResponseError
 from pyserve.bridge import EventReceiver
 
 RpcMethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Serializer = Callable[[Any], bytes]
+Serializer: TypeAlias = "Callable[[Any], _router.Payload]"
 Deserializer = Callable[[bytes], Any]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -77,7 +78,7 @@ class Method:
     serialize: Serializer
     response_type: type | None
 
-    def serialize_checked(self, response: Any) -> bytes:
+    def serialize_checked(self, response: Any) -> _router.Payload:
         """Serialize ``response``.
 
         Raises:
@@ -106,6 +107,19 @@ class Method:
         return text if cause is None else f"{text} ({type(cause).__name__}: {cause})"
 
 
+class PayloadMethod(Method):
+    """A method whose handler returns its messages as the ring takes them: bytes, or parts."""
+
+    def serialize_checked(self, response: Any) -> _router.Payload:
+        """Return ``response``; the handler is our own and has made it."""
+        return response  # type: ignore[no-any-return]
+
+
+def payload(value: _router.Payload) -> _router.Payload:
+    """Stand, as the ``response_serializer`` of a handler, for "it returns payloads"."""
+    return value
+
+
 def handler_function(handler: RpcMethodHandler) -> Callable[..., Any]:
     """Return the user's function of ``handler``, whatever its kind."""
     if handler.request_streaming:
@@ -119,7 +133,8 @@ def handler_function(handler: RpcMethodHandler) -> Callable[..., Any]:
 
 def make_method(path: str, handler: RpcMethodHandler) -> Method:
     """Describe ``handler`` as the method at ``path``."""
-    return Method(
+    kind = PayloadMethod if handler.response_serializer is payload else Method
+    return kind(
         path=path,
         request_streaming=bool(handler.request_streaming),
         response_streaming=bool(handler.response_streaming),

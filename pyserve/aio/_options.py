@@ -39,7 +39,10 @@ class ServerSettings:
         token: Mesh token that routers prove; empty trusts nobody.
         max_idle_streams: Bound of concurrent calls of methods with weight 0.
         weights: Weight at the admission gate by full method path; others count 1.
-        status_of: Gives the status of an exception that carries one, else ``None``.
+        codecs: By full method path, the content-subtypes of methods that are not protobuf's.
+            Their messages have no limit where the caller is trusted.
+        status_of: Gives the status of an exception that carries one, else ``None``. It also
+            gets the context of the call.
         default_threads: Size of the pool of ``def`` handlers when the caller gave none.
         application, deployment: What the current request of a handler says it belongs to.
     """
@@ -49,7 +52,8 @@ class ServerSettings:
     token: bytes = b""
     max_idle_streams: int = 1000
     weights: Mapping[str, int] = field(default_factory=dict)
-    status_of: Callable[[BaseException], Status | None] | None = None
+    codecs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    status_of: Callable[[BaseException, Any], Status | None] | None = None
     default_threads: int = 32
     application: str = ""
     deployment: str = ""

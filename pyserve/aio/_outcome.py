@@ -72,6 +72,8 @@ def release(context: ServicerContext) -> None:
     if context.cancel_reason is not None and context.call.release():
         context.kit.flush()
     context.run_done_callbacks()
+    if context.request_made is not None:
+        context.request_made.end()
 
 
 def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
@@ -94,7 +96,7 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
 
 def _end_with_its_own_status(context: ServicerContext, error: BaseException) -> bool:
     status_of = context.kit.settings.status_of
-    status = None if status_of is None else status_of(error)
+    status = None if status_of is None else status_of(error, context)
     if status is None:
         return False
     if status.trailing_metadata:

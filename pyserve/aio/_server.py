@@ -15,7 +15,7 @@ from pyserve import _router
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, server_tls
 from pyserve.aio._dispatch import Resolver, compile_method, starter_of_resolved
-from pyserve.aio._handlers import CallKit, RpcMethodHandler, make_method, make_spawn
+from pyserve.aio._handlers import CallKit, Method, RpcMethodHandler, make_method, make_spawn
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
 from pyserve.bridge import CallStarter, LoopEndpoint, running_endpoint
@@ -27,6 +27,9 @@ _LOGGER = logging.getLogger(__name__)
 _SENT_CHECK_S = 0.002
 # How long stop() waits for the connections to go; a peer that reads nothing can delay them.
 _CLOSE_TIMEOUT_S = 1.0
+
+
+_UNLIMITED = -1
 
 
 class _State(enum.Enum):
@@ -303,9 +306,7 @@ class Server(grpc.aio.Server):
         for path, handler in self._resolver.static_handlers().items():
             method = make_method(path, handler)
             weight = self._settings.weights.get(path, 1)
-            number = self._native.register(
-                path, method.request_streaming, method.response_streaming, weight
-            )
+            number = self._register(path, method, weight)
             if self._interceptors:
                 starter = starter_of_resolved(path, self._resolver, self._interceptors, kits)
             else:
@@ -316,6 +317,15 @@ class Server(grpc.aio.Server):
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
         self._endpoint.on_call = _make_on_call(self._starters)
+
+    def _register(self, path: str, method: Method, weight: int) -> int:
+        kinds = method.request_streaming, method.response_streaming
+        codecs = self._settings.codecs.get(path)
+        if codecs is None or not hasattr(_router.ServerCall, "subtype"):
+            return self._native.register(path, *kinds, weight)
+        return self._native.register(
+            path, *kinds, weight, subtypes=codecs, max_message_bytes=_UNLIMITED
+        )
 
     def _executor(self) -> Executor:
         if self._thread_pool is not None:

@@ -139,7 +139,8 @@ async def _send_all(context: ServicerContext, responses: Any) -> None:
             count += 1
             if not writable():
                 await stream.wait_writable()
-            elif count % _MESSAGES_PER_TURN_MAX == 0:
+            elif count == 1 or count % _MESSAGES_PER_TURN_MAX == 0:
+                # The first one leaves before the handler works on the second.
                 await _one_turn()
     finally:
         # The handler's own cleanup belongs to the call, not to the garbage collector.

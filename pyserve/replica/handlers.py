@@ -67,7 +67,7 @@ def _behavior(instance: object, method: Method | None, name: str) -> Behavior:
     else:
         adapted = _without_context(bound)
     timeout_s = options_of(_function(method)).timeout_s
-    return adapted if timeout_s is None else _with_timeout(adapted, timeout_s)
+    return adapted if timeout_s is None else with_timeout(adapted, timeout_s)
 
 
 def _function(method: Method) -> object:
@@ -116,7 +116,7 @@ def _without_context(bound: Any) -> Behavior:
     return plain
 
 
-def _with_timeout(behavior: Behavior, timeout_s: float) -> Behavior:
+def with_timeout(behavior: Behavior, timeout_s: float) -> Behavior:
     """Limit calls that come without a deadline."""
 
     def expired() -> Abort:

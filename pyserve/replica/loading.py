@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import cloudpickle
 
-from pyserve.api.code import ShippedCode, prepare_interpreter, receive
+from pyserve.api.code import Code, ShippedCode, prepare_interpreter, receive
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.replica.checks import Method, check_class, where
@@ -46,9 +46,9 @@ class LoadError(PyserveError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A class that has been imported and checked, and what its constructor gets."""
+    """A class or function that has been imported and checked, and what its constructor gets."""
 
-    target: type
+    target: Code
     options: DeploymentOptions
     services: tuple[Service, ...]
     methods: Mapping[str, Method]
@@ -58,7 +58,7 @@ class Loaded:
 
 
 def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
-    """Import and check the class of a deployment, and unpack its arguments.
+    """Import and check what a deployment runs, and unpack the arguments of its constructor.
 
     Raises:
         LoadError: It cannot be imported, or does not fit its services.
@@ -69,15 +69,13 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
         sys_path=tuple(spec.code.sys_path),
         working_directory=spec.code.working_directory,
     )
-    what = code.import_path or f"the class of {spec.name!r}, which the driver sent"
+    what = code.import_path or f"the code of {spec.name!r}, which the driver sent"
     _attempt(f"the interpreter for {what} could not be prepared", lambda: prepare_interpreter(code))
     target = _attempt(f"importing {what} failed", lambda: receive(code))
-    services = _attempt(f"{what} cannot be served", lambda: find_services(target))
-    methods, warnings = _attempt(
-        f"{what} does not fit its .proto", lambda: check_class(target, services)
-    )
-    for warning in warnings:
-        _LOGGER.warning("%s", warning)
+    services: tuple[Service, ...] = ()
+    methods: Mapping[str, Method] = {}
+    if isinstance(target, type):
+        services, methods = _check(target, what)
     args, kwargs = _attempt(
         f"the arguments of {target.__name__}.bind(...) could not be unpacked",
         lambda: cloudpickle.loads(spec.arguments) if spec.arguments else ((), {}),
@@ -90,12 +88,26 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
     return Loaded(target, options, services, methods, args, kwargs, interceptors)
 
 
+def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
+    services = _attempt(f"{what} cannot be served", lambda: find_services(target))
+    methods, warnings = _attempt(
+        f"{what} does not fit its .proto", lambda: check_class(target, services)
+    )
+    for warning in warnings:
+        _LOGGER.warning("%s", warning)
+    return services, methods
+
+
 def construct(loaded: Loaded) -> object:
-    """Call the constructor. Runs in the event loop's thread, with the loop running.
+    """Call the constructor; a function is returned as it is.
+
+    Runs in the event loop's thread, with the loop running.
 
     Raises:
         LoadError: It raised.
     """
+    if not isinstance(loaded.target, type):
+        return loaded.target
     constructor = where(inspect.getattr_static(loaded.target, "__init__"))
     return _attempt(
         f"the constructor of {loaded.target.__qualname__} ({constructor}) raised",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.errors import Abort
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.loading import Loaded
+from pyserve.replica.plain import PlainDispatcher
+
+if TYPE_CHECKING:
+    from pyserve.references import References
 
 # Threads of `def` handlers. As many as asyncio's own pool has at most; the admission gate
 # bounds how many calls can wait for one.
@@ -15,20 +19,43 @@ _HANDLER_THREADS_MAX = 32
 
 
 def make_server(
-    loaded: Loaded, instance: object, *, replica_id: str, token: bytes, development: bool
+    loaded: Loaded,
+    instance: object,
+    *,
+    application: str,
+    deployment: str,
+    replica_id: str,
+    token: bytes,
+    development: bool,
+    references: References | None = None,
 ) -> Server:
     """Return a server with all methods registered, which does not listen yet.
 
     Args:
         loaded: The class and its options.
-        instance: The constructed object.
+        instance: The constructed object, or the deployed function.
+        application: Its application.
+        deployment: Its deployment; with the application's name it is the service's.
         replica_id: What a router's handshake must find.
         token: The mesh token, which routers prove.
         development: Whether the texts of unexpected exceptions may reach clients.
+        references: Holds large results for handles.
 
     Raises:
-        ValueError: An interceptor is none.
+        ValueError: An interceptor is none, or the marks of a method cannot hold.
     """
+    plain = PlainDispatcher(
+        instance,
+        application,
+        deployment,
+        rpcs=loaded.methods,
+        references=references,
+        development=development,
+    )
+
+    def status_of(error: BaseException, context: Any) -> Status | None:
+        return plain.status_of(error, context) or _status_of(error)
+
     options = loaded.options
     interceptors: Any = loaded.interceptors  # Server checks their type.
     sent = options.max_send_message_bytes
@@ -43,12 +70,16 @@ def make_server(
             development=development,
             replica_id=replica_id,
             token=token,
-            weights=weights(loaded.methods),
-            status_of=_status_of,
+            weights=weights(loaded.methods) | plain.weights(),
+            codecs=plain.codecs(),
+            status_of=status_of,
             default_threads=_HANDLER_THREADS_MAX,
+            application=application,
+            deployment=deployment,
         ),
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
+    plain.register(server)
     return server
 
 

@@ -151,7 +151,8 @@ class Worker:
             gc.freeze()
             await server.start()
             self._server = server
-            await self._membership.announce(_ready(assign, loaded, endpoints))
+            plain_service = f"{self._settings.application}.{self._settings.deployment}"
+            await self._membership.announce(_ready(assign, loaded, endpoints, plain_service))
             async with HealthMonitor(instance, loaded.options, self._membership.report_health):
                 await self._stop.wait()
             await self._drain(server, loaded.options.graceful_shutdown_timeout_s)
@@ -165,6 +166,8 @@ class Worker:
             return make_server(
                 loaded,
                 instance,
+                application=self._settings.application,
+                deployment=self._settings.deployment,
                 replica_id=assign.replica_id,
                 token=self._settings.token,
                 development=assign.development,
@@ -224,11 +227,14 @@ class _StoppedEarly(Exception):
 
 
 def _ready(
-    assign: mesh_pb2.Assign, loaded: Loaded, endpoints: mesh_pb2.Endpoints
+    assign: mesh_pb2.Assign,
+    loaded: Loaded,
+    endpoints: mesh_pb2.Endpoints,
+    plain_service: str,
 ) -> mesh_pb2.Ready:
     return mesh_pb2.Ready(
         endpoints=endpoints,
-        services=[service.name for service in loaded.services],
+        services=[*(service.name for service in loaded.services), plain_service],
         file_descriptors=file_descriptors([service.file for service in loaded.services]),
         deployment_version=assign.deployment_version,
     )

@@ -78,7 +78,7 @@ async def test_exceptions_with_a_status_give_it() -> None:
     async def fail(_request: bytes, _context: Any) -> bytes:
         raise Refusal
 
-    def status_of(error: BaseException) -> Status | None:
+    def status_of(error: BaseException, _context: Any) -> Status | None:
         if isinstance(error, Refusal):
             return Status(grpc.StatusCode.NOT_FOUND, "no such thing", (("k", "v"),))
         return None

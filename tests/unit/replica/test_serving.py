@@ -69,7 +69,13 @@ async def serving(
     options = DeploymentOptions()
     loaded = Loaded(Service, options, services, methods, (), {}, interceptors or [])
     server = make_server(
-        loaded, Service(), replica_id="Echo#1", token=b"token", development=development
+        loaded,
+        Service(),
+        application="default",
+        deployment="Service",
+        replica_id="Echo#1",
+        token=b"token",
+        development=development,
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

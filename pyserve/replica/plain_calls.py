@@ -1,0 +1,151 @@
+"""Runs one plain call: reads the arguments, calls the method, makes the answer.
+
+Each factory binds what the calls of a method share into one closure, which is the handler of
+the method. It raises what user code raises; ``plain_failures`` makes a status of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from pyserve.replica.plain_exchange import CallContext, Exchange
+from pyserve.replica.plain_methods import Kind, PlainMethod
+
+if TYPE_CHECKING:
+    from pyserve.serializers import Parts
+
+# What runs a call: (message, context) -> a payload, a coroutine of one, or an iterator of them.
+Behavior = Callable[[bytes, Any], Any]
+
+BATCH_END = "pyserve-batch-end"
+"""Metadata of a call to a batched method: it is the last for now, so its batch need not wait."""
+
+
+def behavior_of(method: PlainMethod, exchange: Exchange) -> Behavior:
+    """Return the handler of a method."""
+    make = {
+        Kind.ASYNC: _async,
+        Kind.SYNC: _sync,
+        Kind.ASYNC_GENERATOR: _async_generator,
+        Kind.GENERATOR: _generator,
+        Kind.BATCHED: _batched,
+        Kind.BATCHED_GENERATOR: _batched_generator,
+    }[method.kind]
+    return make(method, exchange)
+
+
+def _async(method: PlainMethod, exchange: Exchange) -> Behavior:
+    function, read, takes_context = method.function, exchange.read, method.takes_context
+
+    async def answer(message: bytes, context: CallContext) -> Parts:
+        door, args, kwargs = read(message, context)
+        if door.references:
+            await exchange.resolve(door, args, kwargs)
+        if takes_context:
+            args.append(context)
+        return door.encode(await function(*args, **kwargs), context)
+
+    return answer
+
+
+def _sync(method: PlainMethod, exchange: Exchange) -> Behavior:
+    function, read, takes_context = method.function, exchange.read, method.takes_context
+
+    def answer(message: bytes, context: Any) -> Parts:
+        door, args, kwargs = read(message, context)
+        if door.references:
+            exchange.resolve_blocking(door, args, kwargs, context.time_remaining())
+        if takes_context:
+            args.append(context)
+        result = function(*args, **kwargs)
+        if isinstance(result, CoroutineType):
+            # A decorator has hidden an `async def` behind a `def`; its loop is the replica's.
+            result = asyncio.run_coroutine_threadsafe(result, context.kit.loop).result()
+        return door.encode(result, context)
+
+    return answer
+
+
+def _async_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
+    function, read, takes_context = method.function, exchange.read, method.takes_context
+
+    async def answer(message: bytes, context: CallContext) -> AsyncIterator[Parts]:
+        door, args, kwargs = read(message, context)
+        if door.references:
+            await exchange.resolve(door, args, kwargs)
+        if takes_context:
+            args.append(context)
+        items = function(*args, **kwargs)
+        try:
+            async for item in items:
+                yield door.encode(item, context)
+        finally:
+            await items.aclose()
+
+    return answer
+
+
+def _generator(method: PlainMethod, exchange: Exchange) -> Behavior:
+    function, read, takes_context = method.function, exchange.read, method.takes_context
+
+    def answer(message: bytes, context: Any) -> Iterator[Parts]:
+        door, args, kwargs = read(message, context)
+        if door.references:
+            exchange.resolve_blocking(door, args, kwargs, context.time_remaining())
+        if takes_context:
+            args.append(context)
+        items = function(*args, **kwargs)
+        try:
+            for item in items:
+                yield door.encode(item, context)
+        finally:
+            items.close()
+
+    return answer
+
+
+def _batched(method: PlainMethod, exchange: Exchange) -> Behavior:
+    submit, read, flush = method.function, exchange.read, method.flush
+
+    async def answer(message: bytes, context: CallContext) -> Parts:
+        door, args, kwargs = read(message, context)
+        if door.references:
+            await exchange.resolve(door, args, kwargs)
+        result = submit(*args, **kwargs)
+        if ends_batch(context):
+            flush()
+        return door.encode(await result, context)
+
+    return answer
+
+
+def _batched_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
+    submit, read, flush = method.function, exchange.read, method.flush
+
+    async def answer(message: bytes, context: CallContext) -> AsyncIterator[Parts]:
+        door, args, kwargs = read(message, context)
+        if door.references:
+            await exchange.resolve(door, args, kwargs)
+        items = submit(*args, **kwargs)
+        if ends_batch(context):
+            flush()
+        try:
+            async for item in items:
+                yield door.encode(item, context)
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                await close()
+
+    return answer
+
+
+def ends_batch(context: CallContext) -> bool:
+    """Say whether the caller has asked that this call's batch leave now."""
+    for key, value in context.call.metadata():
+        if key == BATCH_END:
+            return bool(value != "0")
+    return False

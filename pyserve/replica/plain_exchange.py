@@ -1,0 +1,257 @@
+"""Reads the requests of one plain method, and makes its answers.
+
+The wire is described in ``pyserve.api.handles.framing``. Most calls of a method come with the
+same codec and the same flags, so what these mean is worked out once and kept as a ``Door``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgpack
+from grpc import StatusCode
+
+from pyserve.api.handles.framing import (
+    HEADER,
+    HOLD,
+    HOLD_BYTES_MIN,
+    REFERENCE,
+    STREAM,
+    VALUE,
+    read_request,
+)
+from pyserve.errors import Abort, SerializationError, UsageError
+from pyserve.serializers import codec
+
+if TYPE_CHECKING:
+    from pyserve.references import Descriptor, References
+    from pyserve.request import Request
+    from pyserve.serializers import Buffer, Codec, Parts
+
+_VALUE = bytes((VALUE,))
+_REFERENCE = bytes((REFERENCE,))
+_FOREIGN = -1  # in the place of flags: the message is not framed
+
+
+class IncomingCall(Protocol):
+    """What an exchange needs of ``_router.ServerCall``."""
+
+    @property
+    def subtype(self) -> str:
+        """The name of the request's codec."""
+
+    @property
+    def framed(self) -> bool:
+        """The caller is a handle."""
+
+    def set_response_subtype(self, subtype: str) -> None:
+        """Name the codec of the answer when it is another one."""
+
+
+class CallContext(Protocol):
+    """What a plain call needs of its context: that of ``pyserve.aio``, or that of a local call.
+
+    Attributes:
+        request_id: Of the request to be made; set before anybody asks for it.
+    """
+
+    request_id: str
+
+    @property
+    def call(self) -> Any:
+        """An ``IncomingCall``."""
+
+    def request(self) -> Request:
+        """Return the request that is being handled."""
+
+
+class Door:
+    """How one call is answered.
+
+    Attributes:
+        codec: That of the request.
+        references: Where arguments are to be put in, and the descriptors of their values.
+    """
+
+    __slots__ = ("_encode", "_held_by", "_prefix", "_root_id", "codec", "references")
+
+    def __init__(
+        self,
+        request_codec: Codec,
+        *,
+        response_codec: Codec,
+        framed: bool,
+        held_by: References | None,
+        root_id: str = "",
+        references: tuple[tuple[int | str, object], ...] = (),
+    ) -> None:
+        self.codec = request_codec
+        self.references = references
+        self._encode = response_codec
+        self._prefix = _VALUE if framed else None
+        self._held_by = held_by
+        self._root_id = root_id
+
+    def encode(self, value: object, context: CallContext) -> Parts:
+        """Return the message of one result.
+
+        Raises:
+            SerializationError: The codec cannot carry it.
+            BackPressure: It is to be held, and there is no room.
+        """
+        parts = self._encode.encode(value)
+        if self._prefix is None:
+            return parts
+        held_by = self._held_by
+        if held_by is not None and sum(map(_size, parts)) >= HOLD_BYTES_MIN:
+            root_id = self._root_id or context.request().request_id
+            descriptor = held_by.hold(parts, self._encode.name, root_id=root_id)
+            return [_REFERENCE, msgpack.packb(descriptor.to_wire())]
+        return [self._prefix, *parts]
+
+
+class Exchange:
+    """Requests and answers of one method.
+
+    Args:
+        label: What messages call the method, e.g. ``Summarise.tokens``.
+        streams: Whether the method answers with a stream.
+        references: Holds large results and fetches the arguments that others hold; without it
+            results are sent whatever their size.
+    """
+
+    def __init__(self, label: str, *, streams: bool, references: References | None) -> None:
+        self._label = label
+        self._streams = streams
+        self._references = references
+        self._doors: dict[tuple[str, int], Door] = {}
+
+    def read(self, message: bytes, context: CallContext) -> tuple[Door, list[Any], dict[str, Any]]:
+        """Return how to answer, and the arguments.
+
+        Raises:
+            SerializationError: The message cannot be read.
+            UsageError: The caller wants a stream where there is none, or the reverse.
+            Abort: The same, where the caller is no handle.
+        """
+        call = context.call
+        if not call.framed:
+            return self._read_foreign(message, call.subtype)
+        flags = message[0] if message else HEADER
+        if flags & HEADER:
+            return self._read_with_header(message, context)
+        door = self._doors.get((call.subtype, flags)) or self._framed_door(call.subtype, flags)
+        args, kwargs = door.codec.decode_call(memoryview(message)[1:])
+        return door, args, kwargs
+
+    def _read_foreign(self, message: bytes, subtype: str) -> tuple[Door, list[Any], dict[str, Any]]:
+        try:
+            door = self._doors.get((subtype, _FOREIGN))
+            if door is None:
+                known = codec(subtype)
+                door = Door(known, response_codec=known, framed=False, held_by=None)
+                self._doors[subtype, _FOREIGN] = door
+            args, kwargs = door.codec.decode_call(message)
+        except UsageError as error:
+            raise Abort(StatusCode.INVALID_ARGUMENT, f"{self._label}: {error}") from error
+        return door, args, kwargs
+
+    def _framed_door(self, subtype: str, flags: int) -> Door:
+        self._check_stream(flags)
+        known = codec(subtype)
+        held_by = self._references if flags & HOLD else None
+        door = Door(known, response_codec=known, framed=True, held_by=held_by)
+        self._doors[subtype, flags] = door
+        return door
+
+    def _read_with_header(
+        self, message: bytes, context: CallContext
+    ) -> tuple[Door, list[Any], dict[str, Any]]:
+        try:
+            flags, header, body = read_request(message)
+        except ValueError as error:
+            raise SerializationError(f"{self._label}: {error}") from error
+        self._check_stream(flags)
+        call = context.call
+        known = codec(call.subtype)
+        answer = known
+        if header.response_codec and header.response_codec != known.name:
+            answer = codec(header.response_codec)
+            call.set_response_subtype(answer.name)
+        if header.request_id:
+            context.request_id = header.request_id
+        door = Door(
+            known,
+            response_codec=answer,
+            framed=True,
+            held_by=self._references if flags & HOLD else None,
+            root_id=header.root_id,
+            references=header.references,
+        )
+        args, kwargs = known.decode_call(body)
+        return door, args, kwargs
+
+    def _check_stream(self, flags: int) -> None:
+        wanted = bool(flags & STREAM)
+        if wanted and not self._streams:
+            raise UsageError(
+                f"{self._label} answers with one value; leave .options(stream=True) out, or let "
+                f"it yield"
+            )
+        if self._streams and not wanted:
+            raise UsageError(
+                f"{self._label} yields, so it answers with a stream; call it with "
+                f".options(stream=True)"
+            )
+
+    # --- arguments that somebody else holds ---------------------------------------------
+
+    async def resolve(self, door: Door, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Put the referenced arguments in their places; all are fetched at once.
+
+        Raises:
+            ReferenceLost: A value was freed, or its holder is gone.
+        """
+        references = self._need_references()
+        found = [(where, _descriptor(wire)) for where, wire in door.references]
+        bodies = await asyncio.gather(*(references.fetch(each) for _, each in found))
+        for (where, descriptor), body in zip(found, bodies, strict=True):
+            _put(args, kwargs, where, codec(descriptor.codec).decode(body))
+
+    def resolve_blocking(
+        self, door: Door, args: list[Any], kwargs: dict[str, Any], timeout_s: float | None
+    ) -> None:
+        """Do what ``resolve`` does, on a thread of the pool."""
+        references = self._need_references()
+        for where, wire in door.references:
+            descriptor = _descriptor(wire)
+            body = references.fetch_blocking(descriptor, timeout_s)
+            _put(args, kwargs, where, codec(descriptor.codec).decode(body))
+
+    def _need_references(self) -> References:
+        if self._references is None:
+            raise UsageError(f"{self._label}: this process takes no arguments by reference")
+        return self._references
+
+
+def _size(part: Buffer) -> int:
+    return part.nbytes if isinstance(part, memoryview) else len(part)
+
+
+def _descriptor(wire: object) -> Descriptor:
+    from pyserve.references import Descriptor
+
+    return Descriptor.from_wire(wire)
+
+
+def _put(args: list[Any], kwargs: dict[str, Any], where: int | str, value: object) -> None:
+    try:
+        if isinstance(where, int):
+            args[where] = value
+        else:
+            kwargs[where] = value
+    except IndexError:
+        raise SerializationError(
+            f"argument {where} was sent by reference, but the call has {len(args)}"
+        ) from None

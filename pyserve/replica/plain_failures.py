@@ -1,0 +1,73 @@
+"""From what a plain call raised to the status of its end.
+
+A handle gets the exception itself, as plain data in a trailer. Everybody else gets a status and
+a text that says nothing about the service's inside, unless the mesh runs in development mode.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any
+
+from grpc import StatusCode
+
+from pyserve.aio import Status
+from pyserve.api.handles.failures import FAILURE_KEY, encode_failure
+from pyserve.errors import Abort, ModelLoadFailed, PyserveError, RequestError
+from pyserve.replica import plain_calls
+
+_LOGGER = logging.getLogger(__name__)
+_NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
+
+
+def status_of_plain(error: BaseException, context: Any, *, development: bool) -> Status:
+    """Return the status of a plain call whose handler raised; log what nobody expected.
+
+    Args:
+        error: What it raised.
+        context: The call's ``ServicerContext``.
+        development: Whether texts of exceptions may reach callers that are no handles.
+    """
+    framed = context.call.framed
+    trailers: tuple[tuple[str, str | bytes], ...] = ()
+    if framed:
+        trailers = ((FAILURE_KEY, encode_failure(error)),)
+    if isinstance(error, Abort):
+        return Status(error.code, error.details, (*error.trailing_metadata, *trailers))
+    code = _code_of(error)
+    mistaken = _is_wrong_call(error)
+    if not mistaken and context.cancel_reason is None:
+        path = context.method.path
+        _LOGGER.error("unexpected %s in %s", type(error).__name__, path, exc_info=error)
+    if mistaken and not framed:
+        return Status(StatusCode.INVALID_ARGUMENT, str(error))
+    if framed or development:
+        return Status(code, f"{type(error).__name__}: {error}"[:_DETAILS_MAX], trailers)
+    return Status(code, _NEUTRAL_DETAILS)
+
+
+# A status has to fit into the 8 KiB that most peers allow for headers; arbitrary beyond that.
+_DETAILS_MAX = 500
+
+
+def _code_of(error: BaseException) -> StatusCode:
+    # Errors of calls that the method itself has made say whether trying again may help. Others
+    # of our own (a codec that cannot carry a result) are no mistake of this call's caller.
+    if isinstance(error, RequestError | ModelLoadFailed):
+        return error.code
+    return StatusCode.INTERNAL
+
+
+def _is_wrong_call(error: BaseException) -> bool:
+    """Say whether the arguments do not fit: Python's TypeError before the method's first line."""
+    if isinstance(error, PyserveError):
+        return False
+    last: TracebackType | None = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return (
+        isinstance(error, TypeError)
+        and last is not None
+        and last.tb_frame.f_code.co_filename == plain_calls.__file__
+    )
