@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyserve.batching.decorator import batch
     from pyserve.driver.api import delete, run, shutdown, start, status
     from pyserve.errors import Abort, DeploymentFailed, PyserveError
+    from pyserve.multiplexing.decorator import multiplexed
+    from pyserve.request import get_multiplexed_model_id
 
 _MODULE_OF_NAME = {
     "Abort": "pyserve.errors",
@@ -32,8 +34,10 @@ _MODULE_OF_NAME = {
     "batch": "pyserve.batching.decorator",
     "delete": "pyserve.driver.api",
     "deployment": "pyserve.api.deployment",
+    "get_multiplexed_model_id": "pyserve.request",
     "get_replica_context": "pyserve.api.context",
     "method": "pyserve.api.method",
+    "multiplexed": "pyserve.multiplexing.decorator",
     "run": "pyserve.driver.api",
     "shutdown": "pyserve.driver.api",
     "start": "pyserve.driver.api",
@@ -56,9 +60,11 @@ __all__ = [
     "delete",
     "deployment",
     "exceptions",
+    "get_multiplexed_model_id",
     "get_replica_context",
     "handle",
     "method",
+    "multiplexed",
     "run",
     "shutdown",
     "start",
