@@ -12,6 +12,7 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use parking_lot::Mutex;
 
 use crate::grpc::{Encoding, Message, Status};
@@ -73,6 +74,8 @@ pub trait EventSink: Send + Sync + std::fmt::Debug {
 pub enum Command {
     /// Server: the whole answer of a unary call.
     Reply(Bytes),
+    /// Server: the content type of the answer, instead of the request's; before its headers.
+    ContentType(HeaderValue),
     /// Server: response headers; the encoding that messages may use.
     InitialMetadata(MetadataBlock, Encoding),
     /// One message; compressed with the call's encoding, if it has one and this may be.

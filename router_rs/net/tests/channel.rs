@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use router_net::client::{Channel, ChannelConfig, ClientCall, Connectivity, NewCall};
-use router_net::grpc::{Code, Encoding, Message, compress};
+use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message, compress};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
 use support::{PATH, Replica, TOKEN, deployment, grpc_response, ok_trailers, table, until, within};
@@ -90,6 +90,7 @@ fn ping() -> NewCall {
         path: PATH.to_owned(),
         metadata: HeaderMap::new(),
         timeout: None,
+        content_type: CONTENT_TYPE_GRPC,
         message: Some(Bytes::from_static(b"ping")),
         encoding: None,
         wait_for_ready: false,

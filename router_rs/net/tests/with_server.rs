@@ -63,8 +63,14 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         token: TOKEN.to_vec(),
     };
     let server = Server::new(config, held.clone(), threads.clone());
-    let method =
-        Method { index: 0, is_request_streaming: false, is_response_streaming: false, weight: 1 };
+    let method = Method {
+        index: 0,
+        is_request_streaming: false,
+        is_response_streaming: false,
+        weight: 1,
+        subtypes: None,
+        message_bytes_max: None,
+    };
     server.register(PATH, method);
     let bound = server.listen_tcp("127.0.0.1:0", None, false).unwrap();
     server.start();

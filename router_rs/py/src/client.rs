@@ -1,13 +1,17 @@
 //! `Channel` and `ClientCall`: the native client as Python sees it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
+use http::HeaderValue;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use router_net::client::{self, ChannelConfig, NewCall};
+use router_net::grpc::content_type;
 use router_net::link::{Command, Mailbox};
+use router_net::mesh::names;
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
 use crate::endpoint::Endpoint;
@@ -64,7 +68,7 @@ impl Channel {
 
     #[pyo3(signature = (
         endpoint, path, metadata, timeout_s, message, compression, wait_for_ready,
-        response_streaming,
+        response_streaming, *, subtype = "", framed = false, model_id = "",
     ))]
     #[allow(clippy::too_many_arguments)] // one call from Python instead of several
     fn start_call(
@@ -77,10 +81,21 @@ impl Channel {
         compression: i32,
         wait_for_ready: bool,
         response_streaming: bool,
+        subtype: &str,
+        framed: bool,
+        model_id: &str,
     ) -> PyResult<ClientCall> {
+        let mut metadata = metadata_from_python(metadata)?;
+        if framed {
+            metadata.insert(names::FRAMING, HeaderValue::from_static("1"));
+        }
+        if !model_id.is_empty() {
+            metadata.insert(names::MODEL_ID, model_id_value(model_id)?);
+        }
         let new = NewCall {
             path,
-            metadata: metadata_from_python(metadata)?,
+            metadata,
+            content_type: content_type(subtype).map_err(PyValueError::new_err)?,
             timeout: timeout_s.map(convert::timeout),
             message: message.map(convert::payload),
             encoding: if compression < 0 { None } else { Some(encoding(compression)?) },
@@ -104,6 +119,11 @@ impl Channel {
     fn close(&self) {
         self.channel.close();
     }
+}
+
+fn model_id_value(model_id: &str) -> PyResult<HeaderValue> {
+    HeaderValue::from_str(model_id)
+        .map_err(|_| PyValueError::new_err(format!("model_id {model_id:?} has control characters")))
 }
 
 #[pyclass(frozen, module = "pyserve._router")]
@@ -167,6 +187,10 @@ impl ClientCall {
     fn initial_metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let block = self.call.initial_metadata();
         block.map(|block| metadata_to_python(py, block, true)).transpose()
+    }
+
+    fn subtype(&self) -> Option<Cow<'_, str>> {
+        self.call.subtype()
     }
 
     fn code(&self) -> Option<u8> {

@@ -1,12 +1,15 @@
 //! `Server` and `ServerCall`: the native server as Python sees it.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use router_net::grpc::{Code, Status};
+use router_net::grpc::{Code, Status, content_type};
+use router_net::io::Work;
 use router_net::link::{Command, Mailbox};
 use router_net::server::{Exchange, Method, Server as NetServer, ServerConfig};
 
@@ -66,20 +69,32 @@ impl Server {
         Ok(Self { server })
     }
 
+    #[pyo3(signature = (
+        path, request_streaming, response_streaming, weight, *, subtypes = None,
+        max_message_bytes = None,
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn register(
         &self,
         path: &str,
         request_streaming: bool,
         response_streaming: bool,
         weight: u32,
-    ) -> i32 {
+        subtypes: Option<Vec<String>>,
+        max_message_bytes: Option<i64>,
+    ) -> PyResult<i32> {
+        for name in subtypes.iter().flatten() {
+            content_type(name).map_err(PyValueError::new_err)?;
+        }
         let method = Method {
             index: -1,
             is_request_streaming: request_streaming,
             is_response_streaming: response_streaming,
             weight,
+            subtypes: subtypes.map(Into::into),
+            message_bytes_max: max_message_bytes.map(limit_bytes),
         };
-        self.server.register(path, method)
+        Ok(self.server.register(path, method))
     }
 
     fn listen_tcp(
@@ -178,6 +193,34 @@ impl ServerCall {
     #[getter]
     fn peer(&self) -> String {
         self.exchange.connection.peer.uri()
+    }
+
+    #[getter]
+    fn subtype(&self) -> Cow<'_, str> {
+        self.exchange.subtype()
+    }
+
+    #[getter]
+    fn trusted(&self) -> bool {
+        self.exchange.connection.is_trusted()
+    }
+
+    #[getter]
+    fn framed(&self) -> bool {
+        self.exchange.is_framed()
+    }
+
+    #[getter]
+    fn model_id(&self) -> Cow<'_, str> {
+        self.exchange.model_id()
+    }
+
+    fn set_response_subtype(&self, subtype: &str) -> PyResult<()> {
+        let value = content_type(subtype).map_err(PyValueError::new_err)?;
+        // It goes with the answer, whose command wakes the thread: Python need not be told.
+        let thread = self.exchange.link().thread();
+        thread.queue(Work::Deliver(self.exchange.clone(), Command::ContentType(value)));
+        Ok(())
     }
 
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

@@ -1,12 +1,14 @@
 //! A client's call as its user sees it from any thread.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 
-use crate::grpc::{Encoding, Status};
+use crate::grpc::{Encoding, Status, subtype};
 use crate::link::{Link, Mailbox};
 
 /// What a user wants to call.
@@ -17,6 +19,8 @@ pub struct NewCall {
     /// User metadata, ready for a header block.
     pub metadata: HeaderMap,
     pub timeout: Option<Duration>,
+    /// Names the codec of the messages, see `grpc::content_type`.
+    pub content_type: HeaderValue,
     /// The only request message, half-close included; `None`: messages come as commands.
     pub message: Option<Bytes>,
     /// What messages may be compressed with; `None`: the channel's default.
@@ -62,6 +66,17 @@ impl ClientCall {
     /// The head of the answer, protocol headers included; `None` until it has come.
     pub fn initial_metadata(&self) -> Option<&HeaderMap> {
         self.head.get()
+    }
+
+    /// The codec of the answer's messages; `None` until its head has come.
+    pub fn subtype(&self) -> Option<Cow<'_, str>> {
+        // An answer without messages is all trailers.
+        let block = match (self.head.get(), self.end.get()) {
+            (Some(head), _) if !head.is_empty() => head,
+            (_, Some(end)) => &end.trailers,
+            _ => return None,
+        };
+        Some(subtype(block.get(CONTENT_TYPE)))
     }
 
     /// `None` until the call is over.

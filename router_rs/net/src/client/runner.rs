@@ -20,9 +20,7 @@ use super::pool::{Acquired, acquire};
 use super::user::{MessageRules, User};
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
 use crate::dispatch::{Deployment, Kept, Upload};
-use crate::grpc::{
-    CONTENT_TYPE_GRPC, Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress,
-};
+use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress};
 use crate::link::Mailbox;
 
 /// Attempts of a call that the server says it has not seen (gRPC: transparent retries).
@@ -38,7 +36,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         is_response_streaming: new.is_response_streaming,
     };
     let mut user = User::new(Arc::clone(&call), rules);
-    let parts = match head(&channel, &new.path, new.metadata, encoding) {
+    let parts = match head(&channel, &new.path, new.metadata, new.content_type, encoding) {
         Ok(parts) => parts,
         Err(status) => return user.finish(Some(status)),
     };
@@ -190,6 +188,7 @@ fn head(
     channel: &ChannelShared,
     path: &str,
     metadata: HeaderMap,
+    content_type: HeaderValue,
     encoding: Encoding,
 ) -> Result<request::Parts, Status> {
     let path = PathAndQuery::try_from(path).map_err(|_| {
@@ -208,7 +207,7 @@ fn head(
     parts.headers = metadata;
     let headers = &mut parts.headers;
     headers.insert(TE, HeaderValue::from_static("trailers"));
-    headers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    headers.insert(CONTENT_TYPE, content_type);
     headers.insert(GRPC_ACCEPT_ENCODING, compress::ACCEPTED);
     if let Some(value) = encoding.header() {
         headers.insert(GRPC_ENCODING, value);

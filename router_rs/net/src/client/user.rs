@@ -140,6 +140,7 @@ impl User {
                 // The answer may have been looked at already in this turn.
                 Command::Resume => cx.waker().wake_by_ref(),
                 Command::Reply(_)
+                | Command::ContentType(_)
                 | Command::InitialMetadata(..)
                 | Command::Finish { .. }
                 | Command::Release

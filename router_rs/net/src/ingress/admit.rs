@@ -8,20 +8,17 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 
 use super::call::{self, Admitted, fail};
 use super::connection::ConnectionState;
 use super::state::count;
 use crate::dispatch::exchange::Head;
 use crate::dispatch::{Deployment, Found, strip_mesh_headers};
-use crate::grpc::{Code, Status, is_grpc_content_type, read_timeout};
+use crate::grpc::{Code, Status, is_grpc_content_type, read_timeout, refuse_pickle};
 
 /// Metadata that picks among applications with the same service.
 const APPLICATION: &str = "application";
-
-/// The codec that only the mesh may speak (design 12).
-const PICKLE: &[u8] = b"pickle";
 
 /// Starts the request's task, or answers it.
 pub(super) fn admit(
@@ -69,16 +66,8 @@ fn http_refusal(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
 
 /// The client's deadline.
 fn read_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, Status> {
-    if headers.get(CONTENT_TYPE).is_some_and(names_pickle) {
-        let text = "pickle is spoken only inside the mesh, use another codec";
-        return Err(Status::new(Code::Unimplemented, text));
-    }
+    refuse_pickle(headers.get(CONTENT_TYPE))?;
     Ok(read_timeout(headers)?.map(|timeout| received + timeout))
-}
-
-/// `+pickle`, `+cloudpickle` and whatever else is built on it, in any letter case.
-fn names_pickle(content_type: &HeaderValue) -> bool {
-    content_type.as_bytes().windows(PICKLE.len()).any(|part| part.eq_ignore_ascii_case(PICKLE))
 }
 
 fn find(

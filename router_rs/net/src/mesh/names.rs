@@ -3,7 +3,7 @@
 //! Everything under [`PREFIX`] is stripped at the ingress, both ways, but for the documented
 //! [`ANSWERED_BY`].
 
-use http::HeaderName;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// All metadata of the mesh begins with this.
 pub const PREFIX: &str = "pyserve-";
@@ -25,3 +25,56 @@ pub const LOAD: HeaderName = HeaderName::from_static("pyserve-load");
 pub const REFUSED: HeaderName = HeaderName::from_static("pyserve-refused");
 /// Who made an answer that no replica made, for example `ingress`. Clients see it.
 pub const ANSWERED_BY: HeaderName = HeaderName::from_static("pyserve-answered-by");
+/// Request metadatum `1`: a handle calls, its messages are framed. Trusted connections only.
+pub const FRAMING: HeaderName = HeaderName::from_static("pyserve-framing");
+
+/// Metadatum with the model that a call is for, as it is sent.
+pub const MODEL_ID: HeaderName = HeaderName::from_static("multiplexed_model_id");
+
+/// What clients may write for [`MODEL_ID`], with `-` as good as `_`.
+const MODEL_ID_SPELLINGS: [&str; 2] = ["multiplexed_model_id", "serve_multiplexed_model_id"];
+
+/// The model that a request is for, `None` when it names none or an empty one.
+pub fn model_id(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let is_spelling = |name: &HeaderName| {
+        let bytes = || name.as_str().bytes().map(|byte| if byte == b'-' { b'_' } else { byte });
+        MODEL_ID_SPELLINGS.iter().any(|spelling| bytes().eq(spelling.bytes()))
+    };
+    let found = headers.get(MODEL_ID).or_else(|| {
+        // Names of other lengths are most, and cost one comparison.
+        let is_as_long =
+            |name: &HeaderName| MODEL_ID_SPELLINGS.iter().any(|s| s.len() == name.as_str().len());
+        let mut pairs = headers.iter();
+        pairs.find(|(name, _)| is_as_long(name) && is_spelling(name)).map(|(_, value)| value)
+    });
+    found.filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_id_is_found_in_each_spelling() {
+        for name in [
+            "multiplexed_model_id",
+            "multiplexed-model-id",
+            "serve_multiplexed_model_id",
+            "serve-multiplexed-model_id",
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("te", HeaderValue::from_static("trailers"));
+            headers.insert(name, HeaderValue::from_static("m1"));
+            assert_eq!(Some("m1"), model_id(&headers).map(|id| id.to_str().unwrap()), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_names_and_empty_values_are_no_model_id() {
+        for (name, value) in [("multiplexed_model_ix", "m1"), ("multiplexed_model_id", "")] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static(value));
+            assert_eq!(None, model_id(&headers), "{name}");
+        }
+    }
+}

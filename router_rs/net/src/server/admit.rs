@@ -8,18 +8,19 @@ use std::time::Instant;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request};
 
 use super::call::CallTask;
 use super::connection::ConnectionState;
 use super::exchange::Exchange;
 use super::intake::Intake;
+use super::methods::Method;
 use super::outlet::Outlet;
 use super::state::Refused;
 use super::trust;
 use crate::grpc::{
     CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status,
-    compress, is_grpc_content_type, read_timeout,
+    compress, is_grpc_content_type, read_timeout, refuse_pickle, subtype,
 };
 use crate::io::Alarm;
 use crate::link::{Link, next_token};
@@ -47,11 +48,15 @@ pub(super) fn admit(
     };
     let server = &connection.server;
     let method = server.methods.find(head.uri.path());
+    if let Err(status) = check_codec(connection, &method, &head) {
+        return refuse(respond, &status, HeaderMap::new());
+    }
     if let Err(refused) = server.enter(method.weight) {
         return keep_out(respond, refused, connection.info.is_trusted());
     }
     let link = Link::new(next_token(), deadline, server.sink.clone(), connection.thread.clone());
-    let size_max = server.config.receive_bytes_max;
+    let receive_bytes_max = method.message_bytes_max.unwrap_or(server.config.receive_bytes_max);
+    let send_bytes_max = method.message_bytes_max.unwrap_or(server.config.send_bytes_max);
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
     let exchange = Arc::new(Exchange {
@@ -65,8 +70,8 @@ pub(super) fn admit(
         exchange,
         connection: connection.clone(),
         method,
-        intake: Intake::new(body, encoding, size_max),
-        outlet: Outlet::new(respond, content_type, default_encoding, server.config.send_bytes_max),
+        intake: Intake::new(body, encoding, receive_bytes_max),
+        outlet: Outlet::new(respond, content_type, default_encoding, send_bytes_max),
         deadline: deadline.map(Alarm::at),
         registration,
         unary: None,
@@ -74,6 +79,22 @@ pub(super) fn admit(
         is_user_done: true,
         waiting: VecDeque::new(),
     });
+}
+
+/// Refuses what the connection may not speak, then what the method does not take.
+fn check_codec(
+    connection: &ConnectionState,
+    method: &Method,
+    head: &request::Parts,
+) -> Result<(), Status> {
+    let content_type = head.headers.get(CONTENT_TYPE);
+    if !connection.info.is_trusted() {
+        refuse_pickle(content_type)?;
+    }
+    if method.subtypes.is_none() {
+        return Ok(());
+    }
+    method.check_subtype(head.uri.path(), &subtype(content_type))
 }
 
 /// Reads the deadline and the encoding of the request's messages.

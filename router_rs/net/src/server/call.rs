@@ -162,6 +162,7 @@ impl CallTask {
         }
         match self.waiting.pop_front() {
             Some(Command::Reply(payload)) => self.reply(payload),
+            Some(Command::ContentType(value)) => self.outlet.set_content_type(value),
             Some(Command::InitialMetadata(metadata, encoding)) => {
                 let encoding = accepted_encoding(&self.exchange.head.headers, encoding);
                 if let Err(status) = self.outlet.send_head(metadata, encoding) {

@@ -1,10 +1,15 @@
 //! What Python may ask of a call, from any thread.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use http::header::CONTENT_TYPE;
+
+use crate::grpc::subtype;
 use crate::io::{Peer, PeerCertificates};
 use crate::link::{Link, Mailbox};
+use crate::mesh::names;
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -51,6 +56,23 @@ impl Exchange {
         authority
             .or_else(|| self.head.headers.get(http::header::HOST)?.to_str().ok())
             .unwrap_or_default()
+    }
+
+    /// The codec of the request's messages.
+    pub fn subtype(&self) -> Cow<'_, str> {
+        subtype(self.head.headers.get(CONTENT_TYPE))
+    }
+
+    /// A handle calls: its messages are framed.
+    pub fn is_framed(&self) -> bool {
+        self.connection.is_trusted()
+            && self.head.headers.get(names::FRAMING).is_some_and(|value| value == "1")
+    }
+
+    /// The model that the call is for; empty for none.
+    pub fn model_id(&self) -> Cow<'_, str> {
+        let id = names::model_id(&self.head.headers);
+        id.map_or(Cow::Borrowed(""), |id| String::from_utf8_lossy(id.as_bytes()))
     }
 }
 

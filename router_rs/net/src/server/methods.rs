@@ -1,11 +1,14 @@
 //! The methods a server knows, by path.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use crate::grpc::{Code, Status};
+
 /// What the server has to know of a method before Python sees the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     /// The number under which the registrar finds its handler.
     pub index: i32,
@@ -13,11 +16,40 @@ pub struct Method {
     pub is_response_streaming: bool,
     /// What a call counts at the gate; 0 for idle streams (design decision 11).
     pub weight: u32,
+    /// The codecs that it takes, in lower case; `None`: any.
+    pub subtypes: Option<Arc<[String]>>,
+    /// Replaces the server's limits of messages, both ways.
+    pub message_bytes_max: Option<usize>,
+}
+
+impl Method {
+    /// Refuses a codec that the method does not take.
+    ///
+    /// # Errors
+    /// `UNIMPLEMENTED`, naming both sides.
+    pub(super) fn check_subtype(&self, path: &str, subtype: &str) -> Result<(), Status> {
+        let Some(taken) = &self.subtypes else { return Ok(()) };
+        if taken.iter().any(|name| name == subtype) {
+            return Ok(());
+        }
+        let text = format!(
+            "the method {path} takes application/grpc+{{{}}}, the client sent \
+             application/grpc+{subtype}",
+            taken.join(",")
+        );
+        Err(Status::new(Code::Unimplemented, text))
+    }
 }
 
 /// A path that nobody registered: Python resolves it, message by message.
-const UNREGISTERED: Method =
-    Method { index: -1, is_request_streaming: true, is_response_streaming: true, weight: 1 };
+const UNREGISTERED: Method = Method {
+    index: -1,
+    is_request_streaming: true,
+    is_response_streaming: true,
+    weight: 1,
+    subtypes: None,
+    message_bytes_max: None,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Methods {
@@ -29,12 +61,13 @@ impl Methods {
     pub(super) fn register(&self, path: &str, mut method: Method) -> i32 {
         let mut by_path = self.by_path.write();
         method.index = by_path.get(path).map_or(by_path.len() as i32, |known| known.index);
+        let index = method.index;
         by_path.insert(path.into(), method);
-        method.index
+        index
     }
 
     pub(super) fn find(&self, path: &str) -> Method {
-        self.by_path.read().get(path).copied().unwrap_or(UNREGISTERED)
+        self.by_path.read().get(path).cloned().unwrap_or(UNREGISTERED)
     }
 }
 
@@ -51,5 +84,17 @@ mod tests {
         assert_eq!(0, methods.register("/a.B/C", UNREGISTERED));
         assert!(methods.find("/a.B/C").is_request_streaming);
         assert_eq!(-1, methods.find("/a.B/E").index);
+    }
+
+    #[test]
+    fn a_refused_codec_is_told_which_ones_are_taken() {
+        let taken = ["pickle".to_owned(), "json".to_owned()];
+        let method = Method { subtypes: Some(taken.into()), ..UNREGISTERED };
+        assert_eq!(Ok(()), method.check_subtype("/x/Y", "json"));
+        assert_eq!(Ok(()), UNREGISTERED.check_subtype("/x/Y", "foo"));
+        let status = method.check_subtype("/x/Y", "foo").unwrap_err();
+        let expected = "the method /x/Y takes application/grpc+{pickle,json}, the client sent \
+                        application/grpc+foo";
+        assert_eq!((Code::Unimplemented, expected), (status.code, status.message.as_str()));
     }
 }

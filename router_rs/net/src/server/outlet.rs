@@ -45,6 +45,11 @@ impl Outlet {
         matches!(self.stage, Stage::Closed)
     }
 
+    /// Replaces the content type; without effect when the headers have been sent.
+    pub(super) fn set_content_type(&mut self, content_type: HeaderValue) {
+        self.content_type = content_type;
+    }
+
     /// The client has reset the stream or is gone.
     pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.stage {

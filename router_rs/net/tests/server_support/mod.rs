@@ -29,6 +29,11 @@ pub(crate) const SILENT: &str = "/test.T/Silent";
 /// Its user ends the call with as many bytes of metadata as the request says, at its end.
 pub(crate) const BULKY: &str = "/test.T/Bulky";
 
+/// Its user answers what it was told of the call, as `application/grpc+raw`.
+pub(crate) const ABOUT: &str = "/test.T/About";
+/// Takes pickles and JSON, and messages of 100 bytes.
+pub(crate) const PICKY: &str = "/test.T/Picky";
+
 /// A user that echoes at once, on the I/O thread, and notes what it was told.
 #[derive(Debug, Default)]
 pub(crate) struct EchoUser {
@@ -73,6 +78,14 @@ fn finish_bulkily(exchange: &Arc<Exchange>, request: &[u8]) {
     send(exchange, Command::Finish { status, metadata: trailing, message: None });
 }
 
+fn tell_about(exchange: &Arc<Exchange>) {
+    let (subtype, model_id) = (exchange.subtype(), exchange.model_id());
+    let text = format!("{subtype} framed={} model={model_id}", exchange.is_framed());
+    let content_type = router_net::grpc::content_type("raw").expect("a codec's name");
+    send(exchange, Command::ContentType(content_type));
+    send(exchange, Command::Reply(text.into()));
+}
+
 impl EventSink for EchoUser {
     fn push(&self, token: u64, event: Event) {
         let exchange = self.calls.lock().get(&token).cloned();
@@ -80,6 +93,8 @@ impl EventSink for EchoUser {
             (Event::Call { exchange, message: Some(message) }, _) => {
                 if exchange.path() == SILENT {
                     self.calls.lock().insert(token, exchange);
+                } else if exchange.path() == ABOUT {
+                    tell_about(&exchange);
                 } else if exchange.path() == BULKY {
                     finish_bulkily(&exchange, &message.into_bytes());
                 } else {
@@ -128,6 +143,19 @@ pub(crate) fn config() -> ServerConfig {
     }
 }
 
+fn method(path: &str) -> Method {
+    let is_streaming = matches!(path, STREAM | FAULTY);
+    let is_picky = path == PICKY;
+    Method {
+        index: -1,
+        is_request_streaming: is_streaming,
+        is_response_streaming: is_streaming,
+        weight: 1,
+        subtypes: is_picky.then(|| ["pickle".to_owned(), "json".to_owned()].into()),
+        message_bytes_max: is_picky.then_some(100),
+    }
+}
+
 /// A started server; `connect` gives clients.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
@@ -140,14 +168,8 @@ impl Fixture {
         let threads = IoThreads::start("test-io", 1).expect("threads");
         let user = Arc::new(EchoUser::default());
         let server = Server::new(config, user.clone(), threads);
-        for (path, is_request_streaming) in
-            [(UNARY, false), (SILENT, false), (STREAM, true), (BULKY, false), (FAULTY, true)]
-        {
-            let is_response_streaming = is_request_streaming;
-            server.register(
-                path,
-                Method { index: -1, is_request_streaming, is_response_streaming, weight: 1 },
-            );
+        for path in [UNARY, SILENT, STREAM, BULKY, FAULTY, ABOUT, PICKY] {
+            server.register(path, method(path));
         }
         let port = server.listen_tcp("127.0.0.1:0", None, false).expect("a free port").port();
         server.start();
