@@ -28,8 +28,8 @@ from pyserve.serializers import names
 
 if TYPE_CHECKING:
     from pyserve.aio import Server
+    from pyserve.api.handles.calls import Message
     from pyserve.references import References
-    from pyserve.serializers import Parts
 
 
 class PlainDispatcher:
@@ -129,7 +129,7 @@ class PlainDispatcher:
         framed: bool,
         request: Request,
         executor: Executor | None = None,
-    ) -> tuple[Parts, str]:
+    ) -> tuple[Message, str]:
         """Run one call that is answered with one value, and return its message and codec.
 
         To be called in a task of its own, since it makes ``request`` the current one.
@@ -173,7 +173,7 @@ class PlainDispatcher:
         framed: bool,
         request: Request,
         executor: Executor | None = None,
-    ) -> AsyncIterator[Parts]:
+    ) -> AsyncIterator[Message]:
         """Run one call that is answered with a stream; see ``unary``.
 
         Closing it closes the generator of user code. A ``def`` generator makes its steps on the
@@ -286,20 +286,22 @@ def _missing(text: str) -> Exception:
     return Abort(grpc.StatusCode.UNIMPLEMENTED, text)
 
 
-def _call(behavior: Behavior, message: bytes, context: LocalContext) -> Parts:
+def _call(behavior: Behavior, message: bytes, context: LocalContext) -> Message:
     try:
-        parts: Parts = behavior(message, context)
+        parts: Message = behavior(message, context)
     except StopIteration as error:  # No future can carry it.
         raise RuntimeError("a method raised StopIteration") from error
     return parts
 
 
-async def _on_threads(items: Iterator[Parts], executor: Executor | None) -> AsyncIterator[Parts]:
+async def _on_threads(
+    items: Iterator[Message], executor: Executor | None
+) -> AsyncIterator[Message]:
     """Make the steps of a generator on threads; close it there too."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
 
-    def step() -> Parts | None:
+    def step() -> Message | None:
         return next(items, None)
 
     try:

@@ -15,7 +15,7 @@ from pyserve.replica.plain_exchange import CallContext, Exchange
 from pyserve.replica.plain_methods import Kind, PlainMethod
 
 if TYPE_CHECKING:
-    from pyserve.serializers import Parts
+    from pyserve.api.handles.calls import Message
 
 # What runs a call: (message, context) -> a payload, a coroutine of one, or an iterator of them.
 Behavior = Callable[[bytes, Any], Any]
@@ -40,7 +40,7 @@ def behavior_of(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _async(method: PlainMethod, exchange: Exchange) -> Behavior:
     function, read, takes_context = method.function, exchange.read, method.takes_context
 
-    async def answer(message: bytes, context: CallContext) -> Parts:
+    async def answer(message: bytes, context: CallContext) -> Message:
         door, args, kwargs = read(message, context)
         if door.references:
             await exchange.resolve(door, args, kwargs)
@@ -54,7 +54,7 @@ def _async(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _sync(method: PlainMethod, exchange: Exchange) -> Behavior:
     function, read, takes_context = method.function, exchange.read, method.takes_context
 
-    def answer(message: bytes, context: Any) -> Parts:
+    def answer(message: bytes, context: Any) -> Message:
         door, args, kwargs = read(message, context)
         if door.references:
             exchange.resolve_blocking(door, args, kwargs, context.time_remaining())
@@ -72,7 +72,7 @@ def _sync(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _async_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
     function, read, takes_context = method.function, exchange.read, method.takes_context
 
-    async def answer(message: bytes, context: CallContext) -> AsyncIterator[Parts]:
+    async def answer(message: bytes, context: CallContext) -> AsyncIterator[Message]:
         door, args, kwargs = read(message, context)
         if door.references:
             await exchange.resolve(door, args, kwargs)
@@ -91,7 +91,7 @@ def _async_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _generator(method: PlainMethod, exchange: Exchange) -> Behavior:
     function, read, takes_context = method.function, exchange.read, method.takes_context
 
-    def answer(message: bytes, context: Any) -> Iterator[Parts]:
+    def answer(message: bytes, context: Any) -> Iterator[Message]:
         door, args, kwargs = read(message, context)
         if door.references:
             exchange.resolve_blocking(door, args, kwargs, context.time_remaining())
@@ -110,7 +110,7 @@ def _generator(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _batched(method: PlainMethod, exchange: Exchange) -> Behavior:
     submit, read, flush = method.function, exchange.read, method.flush
 
-    async def answer(message: bytes, context: CallContext) -> Parts:
+    async def answer(message: bytes, context: CallContext) -> Message:
         door, args, kwargs = read(message, context)
         if door.references:
             await exchange.resolve(door, args, kwargs)
@@ -125,7 +125,7 @@ def _batched(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _batched_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
     submit, read, flush = method.function, exchange.read, method.flush
 
-    async def answer(message: bytes, context: CallContext) -> AsyncIterator[Parts]:
+    async def answer(message: bytes, context: CallContext) -> AsyncIterator[Message]:
         door, args, kwargs = read(message, context)
         if door.references:
             await exchange.resolve(door, args, kwargs)

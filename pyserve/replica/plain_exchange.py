@@ -16,18 +16,21 @@ from pyserve.api.handles.framing import (
     HEADER,
     HOLD,
     HOLD_BYTES_MIN,
+    ID,
+    ID_BYTES,
     REFERENCE,
     STREAM,
     VALUE,
     read_request,
 )
 from pyserve.errors import Abort, SerializationError, UsageError
-from pyserve.serializers import codec
+from pyserve.serializers import codec, size_bytes
 
 if TYPE_CHECKING:
+    from pyserve.api.handles.calls import Message
     from pyserve.references import Descriptor, References
     from pyserve.request import Request
-    from pyserve.serializers import Buffer, Codec, Parts
+    from pyserve.serializers import Codec
 
 _VALUE = bytes((VALUE,))
 _REFERENCE = bytes((REFERENCE,))
@@ -93,7 +96,7 @@ class Door:
         self._held_by = held_by
         self._root_id = root_id
 
-    def encode(self, value: object, context: CallContext) -> Parts:
+    def encode(self, value: object, context: CallContext) -> Message:
         """Return the message of one result.
 
         Raises:
@@ -103,8 +106,13 @@ class Door:
         parts = self._encode.encode(value)
         if self._prefix is None:
             return parts
+        if len(parts) == 1:
+            (body,) = parts
+            if type(body) is bytes and len(body) < HOLD_BYTES_MIN:
+                # One piece crosses to the native half at less cost than two.
+                return self._prefix + body
         held_by = self._held_by
-        if held_by is not None and sum(map(_size, parts)) >= HOLD_BYTES_MIN:
+        if held_by is not None and size_bytes(parts) >= HOLD_BYTES_MIN:
             root_id = self._root_id or context.request().request_id
             descriptor = held_by.hold(parts, self._encode.name, root_id=root_id)
             return [_REFERENCE, msgpack.packb(descriptor.to_wire())]
@@ -139,10 +147,14 @@ class Exchange:
         if not call.framed:
             return self._read_foreign(message, call.subtype)
         flags = message[0] if message else HEADER
-        if flags & HEADER:
+        if flags & HEADER or (flags & ID and len(message) <= ID_BYTES):
             return self._read_with_header(message, context)
         door = self._doors.get((call.subtype, flags)) or self._framed_door(call.subtype, flags)
-        args, kwargs = door.codec.decode_call(memoryview(message)[1:])
+        start = 1
+        if flags & ID:
+            start += ID_BYTES
+            context.request_id = message[1:start].decode("ascii", "replace")
+        args, kwargs = door.codec.decode_call(memoryview(message)[start:])
         return door, args, kwargs
 
     def _read_foreign(self, message: bytes, subtype: str) -> tuple[Door, list[Any], dict[str, Any]]:
@@ -233,10 +245,6 @@ class Exchange:
         if self._references is None:
             raise UsageError(f"{self._label}: this process takes no arguments by reference")
         return self._references
-
-
-def _size(part: Buffer) -> int:
-    return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
 def _descriptor(wire: object) -> Descriptor:

@@ -35,7 +35,7 @@ HOLD_BYTES_MIN = 64 * 1024
 """Smaller results go inline: api.md section 2."""
 
 _LENGTH_BYTES = 4
-_ID_BYTES = 16
+ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Part
 def id_prefix(flags: int, request_id: str) -> bytes:
     """Return what stands before the body of a request that says nothing but its id."""
     encoded = request_id.encode()
-    if len(encoded) == _ID_BYTES:
+    if len(encoded) == ID_BYTES:
         return bytes((flags | ID,)) + encoded
     prefix = frame_request([], flags, RequestHeader(request_id=request_id))[0]
     return bytes(prefix)
@@ -91,10 +91,10 @@ def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
     flags = message[0]
     view = memoryview(message)
     if flags & ID:
-        if len(message) <= _ID_BYTES:
+        if len(message) <= ID_BYTES:
             raise ValueError(f"a framed request ends in its id, after {len(message)} bytes")
-        request_id = message[1 : 1 + _ID_BYTES].decode("ascii", "replace")
-        return flags, RequestHeader(request_id=request_id), view[1 + _ID_BYTES :]
+        request_id = message[1 : 1 + ID_BYTES].decode("ascii", "replace")
+        return flags, RequestHeader(request_id=request_id), view[1 + ID_BYTES :]
     if not flags & HEADER:
         return flags, _EMPTY, view[1:]
     start = 1 + _LENGTH_BYTES

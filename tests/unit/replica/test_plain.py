@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 import pyserve
-from pyserve.api.handles.framing import STREAM, VALUE, RequestHeader, frame_request
+from pyserve.api.handles.framing import STREAM, VALUE, RequestHeader, frame_request, id_prefix
 from pyserve.errors import Abort, SerializationError, UsageError
 from pyserve.replica.plain import PlainDispatcher
 from pyserve.request import Request, current_request
@@ -85,8 +85,12 @@ def framed(
     return join(frame_request(codec("pickle").encode_call(args, kwargs), flags, header))
 
 
+def joined(message: Any) -> bytes:
+    return join([message] if isinstance(message, bytes) else message)
+
+
 def value_of(message: Any, name: str = "pickle") -> Any:
-    body = join(message)
+    body = joined(message)
     assert VALUE == body[0]
     return codec(name).decode(memoryview(body)[1:])
 
@@ -204,10 +208,10 @@ async def test_a_foreign_caller_sends_the_bare_body_of_any_codec(
     message, answered = await dispatcher.unary(
         "__call__", b'[["ab"],{"times":2}]', subtype="json", framed=False, request=Request()
     )
-    assert ("json", b'"ABAB"') == (answered, join(message))
+    assert ("json", b'"ABAB"') == (answered, joined(message))
 
 
-@pytest.mark.parametrize("message", [b"", b"\x01\x00", b"\x01\x00\x00\x00\x09x"])
+@pytest.mark.parametrize("message", [b"", b"\x01\x00", b"\x01\x00\x00\x00\x09x", b"\x08short"])
 async def test_a_garbled_frame_is_refused(dispatcher: PlainDispatcher, message: bytes) -> None:
     with pytest.raises(SerializationError, match=r"Plain\.double"):
         await dispatcher.unary("double", message, subtype="pickle", framed=True, request=Request())
@@ -263,3 +267,14 @@ def test_a_time_limit_of_a_def_is_refused() -> None:
 
     with pytest.raises(UsageError, match="cannot be stopped; make it `async def`"):
         PlainDispatcher(Limited(), "default", "Limited")
+
+
+async def test_a_request_is_known_by_the_id_that_its_frame_names(
+    dispatcher: PlainDispatcher,
+) -> None:
+    body = codec("pickle").encode_call((3,), {})
+    message = join([id_prefix(0, "0123456789abcdef"), *body])
+    answer, _ = await dispatcher.unary(
+        "double", message, subtype="pickle", framed=True, request=Request()
+    )
+    assert 6 == value_of(answer)
