@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import os
@@ -22,6 +23,8 @@ from pyserve.replica.servicers import Service, find_services
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
+# How long a user's aclose() may take after the last call has ended.
+_CLOSE_TIMEOUT_S = 5.0
 # This package, and the import system, through which user code is reached.
 _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", "<frozen ")
 
@@ -131,6 +134,22 @@ async def warm_up(instance: object) -> None:
     except Exception as error:
         label = f"{type(instance).__qualname__}.warmup ({where(hook)}) raised"
         raise _load_error(label, error) from error
+
+
+async def close(instance: object) -> None:
+    """Call the instance's ``aclose``, if it has one; ``__del__`` follows its last reference.
+
+    What it raises is logged: nobody is there any more who could act upon it.
+    """
+    hook = getattr(instance, "aclose", None)
+    if hook is not None:
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                result = hook()
+                if inspect.isawaitable(result):
+                    await result
+        except Exception:
+            _LOGGER.exception("%s.aclose raised", type(instance).__qualname__)
 
 
 class StopRequested(SystemExit):

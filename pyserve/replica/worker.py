@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import logging
 import os
 import shutil
@@ -23,7 +22,7 @@ from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
 from pyserve.replica.health import HealthMonitor
-from pyserve.replica.loading import Loaded, LoadError, construct, load, warm_up
+from pyserve.replica.loading import Loaded, LoadError, close, construct, load, warm_up
 from pyserve.replica.membership import Membership
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
@@ -34,8 +33,6 @@ from pyserve.wire.v1 import mesh_pb2
 Value = TypeVar("Value")
 
 _LOGGER = logging.getLogger(__name__)
-# How long a user's aclose() may take after the last call has ended.
-_CLOSE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +156,8 @@ class Worker:
         finally:
             self._place.close()
         enter_replica(None)
-        await _close(instance)
+        await close(instance)
+        gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
 
     def _make_server(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> Server:
         try:
@@ -250,17 +248,3 @@ def _hello(settings: WorkerSettings) -> mesh_pb2.Hello:
         node=settings.mesh.node.node_id,
         zone=settings.mesh.node.zone,
     )
-
-
-async def _close(instance: object) -> None:
-    """Call the instance's ``aclose``, if it has one; ``__del__`` follows its last reference."""
-    hook = getattr(instance, "aclose", None)
-    if hook is not None:
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                result = hook()
-                if inspect.isawaitable(result):
-                    await result
-        except Exception:
-            _LOGGER.exception("%s.aclose raised", type(instance).__qualname__)
-    gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
