@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyserve import aio, batching, config, exceptions, handle
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployment, deployment
-    from pyserve.api.handle import DeploymentHandle
+    from pyserve.api.handles.handle import DeploymentHandle
     from pyserve.api.method import method
     from pyserve.batching.decorator import batch
     from pyserve.driver.api import delete, run, shutdown, start, status
@@ -28,7 +28,7 @@ _MODULE_OF_NAME = {
     "Application": "pyserve.api.deployment",
     "Deployment": "pyserve.api.deployment",
     "DeploymentFailed": "pyserve.errors",
-    "DeploymentHandle": "pyserve.api.handle",
+    "DeploymentHandle": "pyserve.api.handles.handle",
     "PyserveError": "pyserve.errors",
     "ReplicaContext": "pyserve.api.context",
     "batch": "pyserve.batching.decorator",

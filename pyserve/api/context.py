@@ -6,19 +6,38 @@ This is the one place that holds state of the process; everything else gets it p
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyserve.errors import MeshNotFound, NotInReplica, RuntimeForked
 
 if TYPE_CHECKING:
+    import asyncio
+
     import grpc.aio
 
+    from pyserve.api.handles.calls import Caller
+    from pyserve.references import References
     from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 
 class Mesh(Protocol):
-    """The mesh that this process belongs to, as handles see it."""
+    """The mesh that this process belongs to, as handles see it; for any thread."""
+
+    @property
+    def references(self) -> References:
+        """The values that this process holds, and its way to those of others."""
+
+    def caller(self, key: DeploymentKey) -> Caller:
+        """Return what makes the calls to one deployment; the same one every time.
+
+        Raises:
+            MeshUnavailable: The controller does not answer, or ``close`` was called.
+        """
+
+    def calls_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for calls of threads that run none; made on first use."""
 
     def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
         """Return a channel whose calls are routed to the replicas of one deployment."""
@@ -52,11 +71,14 @@ class ReplicaContext:
 @dataclass(slots=True)
 class _Process:
     mesh: Mesh | None = None
+    local: Mesh | None = None
     replica: ReplicaContext | None = None
     pid: int = 0  # Of the process that attached; a fork has another one.
 
 
 _process = _Process()
+# In local testing mode several replicas share the process, each with contexts of its own.
+_local_replica: ContextVar[ReplicaContext | None] = ContextVar("pyserve_replica", default=None)
 
 
 def get_replica_context() -> ReplicaContext:
@@ -65,17 +87,34 @@ def get_replica_context() -> ReplicaContext:
     Raises:
         NotInReplica: This process is no replica.
     """
-    if _process.replica is None:
+    found = _local_replica.get() or _process.replica
+    if found is None:
         raise NotInReplica(
             "get_replica_context() works in a replica only; call it in the constructor or a "
             "method of a deployment"
         )
-    return _process.replica
+    return found
 
 
 def enter_replica(context: ReplicaContext | None) -> None:
     """Make this process a replica, or with ``None`` no longer one."""
     _process.replica = context
+
+
+def enter_local_replica(context: ReplicaContext) -> None:
+    """Make the current context, not the process, that of a replica."""
+    _local_replica.set(context)
+
+
+def attach_local(mesh: Mesh | None) -> None:
+    """Make ``mesh`` the one that handles ask first; it knows the process's own as well."""
+    _process.local = mesh
+    _process.pid = os.getpid()
+
+
+def local_attachment() -> Mesh | None:
+    """Return the mesh of local testing mode, if this process has one."""
+    return _process.local
 
 
 def attach(mesh: Mesh | None) -> None:
@@ -90,13 +129,7 @@ def attachment() -> Mesh | None:
     Raises:
         RuntimeForked: This process is a fork of the one that was attached.
     """
-    if _process.mesh is not None and _process.pid != os.getpid():
-        raise RuntimeForked(
-            f"this process is a fork of process {_process.pid}, where the connections of the "
-            f"mesh live; start it with multiprocessing's 'spawn' method, or use the mesh in the "
-            f"parent only"
-        )
-    return _process.mesh
+    return _unless_forked(_process.mesh)
 
 
 def attached() -> Mesh:
@@ -106,9 +139,19 @@ def attached() -> Mesh:
         MeshNotFound: It has none.
         RuntimeForked: This process is a fork of the one that was attached.
     """
-    mesh = attachment()
+    mesh = _unless_forked(_process.local or _process.mesh)
     if mesh is None:
         raise MeshNotFound(
             "this process is in no mesh; call pyserve.run(app), or pyserve.start() to attach"
+        )
+    return mesh
+
+
+def _unless_forked(mesh: Mesh | None) -> Mesh | None:
+    if mesh is not None and _process.pid != os.getpid():
+        raise RuntimeForked(
+            f"this process is a fork of process {_process.pid}, where the connections of the "
+            f"mesh live; start it with multiprocessing's 'spawn' method, or use the mesh in the "
+            f"parent only"
         )
     return mesh

@@ -10,7 +10,7 @@ import cloudpickle
 
 from pyserve.api.code import Code, ShippedCode, ship
 from pyserve.api.deployment import Application
-from pyserve.api.handle import DeploymentHandle
+from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.batching import Batched, BatchOptions
 from pyserve.config import DeploymentOptions
 from pyserve.errors import UsageError
@@ -75,7 +75,7 @@ class _Graph:
                 f"give one another name with .options(name=...), or bind it once and pass that "
                 f"object twice"
             )
-        handle = DeploymentHandle(application.name, self.name)
+        handle: DeploymentHandle = DeploymentHandle(application.name, self.name)
         if application.name not in self.packed:
             # Children are packed while the arguments are pickled, so they come first.
             self.packed[application.name] = self._pack(application)

@@ -7,20 +7,24 @@ It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.ingress`` give it receiv
 import os
 
 from pyserve import _router
-from pyserve._router import keep_freed_memory
+from pyserve._router import DONE, MESSAGE, keep_freed_memory
 from pyserve.bridge._endpoint import (
     CallStarter,
     EventReceiver,
     LoopEndpoint,
     check_not_forked,
+    endpoint_of,
     running_endpoint,
 )
 
 __all__ = [
+    "DONE",
+    "MESSAGE",
     "CallStarter",
     "EventReceiver",
     "LoopEndpoint",
     "check_not_forked",
+    "endpoint_of",
     "keep_freed_memory",
     "running_endpoint",
 ]

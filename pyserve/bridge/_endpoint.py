@@ -39,7 +39,7 @@ class LoopEndpoint:
     Attributes:
         loop: The loop that runs every receiver.
         raw: The native endpoint.
-        receivers: Receiver by token. A receiver removes itself when its call has ended.
+        receivers: Receiver by token. DONE removes one; one that is cancelled removes itself.
         on_call: Starts an incoming call; set by the one server that uses this endpoint.
     """
 
@@ -103,7 +103,7 @@ class LoopEndpoint:
                     if on_call is not None:
                         on_call(token, subject, payload)  # type: ignore[arg-type]
                 else:
-                    receiver = receivers.get(token)
+                    receiver = receivers.pop(token, None) if kind == _DONE else receivers.get(token)
                     # Late events of an ended call have nobody to tell.
                     if receiver is not None:
                         receiver.on_event(kind, subject, payload)
@@ -179,4 +179,11 @@ def check_not_forked() -> None:
         )
 
 
+def endpoint_of(loop: asyncio.AbstractEventLoop) -> LoopEndpoint | None:
+    """Return the endpoint of a loop, ``None`` when it has none or it was closed; any thread."""
+    endpoint: LoopEndpoint | None = getattr(loop, _ATTRIBUTE, None)
+    return None if endpoint is None or endpoint.closed else endpoint
+
+
 _CALL = _router.CALL
+_DONE = _router.DONE

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
-from pyserve.api.handle import DeploymentHandle
+from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import check_name
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.driver.progress import ProgressView, progress_view

@@ -17,7 +17,11 @@ from pyserve.ingress.in_process import InProcessRouter
 from pyserve.launch import MeshProcess
 
 if TYPE_CHECKING:
+    import asyncio
+
     from pyserve import aio
+    from pyserve.api.handles.calls import Caller
+    from pyserve.references import References
     from pyserve.types import DeploymentKey
 
 DEFAULT_ADDRESSES = ("127.0.0.1:8000", "[::1]:8000")
@@ -41,6 +45,19 @@ class Session:
     def open_channel(self, key: DeploymentKey) -> aio.Channel:
         """Return a channel that is routed in this process to one deployment's replicas."""
         return self._router.open_channel(key)
+
+    @property
+    def references(self) -> References:
+        """The values that this process holds, and its way to those of others."""
+        return self._router.references
+
+    def caller(self, key: DeploymentKey) -> Caller:
+        """Return what makes the calls of handles to one deployment."""
+        return self._router.caller(key)
+
+    def calls_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for calls of threads that run none."""
+        return self._router.calls_loop()
 
     def is_running(self) -> bool:
         """Say whether the mesh lives, as far as can be told without asking it."""

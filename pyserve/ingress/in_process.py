@@ -11,21 +11,27 @@ import asyncio
 import concurrent.futures
 import secrets
 import threading
+from typing import TYPE_CHECKING
 
 from pyserve import _router, aio
+from pyserve.api.handles.loops import CallsLoop
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import dial_natively
 from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
+from pyserve.ingress.native_caller import NativeCaller
 from pyserve.types import DeploymentKey
+
+if TYPE_CHECKING:
+    from pyserve.references import References
 
 # A controller answers a Watch in milliseconds; ten seconds cover one that is swapped out.
 _FIRST_VIEW_TIMEOUT_S = 10.0
 
 
 class InProcessRouter:
-    """Opens channels to deployments; the first one starts the feed of the table.
+    """Makes calls and opens channels to deployments; the first starts the feed of the table.
 
     Args:
         controller: Whom to follow.
@@ -37,6 +43,8 @@ class InProcessRouter:
         self._node = node
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        self._callers: dict[DeploymentKey, NativeCaller] = {}
+        self._calls_loop = CallsLoop()
         self._closed = False
 
     def open_channel(self, key: DeploymentKey) -> aio.Channel:
@@ -46,19 +54,52 @@ class InProcessRouter:
             MeshUnavailable: The controller does not answer, or ``close`` was called.
         """
         with self._lock:
-            if self._closed:
-                raise MeshUnavailable("the mesh of this handle has been shut down")
-            if self._running is None:
-                self._running = _Running(self._controller, self._node)
-            table = self._running.table
-        return aio.Channel(_router.Channel(f"{key.application}/{key.deployment}", table=table))
+            table = self._table()
+        return aio.Channel(_router.Channel(str(key), table=table))
+
+    def caller(self, key: DeploymentKey) -> NativeCaller:
+        """Return what makes the calls to one deployment; the same one every time.
+
+        Raises:
+            MeshUnavailable: The controller does not answer, or ``close`` was called.
+        """
+        caller = self._callers.get(key)
+        if caller is None:
+            with self._lock:
+                table = self._table()
+                caller = self._callers.setdefault(key, NativeCaller(key, table))
+        return caller
+
+    @property
+    def references(self) -> References:
+        """The values that this process holds, and its way to those of others."""
+        raise NotImplementedError
+
+    def calls_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for calls of threads that run none; made on first use."""
+        return self._calls_loop.get()
 
     def close(self) -> None:
-        """End the feed. Channels stay usable until the replicas go. Idempotent."""
+        """End the feed and the calls of handles. Channels stay usable until the replicas go.
+
+        Idempotent.
+        """
         with self._lock:
             running, self._running, self._closed = self._running, None, True
+            callers, self._callers = self._callers, {}
+        for caller in callers.values():
+            caller.close()
+        self._calls_loop.close()
         if running is not None:
             running.close()
+
+    def _table(self) -> _router.RoutingTable:
+        """Return the table, which is fed from now on; under the lock."""
+        if self._closed:
+            raise MeshUnavailable("the mesh of this handle has been shut down")
+        if self._running is None:
+            self._running = _Running(self._controller, self._node)
+        return self._running.table
 
 
 class _Running:

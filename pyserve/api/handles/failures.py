@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import msgpack
 
@@ -86,7 +87,8 @@ def rebuild(data: bytes) -> Exception:
     else:
         error.__cause__ = RemoteTraceback(trace)
         error.__dict__["remote_traceback"] = trace
-    for note in fields.get("notes") or ():
+    notes: Any = fields.get("notes") or ()
+    for note in notes:
         error.add_note(str(note))
     return error
 
@@ -181,7 +183,8 @@ def _is_plain(value: object, depth: int = 4) -> bool:
     if value is None or type(value) in _SCALARS:
         return not isinstance(value, int) or -(2**63) <= value < 2**64
     if depth and type(value) in (list, tuple):
-        return all(_is_plain(item, depth - 1) for item in value)  # type: ignore[attr-defined]
+        items = cast("Iterable[object]", value)
+        return all(_is_plain(item, depth - 1) for item in items)
     if depth and type(value) is dict:
         return all(type(key) is str and _is_plain(item, depth - 1) for key, item in value.items())
     return False

@@ -1,0 +1,83 @@
+"""One answer as it came: a value in the codec of the answers, or where the value is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from pyserve.api.context import attached
+from pyserve.api.handles.framing import REFERENCE
+from pyserve.api.handles.leases import Lease
+
+if TYPE_CHECKING:
+    from pyserve.api.handles.plan import Plan
+
+_UNREAD: object = object()
+
+
+class Answer:
+    """A message of a replica; decoded when somebody asks, and only once.
+
+    Attributes:
+        lease: Who holds the value; ``None``: it came with the message.
+    """
+
+    __slots__ = ("_plan", "_raw", "_value", "lease")
+
+    def __init__(self, message: bytes, plan: Plan) -> None:
+        self._raw: bytes | None = message
+        self._plan = plan
+        self._value: object = _UNREAD
+        self.lease: Lease | None = None
+        if message and message[0] == REFERENCE:
+            # Told apart at once: it is to be given back also when nobody ever asks.
+            self.lease = lease_of(message)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the value is here, decoded."""
+        return self._value is not _UNREAD
+
+    def value(self) -> object:
+        """Return the value of a message that carries it, or that was fetched.
+
+        Raises:
+            SerializationError: It is not of the codec that it should be of.
+        """
+        if self._value is _UNREAD:
+            raw = self._raw
+            assert raw is not None, "the value is held elsewhere"
+            self._value = self._plan.response_codec.decode(memoryview(raw)[1:])
+            self._raw = None
+        return self._value
+
+    async def fetch(self) -> object:
+        """Return the value from where it is held.
+
+        Raises:
+            ReferenceLost: It was freed, or its holder is gone.
+        """
+        if self._value is _UNREAD and self.lease is not None:
+            self._value = await self.lease.fetch()
+        return self._value
+
+    def fetch_blocking(self, timeout_s: float | None) -> object:
+        """Return the value from where it is held; for threads without a running loop."""
+        if self._value is _UNREAD and self.lease is not None:
+            self._value = self.lease.fetch_blocking(timeout_s)
+        return self._value
+
+    def body(self) -> tuple[bytes, str] | None:
+        """Return the undecoded value and its codec, while nobody has read it."""
+        if self._raw is None or self.lease is not None:
+            return None
+        return self._raw[1:], self._plan.response_codec.name
+
+
+def lease_of(message: bytes) -> Lease:
+    """Return the lease that a REFERENCE answer describes."""
+    from pyserve.references import Descriptor
+
+    wire = msgpack.unpackb(memoryview(message)[1:])
+    return Lease(Descriptor.from_wire(wire), attached().references)

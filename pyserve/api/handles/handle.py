@@ -1,0 +1,137 @@
+"""A reference to a deployment that may be copied, pickled and passed to other deployments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+
+from pyserve.api.context import attached
+from pyserve.api.handles.options import Options, checked
+from pyserve.api.handles.plan import Plan
+from pyserve.api.handles.response import DeploymentResponse
+from pyserve.api.handles.stream import DeploymentResponseGenerator, StreamCall
+from pyserve.api.handles.typing import Deployed_co
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+
+class DeploymentHandle(Generic[Deployed_co]):
+    """Calls one deployment of the mesh that this process is in.
+
+    ``handle.remote(...)`` calls ``__call__``, ``handle.name.remote(...)`` the method ``name``.
+    Making a handle or a copy costs next to nothing: the mesh is looked up when the handle is
+    used, and all handles of a process share its routers. The type parameter names the class, for
+    readers and type checkers.
+    """
+
+    __slots__ = ("_key", "_options", "_plan")
+
+    def __init__(self, deployment_name: str, app_name: str, **options: object) -> None:
+        checked(options)
+        self._key = DeploymentKey(ApplicationName(app_name), DeploymentName(deployment_name))
+        self._options: Options = options
+        self._plan: Plan | None = None
+
+    @property
+    def deployment_name(self) -> str:
+        """The deployment's name, unique in its application."""
+        return self._key.deployment
+
+    @property
+    def app_name(self) -> str:
+        """The application's name."""
+        return self._key.application
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the method and return at once.
+
+        A ``DeploymentResponse`` or an ``ObjectRef`` that is an argument of its own is resolved
+        before the call is sent, wherever its value is.
+
+        Returns:
+            A ``DeploymentResponse``, or with ``stream=True`` a ``DeploymentResponseGenerator``.
+
+        Raises:
+            MeshNotFound: This process is in no mesh.
+            SerializationError: The codec cannot carry the arguments.
+        """
+        plan = self._plan
+        if plan is None:
+            plan = self._plan = Plan(self._key, self._options)
+        if plan.streaming:
+            return DeploymentResponseGenerator(plan.start(StreamCall, args, kwargs))
+        return plan.start(DeploymentResponse, args, kwargs)
+
+    def options(self, **options: Any) -> DeploymentHandle[Deployed_co]:
+        """Return a copy in which the given options replace the present ones.
+
+        Args:
+            **options: ``stream``, ``multiplexed_model_id``, ``session_id``, ``method_name``,
+                ``timeout_s``, ``priority``, ``idempotent``, ``detached``,
+                ``request_serialization``, ``response_serialization``, ``_by_reference``,
+                ``_prefer_local_routing``.
+
+        Raises:
+            OptionError: An option has an unknown name or a wrong value.
+        """
+        checked(options)
+        return self._copy(self._key, {**self._options, **options})
+
+    def __getattr__(self, name: str) -> DeploymentHandle[Deployed_co]:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._copy(self._key, {**self._options, "method_name": name})
+
+    def _init(self, **options: Any) -> None:
+        """Set options of this very handle, as Ray Serve does it before the first call."""
+        checked(options)
+        self._options = {**self._options, **options}
+        self._plan = None
+
+    @classmethod
+    def _copy(cls, key: DeploymentKey, options: Options) -> DeploymentHandle[Deployed_co]:
+        # Without the constructor, which would look at every option again.
+        copy = cls.__new__(cls)
+        copy._key = key  # noqa: SLF001  # of this class
+        copy._options = options  # noqa: SLF001
+        copy._plan = None  # noqa: SLF001
+        return copy
+
+    # --- stubs --------------------------------------------------------------------------------
+
+    def channel(self) -> grpc.aio.Channel:
+        """Return a channel for generated stubs, with the interface of ``grpc.aio.Channel``.
+
+        Its calls take the way of the ingress, but in this process: pick a replica, wait for a
+        free slot, send. Use it from one event loop, and close it when done.
+
+        Raises:
+            MeshNotFound: This process is in no mesh.
+        """
+        return attached().open_channel(self._key)
+
+    # --- identity -----------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, DeploymentHandle)
+            and self._key == other._key
+            and self._options == other._options
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self._key.deployment, self._key.application, self._options)
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self._options.items())
+        return f"DeploymentHandle({self.deployment_name!r}, app_name={self.app_name!r}{options})"
+
+
+def _unpickled(deployment: str, application: str, options: Options) -> DeploymentHandle[Any]:
+    return DeploymentHandle(deployment, application, **options)

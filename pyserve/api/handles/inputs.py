@@ -1,0 +1,51 @@
+"""What may stand in the place of an argument and is resolved before the call is sent.
+
+Only top-level arguments are resolved. A response inside of a list cannot travel, and says so;
+an ``ObjectRef`` inside of one travels as a reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyserve.api.handles.leases import Lease
+
+
+class Input:
+    """An argument whose value is not here, or not yet.
+
+    A plain base class: every argument of every call is tested for it.
+    """
+
+    async def arrive(self) -> None:
+        """Wait until the value is there or elsewhere; cancelling the wait changes nothing.
+
+        Raises:
+            Exception: There will be none; the original error of the call that should make it.
+        """
+        raise NotImplementedError
+
+    def lease(self) -> Lease | None:
+        """Return who holds the value; ``None``: it is here, see ``value``. After ``arrive``."""
+        raise NotImplementedError
+
+    def value(self) -> object:
+        """Return a value that is here."""
+        raise NotImplementedError
+
+
+async def arrived(inputs: Sequence[Input]) -> None:
+    """Wait for all inputs; the first that fails ends the wait with its error."""
+    if len(inputs) == 1:
+        await inputs[0].arrive()
+        return
+    # A task group would wrap the error; of the others nobody asks any more.
+    waits = [asyncio.ensure_future(each.arrive()) for each in inputs]
+    try:
+        await asyncio.gather(*waits)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,87 @@
+"""The options of a handle: names and checks. Kept as a dict of what was given, nothing else.
+
+A copy of a handle has to cost less than a microsecond, so only what is given is checked, and
+what follows from all options together is worked out at the first call (``plan.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from pyserve.errors import OptionError
+
+Options = dict[str, object]
+
+
+def checked(options: Mapping[str, object]) -> None:
+    """Check options that were given by name.
+
+    Raises:
+        OptionError: A name is unknown, or a value is not allowed.
+    """
+    for name, value in options.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise OptionError(
+                f"a handle has no option {name!r}; it has {', '.join(sorted(_CHECKS))}"
+            )
+        check(name, value)
+
+
+def _refuse(name: str, value: object, allowed: str) -> OptionError:
+    return OptionError(f"handle.options: {name} is {value!r}; use {allowed}")
+
+
+def _boolean(name: str, value: object) -> None:
+    if value is not True and value is not False:
+        raise _refuse(name, value, "True or False")
+
+
+def _optional_boolean(name: str, value: object) -> None:
+    if value is not None and value is not True and value is not False:
+        raise _refuse(name, value, "True, False, or None for the default")
+
+
+def _text(name: str, value: object) -> None:
+    if type(value) is not str or not (value.isascii() and value.isprintable()):
+        raise _refuse(name, value, "printable ASCII text")
+
+
+def _method(name: str, value: object) -> None:
+    public = isinstance(value, str) and value.isidentifier() and not value.startswith("_")
+    if not public and value != "__call__":
+        raise _refuse(name, value, "the name of a public method, such as 'predict'")
+
+
+def _codec(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value):
+        raise _refuse(name, value, "the name of a serializer, such as 'pickle' or 'msgpack'")
+
+
+def _seconds(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise _refuse(name, value, "a number of seconds above 0, or None for no limit")
+
+
+def _integer(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 1000:
+        raise _refuse(name, value, "an integer from -1000 to 1000")
+
+
+_CHECKS: dict[str, Callable[[str, object], None]] = {
+    "stream": _boolean,
+    "multiplexed_model_id": _text,
+    "session_id": _text,
+    "method_name": _method,
+    "timeout_s": _seconds,
+    "priority": _integer,
+    "idempotent": _boolean,
+    "detached": _boolean,
+    "request_serialization": _codec,
+    "response_serialization": _codec,
+    "_by_reference": _optional_boolean,
+    "_prefer_local_routing": _boolean,
+}

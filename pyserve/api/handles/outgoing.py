@@ -1,0 +1,317 @@
+"""One outgoing call: how it starts, waits for its inputs, ends, is cancelled and waited for.
+
+A call belongs to the loop that runs where ``remote`` was called, or to the process's own loop
+for calls (``loops.py``) when none runs there. Its events arrive on that loop; every other loop
+and thread may wait for it and cancel it. What is waited for on the call's own loop needs no
+lock and no task: that is the way that most calls go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from asyncio import get_running_loop
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyserve.api.handles.statuses import error_of
+from pyserve.errors import RequestCancelled, RequestTimeout, UsageError
+
+if TYPE_CHECKING:
+    from pyserve.api.handles.calls import Caller, Message, WireCall
+    from pyserve.api.handles.plan import Plan
+
+Wake = Callable[[], object]
+
+running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # noqa: SLF001
+"""Returns the loop of this thread, ``None`` without one, at less cost than an exception."""
+
+
+class OutgoingCall:
+    """What calls with one answer and with a stream of answers share.
+
+    Fields that most calls never set are class attributes, which makes a call cheap.
+
+    Attributes:
+        settled: It has ended, or was cancelled.
+        error: Why it failed; looked at once it is settled.
+    """
+
+    settled = False
+    error: BaseException | None = None
+    is_cancel_requested = False
+    _wire: WireCall | None = None
+    _task: asyncio.Task[None] | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _watchers: deque[Wake] | None = None
+    # What has to live until the call has ended: inputs whose values stay elsewhere.
+    inputs: object = None
+
+    def __init__(
+        self, plan: Plan, request_id: str, caller: Caller, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.plan = plan
+        self.request_id = request_id
+        self.caller = caller
+        self.loop = loop
+
+    # --- start ----------------------------------------------------------------------------
+
+    def begin(self, message: Message, timeout_s: float | None) -> None:
+        """Send the request; on the call's loop."""
+        self._wire = self.caller.start(self.plan.route, message, timeout_s, self, self.plan.place)
+
+    def begin_soon(self, message: Message, timeout_s: float | None) -> None:
+        """Send the request from any thread."""
+        self.loop.call_soon_threadsafe(self._begin_or_fail, message, timeout_s)
+
+    def _begin_or_fail(self, message: Message, timeout_s: float | None) -> None:
+        if not self.settled:
+            try:
+                self.begin(message, timeout_s)
+            except Exception as error:  # Whoever waits for the call gets it.
+                self.settle(error)
+
+    def begin_after(self, prepare: Callable[[], Any], deadline: float | None) -> None:
+        """Send the request when its inputs are there; on any thread.
+
+        Args:
+            prepare: A coroutine function that waits for the inputs and returns the message.
+            deadline: Of the call, in seconds of ``time.monotonic``; ``None``: none.
+        """
+        if running_loop() is self.loop:
+            self._spawn(prepare, deadline)
+        else:
+            self.loop.call_soon_threadsafe(self._spawn, prepare, deadline)
+
+    def _spawn(self, prepare: Callable[[], Any], deadline: float | None) -> None:
+        if not self.settled:
+            # The task is held by this call, and this call by the task.
+            self._task = self.loop.create_task(
+                self._prepare(prepare, deadline), name="pyserve inputs of a call"
+            )
+
+    async def _prepare(self, prepare: Callable[[], Any], deadline: float | None) -> None:
+        try:
+            timeout_s = None if deadline is None else deadline - time.monotonic()
+            try:
+                async with asyncio.timeout(timeout_s) as limit:
+                    message = await prepare()
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                text = f"{self.plan.name}: the deadline has passed while its inputs were made"
+                raise RequestTimeout(text) from None
+            if not self.settled:
+                left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                self.begin(message, left_s)
+        except asyncio.CancelledError:
+            self.settle(
+                RequestCancelled(f"{self.plan.name}: cancelled before its inputs were there")
+            )
+        except Exception as error:  # Of an input, or of its codec: whoever waits gets it.
+            self.settle(error)
+        finally:
+            self._task = None
+
+    # --- end ------------------------------------------------------------------------------
+
+    def on_event(self, kind: int, _subject: object, payload: object) -> None:
+        """Take one event of the ring."""
+        raise NotImplementedError
+
+    def status_error(self) -> Exception:
+        """Return the exception for the status that the call has ended with."""
+        wire = self._wire
+        assert wire is not None
+        number = wire.code()
+        return error_of(self.plan.route, number, wire.details(), wire.trailing_metadata())
+
+    def abandon(self) -> None:
+        """The loop closes: nobody can be told any more but other threads and loops."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            self.caller.cancel(wire, self.loop)
+        self.settle(
+            RequestCancelled(
+                f"{self.plan.name}: the event loop on which the call was made has been closed"
+            )
+        )
+
+    def settle(self, error: BaseException | None) -> None:
+        """Record the end and wake whoever waits; on the call's loop. The first end counts."""
+        if self.settled:
+            return
+        self.error = error
+        self.settled = True
+        self.inputs = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake whoever waits, on this loop and elsewhere."""
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._watchers is not None:
+            self.wake_watchers()
+
+    def cancel(self) -> None:
+        """Cancel the call; from any thread. Without effect on one that has ended."""
+        if self.settled:
+            return
+        self.is_cancel_requested = True
+        if running_loop() is self.loop:
+            self._cancel_here()
+            return
+        # A loop that has been closed has settled the call.
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._cancel_here)
+
+    def _cancel_here(self) -> None:
+        if self.settled:
+            return
+        task, wire = self._task, self._wire
+        if wire is not None:
+            self.caller.cancel(wire, self.loop)
+        self.settle(RequestCancelled(f"{self.plan.name}: the call was cancelled"))
+        if task is not None:
+            task.cancel()
+
+    # --- waiting --------------------------------------------------------------------------
+
+    def wait_here(self) -> Generator[Any, None, None]:
+        """Wait for the next wake-up on the running loop, whichever that is.
+
+        Cancelling the wait cancels the call, if nobody else waits for it.
+        """
+        loop = get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if loop is self.loop and self._waiter is None:
+            self._waiter = future
+            wake = None
+        else:
+            wake = _Waker(loop, future)
+            self.watch(wake)
+        try:
+            yield from future
+        except asyncio.CancelledError:
+            self._give_up(future, wake)
+            raise
+
+    async def wait_quietly(self) -> None:
+        """Wait for the next wake-up; cancelling the wait leaves the call alone."""
+        loop = get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        wake = _Waker(loop, future)
+        self.watch(wake)
+        try:
+            await future
+        finally:
+            self.unwatch(wake)
+
+    def _give_up(self, future: asyncio.Future[None], wake: Wake | None) -> None:
+        if wake is None:
+            if self._waiter is future:
+                self._waiter = None
+        else:
+            self.unwatch(wake)
+        if self._waiter is None and not self._watchers:
+            self.cancel()
+
+    def watch(self, wake: Wake) -> None:
+        """Call ``wake`` once at the next wake-up; at once when the call has ended. Any thread."""
+        # Both are atomic: two threads may be the first watcher, and the end may come between.
+        watchers: deque[Wake] = self.__dict__.setdefault("_watchers", deque())
+        watchers.append(wake)
+        if self.is_ready():
+            self.wake_watchers()
+
+    def unwatch(self, wake: Wake) -> None:
+        """Forget ``wake``; without effect when it was called."""
+        with suppress(ValueError):
+            (self._watchers or deque()).remove(wake)
+
+    def is_ready(self) -> bool:
+        """Tell whether there is something to wake up for."""
+        return self.settled
+
+    def wake_watchers(self) -> None:
+        """Wake those who wait elsewhere; any thread."""
+        watchers = self._watchers
+        while watchers:
+            try:
+                watcher = watchers.popleft()
+            except IndexError:  # Another thread has taken the last one.
+                return
+            watcher()
+
+    def wait_blocking(self, timeout_s: float | None) -> bool:
+        """Block this thread until the next wake-up; ``False``: it did not come in time.
+
+        A signal interrupts the wait at once, as the lock that it waits for is the interpreter's.
+
+        Raises:
+            UsageError: A loop runs in this thread, which must not be blocked.
+        """
+        check_may_block()
+        lock = threading.Lock()
+        lock.acquire()
+        wake = _Release(lock)
+        self.watch(wake)
+        try:
+            return lock.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
+        finally:
+            self.unwatch(wake)
+
+
+class _Waker:
+    """Wakes a future of some loop from any thread."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        self._loop = loop
+        self._future = future
+
+    def __call__(self) -> None:
+        if running_loop() is self._loop:
+            _finish(self._future)
+            return
+        # When that loop has been closed, nobody waits there any more.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_finish, self._future)
+
+
+class _Release:
+    """Lets a blocked thread go on; harmless when it has given up."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def __call__(self) -> None:
+        self._lock.release()
+
+
+def check_may_block() -> None:
+    """Refuse to block a running loop.
+
+    Raises:
+        UsageError: A loop runs in this thread.
+    """
+    if running_loop() is not None:
+        raise UsageError(
+            "this would block the running event loop: write `await response` (or `async for` "
+            "over a stream) here, and keep .result() and `for` for code without a loop"
+        )
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,203 @@
+"""What all calls of one handle have in common, worked out at the first of them.
+
+A plan encodes arguments, hands down what a call inherits from the request that makes it, and
+starts it: at once, or when its inputs are there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyserve.api.context import attached
+from pyserve.api.handles.calls import Pinned, Reservation, Route
+from pyserve.api.handles.framing import HOLD, STREAM, RequestHeader, frame_request, id_prefix
+from pyserve.api.handles.inputs import Input, arrived
+from pyserve.api.handles.nested import Nested, encode_call
+from pyserve.api.handles.outgoing import OutgoingCall, running_loop
+from pyserve.request import CURRENT, new_request_id
+from pyserve.serializers import codec
+
+if TYPE_CHECKING:
+    from pyserve.api.context import Mesh
+    from pyserve.api.handles.calls import Caller, Message
+    from pyserve.serializers import Parts
+    from pyserve.types import DeploymentKey
+
+Call = TypeVar("Call", bound=OutgoingCall)
+References = tuple[tuple[int | str, object], ...]
+
+DEFAULT_CODEC = "pickle"
+
+# Smaller bodies are joined with what stands before them: the native half copies them anyway, and
+# one piece crosses at less cost than two.
+_JOINED_BYTES_MAX = 64 * 1024
+
+
+class Plan:
+    """The fixed part of the calls of one handle. Immutable but for what it remembers.
+
+    Attributes:
+        name: How messages call what is called, ``app/Deployment.method``.
+        route: What the way to the replicas has to know.
+        streaming: The answer is a stream.
+        response_codec: Reads the answers.
+        holds: Large values may stay where they were made.
+        place: Where calls have to go; ``None``: the router picks.
+    """
+
+    __slots__ = (
+        "_answer_codec",
+        "_caller",
+        "_detached",
+        "_flags",
+        "_mesh",
+        "_request_codec",
+        "_timeout_s",
+        "holds",
+        "name",
+        "place",
+        "response_codec",
+        "route",
+        "streaming",
+    )
+
+    def __init__(
+        self,
+        key: DeploymentKey,
+        options: Mapping[str, Any],
+        place: Reservation | Pinned | None = None,
+    ) -> None:
+        get = options.get
+        method = get("method_name", "__call__")
+        request = codec(get("request_serialization") or DEFAULT_CODEC)
+        response = codec(get("response_serialization") or request.name)
+        self._request_codec, self.response_codec = request, response
+        self._answer_codec = "" if response.name == request.name else response.name
+        self.streaming = bool(get("stream", False))
+        self.name = f"{key}.{method}"
+        self.route = Route(
+            key=key,
+            path=f"/{key.application}.{key.deployment}/{method}",
+            codec=request.name,
+            streaming=self.streaming,
+            model_id=get("multiplexed_model_id", ""),
+            session_id=get("session_id", ""),
+            priority=get("priority", 0),
+            idempotent=get("idempotent", False),
+            prefer_local=get("_prefer_local_routing", False),
+        )
+        self.holds = False  # until references are there
+        self._flags = (STREAM if self.streaming else 0) | (HOLD if self.holds else 0)
+        self._timeout_s: float | None = get("timeout_s")
+        self._detached = bool(get("detached", False))
+        self.place = place
+        self._mesh: Mesh | None = None
+        self._caller: Caller | None = None
+
+    def caller(self) -> Caller:
+        """Return the way to the replicas.
+
+        Raises:
+            MeshNotFound: This process is in no mesh.
+        """
+        mesh = attached()
+        if mesh is not self._mesh or self._caller is None:
+            self._mesh, self._caller = mesh, mesh.caller(self.route.key)
+        return self._caller
+
+    def start(self, kind: type[Call], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Make one call, which starts now or when its inputs are there.
+
+        Raises:
+            MeshNotFound: This process is in no mesh.
+            SerializationError: The codec cannot carry the arguments.
+            UsageError: An argument cannot be passed to a call.
+        """
+        caller = self.caller()
+        source = CURRENT.get()
+        request = None if source is None else source.request()
+        timeout_s = self._timeout_s
+        if request is None:
+            request_id = new_request_id()
+        else:
+            request_id = request.request_id
+            if self._detached:
+                request = None
+            elif request.deadline is not None:
+                left_s = max(0.0, request.deadline - time.monotonic())
+                timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
+        running = running_loop()
+        call = kind(self, request_id, caller, running or attached().calls_loop())
+        nested: Nested = ()
+        parts: Parts | None = None
+        if not _has_inputs(args, kwargs):
+            parts, nested = encode_call(self._request_codec, args, kwargs)
+        if parts is None or not all(each.is_here for each in nested):
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            call.begin_after(lambda: self._prepare(call, args, kwargs), deadline)
+        else:
+            call.inputs = nested
+            message = self._message(parts, request_id)
+            if running is None:
+                call.begin_soon(message, timeout_s)
+            else:
+                call.begin(message, timeout_s)
+        if request is not None:
+            request.add_child(call)
+        return call
+
+    async def _prepare(
+        self, call: OutgoingCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Message:
+        """Wait for the inputs of a call, and return its message."""
+        values: dict[int | str, object] = dict(enumerate(args))
+        values.update(kwargs)
+        places = [(each, value) for each, value in values.items() if isinstance(value, Input)]
+        await arrived([value for _, value in places])
+        references: list[tuple[int | str, object]] = []
+        for where, value in places:
+            lease = value.lease()
+            if lease is None:
+                values[where] = value.value()
+            elif self.holds:
+                values[where] = None
+                references.append((where, lease.descriptor.to_wire()))
+            else:
+                values[where] = await lease.fetch()
+        given = tuple(values[index] for index in range(len(args)))
+        named = {name: values[name] for name in kwargs}
+        parts, nested = encode_call(self._request_codec, given, named)
+        while pending := [each for each in nested if not each.is_here]:
+            await arrived(pending)
+            parts, nested = encode_call(self._request_codec, given, named)
+        # Whatever the callee is to fetch has to be there until the call has ended.
+        call.inputs = (places, nested)
+        return self._message(parts, call.request_id, tuple(references))
+
+    def _message(self, parts: Parts, request_id: str, references: References = ()) -> Message:
+        if references or self._answer_codec:
+            header = RequestHeader(
+                request_id=request_id,
+                response_codec=self._answer_codec,
+                references=references,
+            )
+            return frame_request(parts, self._flags, header)
+        prefix = id_prefix(self._flags, request_id)
+        if len(parts) == 1:
+            body = parts[0]
+            if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
+                return prefix + body
+        return [prefix, *parts]
+
+
+def _has_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    for value in args:
+        if isinstance(value, Input):
+            return True
+    if kwargs:
+        for value in kwargs.values():
+            if isinstance(value, Input):
+                return True
+    return False

@@ -1,0 +1,138 @@
+"""The answer of a call that has one: awaited, waited for, cancelled, or passed on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Generic
+
+from pyserve.api.handles.answers import Answer
+from pyserve.api.handles.inputs import Input
+from pyserve.api.handles.outgoing import OutgoingCall, check_may_block
+from pyserve.api.handles.typing import Result_co
+from pyserve.bridge import DONE
+from pyserve.errors import RequestCancelled, RequestTimeout, UsageError
+
+if TYPE_CHECKING:
+    from pyserve.api.handles.leases import Lease
+    from pyserve.api.handles.objects import ObjectRef
+
+
+class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
+    """The result of ``handle.remote(...)``, which is on its way already.
+
+    Await it from any event loop, or take it with ``result`` from any thread. Passed as an
+    argument of another call it is resolved first, without a detour if it is large. Dropping it
+    does not cancel the call.
+    """
+
+    _answer: Answer | None = None
+
+    def __await__(self) -> Generator[Any, None, Result_co]:
+        while not self.settled:
+            yield from self.wait_here()
+        answer = self._settled_answer()
+        if answer.lease is not None and not answer.is_read:
+            return (yield from answer.fetch().__await__())  # type: ignore[return-value]
+        return answer.value()  # type: ignore[return-value]
+
+    def result(self, timeout_s: float | None = None) -> Result_co:
+        """Block until the answer is there, and return it.
+
+        Args:
+            timeout_s: How many seconds to wait; the call itself goes on after them.
+                ``None``: as long as it takes, see ``handle.options(timeout_s=...)``.
+
+        Raises:
+            UsageError: A loop runs in this thread: write ``await`` there.
+            RequestTimeout: The answer has not come in time.
+            Exception: What the method raised, or the mesh instead of it.
+        """
+        check_may_block()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.settled:
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if not self.wait_blocking(left_s):
+                raise RequestTimeout(
+                    f"{self.plan.name}: no answer within {timeout_s:g} s; the call goes on until "
+                    f".cancel(), or set its deadline with handle.options(timeout_s=...)"
+                )
+        answer = self._settled_answer()
+        if answer.lease is not None and not answer.is_read:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            return answer.fetch_blocking(left_s)  # type: ignore[return-value]
+        return answer.value()  # type: ignore[return-value]
+
+    def cancelled(self) -> bool:
+        """Say whether ``cancel`` came before the answer."""
+        return self.is_cancel_requested and (
+            not self.settled or isinstance(self.error, RequestCancelled)
+        )
+
+    def done(self) -> bool:
+        """Say whether the call has ended."""
+        return self.settled
+
+    async def _to_object_ref(self) -> ObjectRef:
+        """Return a reference to the answer, which may be passed on before it is there."""
+        return self._to_object_ref_sync()
+
+    def _to_object_ref_sync(self) -> ObjectRef:
+        """Return a reference to the answer; from any thread."""
+        from pyserve.api.handles.objects import ObjectRef
+
+        return ObjectRef.of_response(self)
+
+    # --- as a receiver of events ------------------------------------------------------------
+
+    def on_event(self, kind: int, _subject: object, payload: object) -> None:
+        """Take the end of the call."""
+        if kind != DONE or self.settled:
+            return
+        if payload is None:
+            self.settle(self.status_error())
+            return
+        self._answer = Answer(payload, self.plan)  # type: ignore[arg-type]
+        self.inputs = None
+        self.settled = True
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._watchers is not None:
+            self.wake_watchers()
+
+    def _settled_answer(self) -> Answer:
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        assert self._answer is not None
+        return self._answer
+
+    # --- as an input of another call --------------------------------------------------------
+
+    async def arrive(self) -> None:
+        """Wait for the end of the call; see ``Input``."""
+        while not self.settled:
+            await self.wait_quietly()
+        self._settled_answer()
+
+    def lease(self) -> Lease | None:
+        """Return who holds the answer, if it stayed at its producer; see ``Input``."""
+        answer = self._settled_answer()
+        return None if answer.is_read else answer.lease
+
+    def value(self) -> object:
+        """Return an answer that is here; see ``Input``."""
+        return self._settled_answer().value()
+
+    def __reduce__(self) -> Any:
+        raise UsageError(
+            "a DeploymentResponse cannot travel inside of another value: pass it as an argument "
+            "of its own (as *responses if there are many), await it first, or pass "
+            "`await response._to_object_ref()`"
+        )
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.settled else "failed" if self.error else "done"
+        return f"<DeploymentResponse of {self.plan.name}, {state}, request {self.request_id}>"

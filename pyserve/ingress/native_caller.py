@@ -1,0 +1,123 @@
+"""The way of handle calls over the native router, for one deployment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyserve import _router
+from pyserve.api.handles.calls import Pinned
+from pyserve.bridge import endpoint_of, running_endpoint
+
+if TYPE_CHECKING:
+    from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
+    from pyserve.types import DeploymentKey
+
+_CANCELLED = 1  # The number of grpc.StatusCode.CANCELLED.
+
+
+class NativeCaller:
+    """Implements ``pyserve.api.handles.calls.Caller`` over one native channel.
+
+    Args:
+        key: The deployment.
+        table: Knows where its replicas are.
+    """
+
+    def __init__(self, key: DeploymentKey, table: _router.RoutingTable) -> None:
+        self._key = key
+        self._table = table
+        # No limits: calls of handles are chunked by HTTP/2, and one mesh trusts itself.
+        self._channel = _router.Channel(
+            str(key), table=table, max_receive_message_bytes=-1, max_send_message_bytes=-1
+        )
+        self._start = self._channel.start_call
+
+    def start(
+        self,
+        route: Route,
+        message: Message,
+        timeout_s: float | None,
+        receiver: Receiver,
+        place: Reservation | Pinned | None = None,
+        /,
+    ) -> WireCall:
+        """Start one call on the running loop; see ``Caller``."""
+        endpoint = running_endpoint()
+        if place is None:
+            call = self._start(
+                endpoint.raw,
+                route.path,
+                (),
+                timeout_s,
+                message,  # type: ignore[arg-type]  # a list of another element type
+                0,
+                False,
+                route.streaming,
+                subtype=route.codec,
+                framed=True,
+                model_id=route.model_id,
+            )
+        else:
+            call = self._start_at(endpoint.raw, route, message, timeout_s, place)
+        endpoint.receivers[call.token] = receiver
+        if call.started:
+            endpoint.schedule_flush()
+        return call
+
+    def _start_at(
+        self,
+        endpoint: _router.Endpoint,
+        route: Route,
+        message: Any,
+        timeout_s: float | None,
+        place: Reservation | Pinned,
+    ) -> _router.ClientCall:
+        pinned = isinstance(place, Pinned)
+        chosen: Any = {"replica_id": place.replica_id} if pinned else {"reservation": place}
+        return self._start(
+            endpoint,
+            route.path,
+            (),
+            timeout_s,
+            message,
+            0,
+            False,
+            route.streaming,
+            subtype=route.codec,
+            framed=True,
+            model_id=route.model_id,
+            **chosen,
+        )
+
+    def cancel(self, call: WireCall, loop: asyncio.AbstractEventLoop, /) -> None:
+        """Reset a call on its loop; see ``Caller``."""
+        assert isinstance(call, _router.ClientCall)
+        endpoint = endpoint_of(loop)
+        must_flush = call.cancel(_CANCELLED, "")
+        if endpoint is not None:
+            endpoint.receivers.pop(call.token, None)
+            if must_flush:
+                endpoint.schedule_flush()
+
+    def taken(self, call: WireCall, size_bytes: int, loop: asyncio.AbstractEventLoop, /) -> None:
+        """Give back credit of a stream; see ``Caller``."""
+        assert isinstance(call, _router.ClientCall)
+        if call.taken(size_bytes):
+            endpoint = endpoint_of(loop)
+            if endpoint is not None:
+                # Not scheduled: this may be another thread than the loop's.
+                endpoint.raw.flush()
+
+    async def choose(self, route: Route, timeout_s: float | None) -> Reservation:
+        """Take a place at a replica; see ``Caller``."""
+        raise NotImplementedError
+
+    def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
+        """Return id, node and loaded models of each replica that serves."""
+        return self._table.replicas(str(self._key))
+
+    def close(self) -> None:
+        """Cancel the calls in flight. Idempotent."""
+        self._channel.close()
