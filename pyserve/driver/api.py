@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import check_name
 from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view
-from pyserve.driver.session import Session, end_session, find_session, open_session
+from pyserve.driver.session import (
+    Session,
+    current_session,
+    end_session,
+    find_session,
+    open_session,
+)
 from pyserve.driver.status import MeshStatus, read_status
 from pyserve.errors import (
     DeploymentFailed,
     MeshNotFound,
     MeshUnavailable,
-    NotYetSupported,
     UsageError,
 )
 from pyserve.types import ApplicationName
@@ -54,7 +61,8 @@ def run(
         blocking: Wait until Ctrl-C, then shut down.
         timeout_s: How long to wait for the replicas; ``None``: each has its
             ``startup_timeout_s``.
-        local_testing_mode: Run in this process, without a mesh; not supported yet.
+        local_testing_mode: Run in this process, one replica each, without processes and
+            sockets; see ``docs/guide/testing.md``.
 
     Returns:
         A handle of the application's deployment; ``handle.channel()`` serves generated stubs.
@@ -64,15 +72,16 @@ def run(
         MeshError: The mesh cannot be reached or started.
         UsageError: ``app`` is no application, or cannot travel to the replicas.
     """
-    if local_testing_mode or _local_testing_mode:
-        raise NotYetSupported(
-            "local_testing_mode is not supported yet; leave it out to run a mesh on this machine"
-        )
     packed = _packed(app, name)
-    session = open_session()
-    deploy(session, packed, route_prefix=route_prefix or "", timeout_s=timeout_s)
+    if local_testing_mode or _local_testing_mode:
+        open_local().deploy(packed, timeout_s)
+        is_running = _is_local
+    else:
+        session = open_session()
+        deploy(session, packed, route_prefix=route_prefix or "", timeout_s=timeout_s)
+        is_running = session.is_running
     if blocking:
-        _block(session)
+        _block(is_running)
     return DeploymentHandle(packed.ingress, packed.name)
 
 
@@ -93,10 +102,15 @@ def start(*, address: str | Sequence[str] | None = None) -> None:
 def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
     """Drain every replica and end the mesh. Does nothing when there is none.
 
+    Applications of local testing mode end too. A mesh that this process has not used is left
+    alone when it has such applications.
+
     Args:
         grace_s: How long calls in flight may take.
     """
-    session = find_session()
+    was_local = _is_local()
+    end_local()
+    session = current_session() if was_local else find_session()
     if session is not None:
         try:
             session.shutdown(grace_s)
@@ -105,12 +119,20 @@ def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
 
 
 def status() -> MeshStatus:
-    """Return what runs in the mesh.
+    """Return what runs in the mesh, and in local testing mode.
 
     Raises:
         MeshNotFound: No mesh runs.
     """
-    return read_status(_running().client.status())
+    runtime = find_local()
+    if runtime is None:
+        return read_status(_running().client.status())
+    local = local_status(runtime.mesh)
+    session = current_session()
+    if session is None:
+        return local
+    found = read_status(session.client.status())
+    return replace(found, applications={**found.applications, **local.applications})
 
 
 def delete(name: str) -> None:
@@ -119,7 +141,11 @@ def delete(name: str) -> None:
     Raises:
         MeshNotFound: No mesh runs, or it has no application of that name.
     """
-    _running().client.delete(ApplicationName(name))
+    application, runtime = ApplicationName(name), find_local()
+    if runtime is not None and application in runtime.mesh.applications:
+        runtime.delete(application)
+    else:
+        _running().client.delete(application)
 
 
 def deploy(
@@ -171,10 +197,14 @@ def _running() -> Session:
     return session
 
 
-def _block(session: Session) -> None:
+def _is_local() -> bool:
+    return find_local() is not None
+
+
+def _block(is_running: Callable[[], bool]) -> None:
     never = threading.Event()
     try:
-        while session.is_running():
+        while is_running():
             never.wait(_ALIVE_CHECK_S)
     except KeyboardInterrupt:
         shutdown()

@@ -117,13 +117,14 @@ class ControlClient:
 def _deploy_request(application: PackedApplication, route_prefix: str) -> control_pb2.DeployRequest:
     return control_pb2.DeployRequest(
         application=application.name,
-        deployments=[_spec(application.name, packed) for packed in application.deployments],
+        deployments=[spec_of(application.name, packed) for packed in application.deployments],
         ingress_deployment=application.ingress,
         route_prefix=route_prefix,
     )
 
 
-def _spec(application: ApplicationName, packed: PackedDeployment) -> mesh_pb2.DeploymentSpec:
+def spec_of(application: ApplicationName, packed: PackedDeployment) -> mesh_pb2.DeploymentSpec:
+    """Return a deployment as its replicas get it."""
     code = mesh_pb2.Code(
         sys_path=packed.code.sys_path, working_directory=packed.code.working_directory
     )

@@ -1,0 +1,226 @@
+"""The way of a call inside of one process: from the loop of its caller to that of the replica.
+
+A call has two ends. ``LocalCall`` holds what both touch; each field is written by one of the two
+loops only, and whatever crosses goes through ``call_soon_threadsafe``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from grpc import StatusCode
+
+from pyserve.api.handles.calls import Metadata, Pinned
+from pyserve.bridge import DONE, MESSAGE
+from pyserve.errors import DeploymentUnavailable
+from pyserve.types import DeploymentKey
+
+if TYPE_CHECKING:
+    from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
+    from pyserve.driver.local.replica import LocalReplica
+    from pyserve.serializers import Parts
+
+# As much of a stream may be on its way to a slow reader as between processes.
+WINDOW_BYTES = 64 * 1024
+
+
+class LocalCall:
+    """One call between two loops.
+
+    Attributes:
+        route: What is called.
+        message: The framed request, in one piece.
+        deadline: In seconds of ``time.monotonic``; ``None``: none.
+        reservation: The place that it has already, if any.
+        is_over: No event reaches the caller any more; written on the caller's loop.
+        replica: Where it runs; ``None``: nowhere.
+        on_room: Called on the replica's loop when the reader of a stream has taken a message.
+    """
+
+    __slots__ = (
+        "_code",
+        "_details",
+        "_loop",
+        "_metadata",
+        "_receiver",
+        "_unread_bytes",
+        "deadline",
+        "is_over",
+        "message",
+        "on_room",
+        "replica",
+        "reservation",
+        "route",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        message: Message,
+        timeout_s: float | None,
+        receiver: Receiver,
+        reservation: LocalReservation | None,
+    ) -> None:
+        self.route = route
+        self.message = message if isinstance(message, bytes) else joined(message)
+        self.deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self.reservation = reservation
+        self.is_over = False
+        self.replica: LocalReplica | None = None
+        self.on_room: Callable[[], object] | None = None
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._unread_bytes = 0
+        self._code: StatusCode | None = None
+        self._details = ""
+        self._metadata: Metadata = ()
+
+    def code(self) -> int | None:
+        """Return the number of the status, ``None`` before the end."""
+        if self._code is None:
+            return None
+        number: int = self._code.value[0]
+        return number
+
+    def details(self) -> str | None:
+        """Return the text of the status."""
+        return self._details
+
+    def trailing_metadata(self) -> Metadata | None:
+        """Return the trailers."""
+        return self._metadata
+
+    # --- from the replica's loop ----------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another message of a stream may be sent."""
+        return self._unread_bytes < WINDOW_BYTES
+
+    def send(self, message: bytes) -> None:
+        """Send one message of a stream."""
+        self._unread_bytes += len(message)
+        self._post(MESSAGE, message)
+
+    def end(
+        self, code: StatusCode, details: str = "", metadata: Metadata = (), *, answer: Parts = ()
+    ) -> None:
+        """End the call; the first end counts."""
+        if self._code is None:
+            self._code, self._details, self._metadata = code, details, metadata
+            self._post(DONE, joined(answer) if answer else None)
+
+    def taken(self, size_bytes: int) -> None:
+        """Record that the reader has taken a message."""
+        self._unread_bytes -= size_bytes
+        if self.on_room is not None:
+            self.on_room()
+
+    def _post(self, kind: int, payload: bytes | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, kind, payload)
+        except RuntimeError:  # The caller's loop has been closed; other threads may still wait.
+            self.is_over = True
+            self._receiver.abandon()
+
+    # --- on the caller's loop ---------------------------------------------------------------
+
+    def _deliver(self, kind: int, payload: bytes | None) -> None:
+        if not self.is_over:
+            self.is_over = kind == DONE
+            self._receiver.on_event(kind, self, payload)
+
+
+class LocalReservation:
+    """A place in a local replica."""
+
+    def __init__(self, replica: LocalReplica) -> None:
+        self._replica: LocalReplica | None = replica
+        self.replica_id: str = replica.context.replica_id
+        self.node = ""
+
+    def take(self) -> bool:
+        """Make the place that of a call; ``False``: it was given back or taken before."""
+        replica, self._replica = self._replica, None
+        return replica is not None
+
+    def release(self) -> None:
+        """Give the place back, unless a call has taken it. Idempotent."""
+        replica, self._replica = self._replica, None
+        if replica is not None:
+            replica.post(replica.give_back)
+
+
+class LocalCaller:
+    """Makes the calls of this process to one deployment, which may be replaced meanwhile.
+
+    Args:
+        key: The deployment.
+        find: Returns what serves it now, ``None`` when nothing does.
+    """
+
+    def __init__(self, key: DeploymentKey, find: Callable[[], LocalReplica | None]) -> None:
+        self._key = key
+        self._find = find
+
+    def start(
+        self,
+        route: Route,
+        message: Message,
+        timeout_s: float | None,
+        receiver: Receiver,
+        place: Reservation | Pinned | None = None,
+        /,
+    ) -> LocalCall:
+        """Start one call on the running loop, where its events will arrive."""
+        reservation = place if isinstance(place, LocalReservation) else None
+        call = LocalCall(route, message, timeout_s, receiver, reservation)
+        wanted = None if place is None else place.replica_id
+        replica = self._find()
+        if replica is None:
+            call.end(StatusCode.UNAVAILABLE, "it does not run in this process (any more)")
+        elif wanted not in {None, replica.context.replica_id}:
+            call.end(StatusCode.UNAVAILABLE, f"there is no replica {wanted}")
+        elif not replica.post(replica.accept, call):
+            call.end(StatusCode.UNAVAILABLE, "local testing mode has been shut down")
+        else:
+            call.replica = replica
+        return call
+
+    def cancel(self, call: WireCall, _loop: asyncio.AbstractEventLoop, /) -> None:
+        """Reset a call, on its loop. No event follows."""
+        assert isinstance(call, LocalCall)
+        call.is_over = True
+        if call.replica is not None:
+            call.replica.post(call.replica.cancel, call)
+
+    def taken(self, call: WireCall, size_bytes: int, _loop: asyncio.AbstractEventLoop, /) -> None:
+        """Say that a message of a stream was taken, so that the next may come; any thread."""
+        assert isinstance(call, LocalCall)
+        if call.replica is not None:
+            call.replica.post(call.taken, size_bytes)
+
+    async def choose(self, _route: Route, timeout_s: float | None) -> LocalReservation:
+        """Take a place, as a call would.
+
+        Raises:
+            RequestError: There was none in time.
+        """
+        replica = self._find()
+        if replica is None:
+            raise DeploymentUnavailable(f"{self._key} does not run in this process (any more)")
+        return await asyncio.wrap_future(replica.reserve(timeout_s))
+
+    def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
+        """Return id, node and loaded models of the one replica."""
+        replica = self._find()
+        return [] if replica is None else [(replica.context.replica_id, "", replica.models())]
+
+
+def joined(parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
+    """Return the parts as one piece."""
+    only = parts[0] if len(parts) == 1 else None
+    return only if isinstance(only, bytes) else b"".join(parts)

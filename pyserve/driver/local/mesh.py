@@ -1,0 +1,151 @@
+"""The applications of local testing mode, and what their handles see instead of a mesh."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyserve.api.handles.loops import CallsLoop
+from pyserve.driver.client import spec_of
+from pyserve.driver.local.calls import LocalCaller
+from pyserve.driver.local.references import LocalReferences
+from pyserve.driver.local.replica import LocalReplica
+from pyserve.errors import DeploymentFailed, MeshNotFound, UsageError
+from pyserve.replica.loading import LoadError
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from pyserve.api.context import Mesh
+    from pyserve.api.graph import PackedApplication
+    from pyserve.api.handles.calls import Caller
+
+
+@dataclass(frozen=True)
+class LocalApplication:
+    """One application that runs.
+
+    Attributes:
+        name: Its name.
+        ingress: The deployment that ``run`` returned a handle of.
+        replicas: By deployment; callees before their callers.
+    """
+
+    name: ApplicationName
+    ingress: DeploymentName
+    replicas: Mapping[DeploymentName, LocalReplica]
+
+    async def close(self) -> None:
+        """End callers before those they call."""
+        for replica in reversed(self.replicas.values()):
+            await replica.close()
+
+
+class LocalMesh:
+    """Runs applications on one event loop; handles of any thread find them here.
+
+    Args:
+        outer: Returns the mesh that this process is in besides; its applications stay reachable.
+
+    Attributes:
+        applications: Those that run, by name.
+        references: The values that they hold.
+    """
+
+    def __init__(self, outer: Callable[[], Mesh | None]) -> None:
+        self.applications: dict[ApplicationName, LocalApplication] = {}
+        self.references = LocalReferences()
+        self._outer = outer
+        self._callers: dict[DeploymentKey, LocalCaller] = {}
+        self._calls_loop = CallsLoop("pyserve-local-calls")
+
+    # --- what handles use -------------------------------------------------------------------
+
+    def caller(self, key: DeploymentKey) -> Caller:
+        """Return what makes the calls to one deployment.
+
+        Raises:
+            MeshNotFound: No application of that name runs here.
+        """
+        outer = self._outer()
+        if key.application in self.applications:
+            # Two threads may make one each; either will do.
+            return self._callers.setdefault(key, LocalCaller(key, lambda: self.find(key)))
+        if outer is not None:
+            return outer.caller(key)
+        running = ", ".join(self.applications) or "none"
+        raise MeshNotFound(
+            f"no application {key.application!r} runs in local testing mode ({running} does); "
+            f"keep the handle no longer than its application, or run it again"
+        )
+
+    def calls_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for calls of threads that run none."""
+        return self._calls_loop.get()
+
+    def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
+        """Refuse: there is no socket to connect to.
+
+        Raises:
+            UsageError: Always, for an application of local testing mode.
+        """
+        outer = self._outer()
+        if outer is not None and key.application not in self.applications:
+            return outer.open_channel(key)
+        raise UsageError(
+            f"{key} runs in local testing mode, where no channel leads to; call it with "
+            f"handle.method.remote(...), or run it without local_testing_mode"
+        )
+
+    def find(self, key: DeploymentKey) -> LocalReplica | None:
+        """Return what serves a deployment now."""
+        application = self.applications.get(key.application)
+        return None if application is None else application.replicas.get(key.deployment)
+
+    def close(self) -> None:
+        """End the loop for calls and free what is held; the applications have ended. Idempotent."""
+        self._calls_loop.close()
+        self.references.close()
+
+    # --- on the loop of the applications ----------------------------------------------------
+
+    async def deploy(self, packed: PackedApplication) -> None:
+        """Bring an application up, then put it in the place of an older one, which drains.
+
+        Raises:
+            DeploymentFailed: User code cannot be loaded, or raised.
+        """
+        replicas: dict[DeploymentName, LocalReplica] = {}
+        application = LocalApplication(packed.name, packed.ingress, replicas)
+        try:
+            for deployment in packed.deployments:
+                spec = spec_of(packed.name, deployment)
+                replicas[deployment.name] = await LocalReplica.start(spec, self.references)
+        except LoadError as error:
+            await application.close()
+            trace = error.traceback or traceback.format_exc()
+            raise DeploymentFailed(deployment.name, error.summary, trace) from error
+        previous = self.applications.get(packed.name)
+        self.applications[packed.name] = application
+        if previous is not None:
+            await previous.close()
+
+    async def delete(self, name: ApplicationName) -> None:
+        """Drain and end one application.
+
+        Raises:
+            MeshNotFound: It does not run here.
+        """
+        application = self.applications.pop(name, None)
+        if application is None:
+            raise MeshNotFound(f"no application {name!r} runs in local testing mode")
+        await application.close()
+
+    async def delete_all(self) -> None:
+        """Drain and end all applications."""
+        for name in tuple(self.applications):
+            await self.delete(name)

@@ -1,0 +1,302 @@
+"""One deployment of an application in local testing mode: an instance, a gate, and its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grpc import StatusCode
+
+from pyserve.api.context import ReplicaContext, enter_local_replica
+from pyserve.api.handles.framing import read_request
+from pyserve.driver.local.calls import LocalCall, LocalReservation, joined
+from pyserve.driver.local.gate import Gate
+from pyserve.driver.local.references import LocalReferences
+from pyserve.driver.local.threads import CallThreads
+from pyserve.errors import BackPressure, RequestTimeout
+from pyserve.replica.loading import Loaded, close, construct, load, warm_up
+from pyserve.replica.plain import PlainDispatcher
+from pyserve.replica.plain_failures import status_of_plain
+from pyserve.request import Request
+from pyserve.types import ApplicationName, DeploymentName, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
+
+# As many `def` methods of a deployment run at once, as in a replica's process.
+_THREADS_MAX = 32
+
+
+class LocalReplica:
+    """The only replica of one deployment. Made by ``start``, used on one loop.
+
+    Attributes:
+        context: Who it is; what ``get_replica_context`` returns in its code.
+        loaded: The class or function and its options.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        context: ReplicaContext,
+        dispatcher: PlainDispatcher,
+        environment: contextvars.Context,
+    ) -> None:
+        self.context = context
+        self.loaded = loaded
+        self._dispatcher = dispatcher
+        self._environment = environment
+        self._loop = asyncio.get_running_loop()
+        limit = loaded.options.ongoing_requests_limit()
+        self._gate: Gate[LocalCall | _Waiter] = Gate(limit, loaded.options.queued_requests_limit)
+        self._threads = CallThreads(min(limit, _THREADS_MAX), f"{context.deployment} ")
+        self._tasks: dict[LocalCall, asyncio.Task[None]] = {}
+        self._timers: dict[LocalCall, asyncio.TimerHandle] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+
+    @classmethod
+    async def start(
+        cls, spec: mesh_pb2.DeploymentSpec, references: LocalReferences
+    ) -> LocalReplica:
+        """Load the code, construct the instance and warm it up.
+
+        Raises:
+            LoadError: User code cannot be loaded, or raised.
+        """
+        context = ReplicaContext(
+            app_name=ApplicationName(spec.application),
+            deployment=DeploymentName(spec.name),
+            replica_id=ReplicaId(f"{spec.name}#local"),
+            servable_object=None,
+        )
+        loaded = load(spec)
+        environment = contextvars.Context()
+        environment.run(enter_local_replica, context)
+        instance = environment.run(construct, loaded)
+        context = replace(context, servable_object=instance)
+        environment.run(enter_local_replica, context)
+        loop = asyncio.get_running_loop()
+        await loop.create_task(warm_up(instance), context=environment.copy())
+        dispatcher = PlainDispatcher(
+            instance,
+            spec.application,
+            spec.name,
+            rpcs=loaded.methods,
+            references=references,
+            development=True,
+        )
+        return cls(loaded, context, dispatcher, environment)
+
+    def post(self, step: Callable[..., object], *args: object) -> bool:
+        """Run ``step`` on the replica's loop, from any thread; ``False``: the loop has ended."""
+        try:
+            self._loop.call_soon_threadsafe(step, *args)
+        except RuntimeError:
+            return False
+        return True
+
+    def models(self) -> Sequence[str]:
+        """Return the multiplexed models; of one replica nobody needs to know them."""
+        return ()
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def accept(self, call: LocalCall) -> None:
+        """Run a new call, or let it wait, or refuse it."""
+        if self._closed:
+            call.end(StatusCode.UNAVAILABLE, "it has been deleted or replaced")
+            return
+        if call.deadline is not None:
+            left_s = call.deadline - time.monotonic()
+            self._timers[call] = self._loop.call_later(left_s, self._expire, call)
+        reservation, call.reservation = call.reservation, None
+        if reservation is not None and reservation.take():
+            self._run(call)
+            return
+        decision = self._gate.offer(call, call.route.priority)
+        if decision == "run":
+            self._run(call)
+        elif decision == "refuse":
+            self._end(call, StatusCode.RESOURCE_EXHAUSTED, self._full_text())
+
+    def cancel(self, call: LocalCall) -> None:
+        """Stop a call whose caller does not wait any more."""
+        self._end(call, StatusCode.CANCELLED, "the call was cancelled")
+
+    def reserve(self, timeout_s: float | None) -> concurrent.futures.Future[LocalReservation]:
+        """Take a place for a later call; from any thread."""
+        waiter = _Waiter()
+        if not self.post(self._reserve, waiter, timeout_s):
+            waiter.set_exception(RequestTimeout("local testing mode has been shut down"))
+        return waiter
+
+    def _reserve(self, waiter: _Waiter, timeout_s: float | None) -> None:
+        decision = self._gate.offer(waiter)
+        if decision == "run":
+            self._give(waiter)
+        elif decision == "refuse":
+            waiter.set_exception(BackPressure(self._full_text()))
+        elif timeout_s is not None:
+            self._loop.call_later(timeout_s, self._give_up, waiter)
+
+    def _give(self, waiter: _Waiter) -> None:
+        reservation = LocalReservation(self)
+        if waiter.set_running_or_notify_cancel():
+            waiter.set_result(reservation)
+        else:
+            reservation.release()
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        if self._gate.withdraw(waiter):
+            waiter.set_exception(
+                RequestTimeout(f"{self.context.deployment}: no place became free in time")
+            )
+
+    def give_back(self) -> None:
+        """Free one place, and let the next one have it."""
+        following = self._gate.complete()
+        if isinstance(following, _Waiter):
+            self._give(following)
+        elif following is not None:
+            self._run(following)
+
+    def _full_text(self) -> str:
+        options = self.loaded.options
+        return (
+            f"{options.ongoing_requests_limit()} calls run and {options.queued_requests_limit} "
+            f"wait, as many as may"
+        )
+
+    def _run(self, call: LocalCall) -> None:
+        self._idle.clear()
+        self._tasks[call] = self._loop.create_task(
+            self._answer(call),
+            name=f"pyserve {call.route.path}",
+            context=self._environment.copy(),
+        )
+
+    async def _answer(self, call: LocalCall) -> None:
+        threads = self._threads.of_call()
+        _, header, _ = read_request(call.message)
+        method = call.route.path.rpartition("/")[2]
+        request = Request(
+            request_id=header.request_id,
+            multiplexed_model_id=call.route.model_id,
+            deadline=call.deadline,
+            application=self.context.app_name,
+            deployment=self.context.deployment,
+            method=method,
+        )
+        given: Any = {
+            "subtype": call.route.codec,
+            "framed": True,
+            "request": request,
+            "executor": threads,
+        }
+        try:
+            if call.route.streaming:
+                await self._send_all(call, self._dispatcher.stream(method, call.message, **given))
+                self._end(call, StatusCode.OK)
+            else:
+                parts, _ = await self._dispatcher.unary(method, call.message, **given)
+                self._end(call, StatusCode.OK, answer=parts)
+        except asyncio.CancelledError:
+            # Whoever cancels the task has ended the call before; else user code cancelled itself.
+            request.cancel()
+            self._end(call, StatusCode.CANCELLED, "the method was cancelled")
+        except Exception as error:
+            status = status_of_plain(error, _Failed(call), development=True)
+            self._end(call, status.code, status.details, status.trailing_metadata)
+        finally:
+            request.end()
+            del self._tasks[call]
+            # A thread cannot be stopped: its place stays taken until it has come back.
+            threads.when_done(self._finished)
+
+    async def _send_all(self, call: LocalCall, messages: AsyncIterator[Any]) -> None:
+        room = asyncio.Event()
+        call.on_room = room.set
+        try:
+            async for parts in messages:
+                call.send(joined(parts))
+                # The first one leaves before the generator works on the second.
+                await asyncio.sleep(0)
+                while not call.has_room:
+                    room.clear()
+                    await room.wait()
+        finally:
+            await messages.aclose()  # type: ignore[attr-defined]  # an async generator
+
+    def _finished(self) -> None:
+        self.post(self._settle)
+
+    def _settle(self) -> None:
+        self.give_back()
+        if self._gate.running == 0:
+            self._idle.set()
+
+    def _expire(self, call: LocalCall) -> None:
+        self._end(call, StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+
+    def _end(
+        self, call: LocalCall, code: StatusCode, details: str = "", *args: Any, **more: Any
+    ) -> None:
+        timer = self._timers.pop(call, None)
+        if timer is not None:
+            timer.cancel()
+        call.end(code, details, *args, **more)
+        if code in _STOPPING:
+            self._gate.withdraw(call)
+            task = self._tasks.get(call)
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+
+    # --- the end ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Refuse new calls, let those that run end within the grace, then let the instance go."""
+        self._closed = True
+        for left in self._gate.close():
+            if isinstance(left, LocalCall):
+                self._end(left, StatusCode.UNAVAILABLE, "it has been deleted or replaced")
+            else:
+                left.set_exception(RequestTimeout("it has been deleted or replaced"))
+        try:
+            async with asyncio.timeout(self.loaded.options.graceful_shutdown_timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            for call in tuple(self._tasks):
+                self._end(call, StatusCode.UNAVAILABLE, "its time to end was over")
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._threads.close()
+        closing = close(self.context.servable_object)
+        await self._loop.create_task(closing, context=self._environment.copy())
+
+
+_STOPPING = frozenset({StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE})
+
+
+class _Waiter(concurrent.futures.Future[LocalReservation]):
+    """Somebody who waits for a place without having a call yet."""
+
+
+class _Failed:
+    """What ``status_of_plain`` asks about a call that has failed."""
+
+    class _Call:
+        framed = True
+
+    class _Method:
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+    call = _Call()
+    cancel_reason = None
+
+    def __init__(self, call: LocalCall) -> None:
+        self.method = self._Method(call.route.path)

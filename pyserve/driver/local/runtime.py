@@ -1,0 +1,83 @@
+"""The thread and the loop that local testing mode runs its applications on."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyserve.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyserve.api.graph import PackedApplication
+    from pyserve.driver.local.mesh import LocalMesh
+    from pyserve.types import ApplicationName
+
+Result = TypeVar("Result")
+
+
+class LocalRuntime:
+    """Runs a ``LocalMesh`` on a loop in a daemon thread of its own; its methods are for others.
+
+    Attributes:
+        mesh: What handles see.
+    """
+
+    def __init__(self, mesh: LocalMesh) -> None:
+        self.mesh = mesh
+        ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        # A daemon, so that a process that forgets to shut down can end.
+        self._thread = threading.Thread(
+            target=_run, args=(ready,), name="pyserve-local", daemon=True
+        )
+        self._thread.start()
+        self._loop = ready.result()  # Making a loop takes no time that could be bounded.
+
+    def deploy(self, packed: PackedApplication, timeout_s: float | None = None) -> None:
+        """Bring an application up; see ``LocalMesh.deploy``.
+
+        Raises:
+            DeploymentFailed: User code cannot be loaded, or raised.
+            TimeoutError: It took longer than ``timeout_s``.
+        """
+        self._wait(self.mesh.deploy(packed), timeout_s)
+
+    def delete(self, name: ApplicationName) -> None:
+        """Drain and end one application.
+
+        Raises:
+            MeshNotFound: It does not run here.
+        """
+        self._wait(self.mesh.delete(name))
+
+    def close(self) -> None:
+        """Drain and end all applications, and the thread. Idempotent."""
+        if self._thread.is_alive():
+            self._wait(self.mesh.delete_all())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self.mesh.close()
+
+    def _wait(self, step: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+        if threading.current_thread() is self._thread:
+            step.close()
+            raise UsageError(
+                "a deployment cannot run or delete applications; do that in the code that drives "
+                "them"
+            )
+        running = asyncio.run_coroutine_threadsafe(step, self._loop)
+        try:
+            return running.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            running.cancel()
+            raise
+
+
+def _run(ready: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        asyncio.set_event_loop(loop)
+        ready.set_result(loop)
+        loop.run_forever()
