@@ -21,7 +21,6 @@ from pyserve.types import DeploymentKey
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
     from pyserve.driver.local.replica import LocalReplica
-    from pyserve.serializers import Parts
 
 # As much of a stream may be on its way to a slow reader as between processes.
 WINDOW_BYTES = 64 * 1024
@@ -65,7 +64,7 @@ class LocalCall:
         reservation: LocalReservation | None,
     ) -> None:
         self.route = route
-        self.message = message if isinstance(message, bytes) else joined(message)
+        self.message = joined(message)
         self.deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self.reservation = reservation
         self.is_over = False
@@ -106,12 +105,17 @@ class LocalCall:
         self._post(MESSAGE, message)
 
     def end(
-        self, code: StatusCode, details: str = "", metadata: Metadata = (), *, answer: Parts = ()
+        self,
+        code: StatusCode,
+        details: str = "",
+        metadata: Metadata = (),
+        *,
+        answer: bytes | None = None,
     ) -> None:
         """End the call; the first end counts."""
         if self._code is None:
             self._code, self._details, self._metadata = code, details, metadata
-            self._post(DONE, joined(answer) if answer else None)
+            self._post(DONE, answer)
 
     def taken(self, size_bytes: int) -> None:
         """Record that the reader has taken a message."""
@@ -220,7 +224,9 @@ class LocalCaller:
         return [] if replica is None else [(replica.context.replica_id, "", replica.models())]
 
 
-def joined(parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
+def joined(parts: Message) -> bytes:
     """Return the parts as one piece."""
+    if isinstance(parts, bytes):
+        return parts
     only = parts[0] if len(parts) == 1 else None
     return only if isinstance(only, bytes) else b"".join(parts)

@@ -13,6 +13,7 @@ from typing import Any
 from grpc import StatusCode
 
 from pyserve.api.context import ReplicaContext, enter_local_replica
+from pyserve.api.handles.calls import Metadata
 from pyserve.api.handles.framing import read_request
 from pyserve.driver.local.calls import LocalCall, LocalReservation, joined
 from pyserve.driver.local.gate import Gate
@@ -204,7 +205,7 @@ class LocalReplica:
                 self._end(call, StatusCode.OK)
             else:
                 parts, _ = await self._dispatcher.unary(method, call.message, **given)
-                self._end(call, StatusCode.OK, answer=parts)
+                self._end(call, StatusCode.OK, answer=joined(parts))
         except asyncio.CancelledError:
             # Whoever cancels the task has ended the call before; else user code cancelled itself.
             request.cancel()
@@ -244,12 +245,18 @@ class LocalReplica:
         self._end(call, StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
     def _end(
-        self, call: LocalCall, code: StatusCode, details: str = "", *args: Any, **more: Any
+        self,
+        call: LocalCall,
+        code: StatusCode,
+        details: str = "",
+        metadata: Metadata = (),
+        *,
+        answer: bytes | None = None,
     ) -> None:
         timer = self._timers.pop(call, None)
         if timer is not None:
             timer.cancel()
-        call.end(code, details, *args, **more)
+        call.end(code, details, metadata, answer=answer)
         if code in _STOPPING:
             self._gate.withdraw(call)
             task = self._tasks.get(call)
