@@ -17,8 +17,11 @@ import msgpack
 
 from pyserve.errors import Abort, RemoteError
 
-FAILURE_KEY = "pyserve-error-bin"
-"""The trailer that carries a failure, in calls between mesh processes only."""
+FAILURE_KEY = "handle-error-bin"
+"""The trailer that carries a failure; only framed calls, which are those of handles, get one.
+
+Not one of ``pyserve-*``, which the routers take away, also from the calls of handles.
+"""
 
 FAILURE_BYTES_MAX = 8 * 1024
 """All metadata of a call has 16 KiB; base64 makes a third more of this, the rest is the user's."""

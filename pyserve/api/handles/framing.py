@@ -8,7 +8,7 @@ the call (``_router.Channel.start_call``), and then
   the body of ``[args, kwargs]``;
 - every answer is: ``VALUE`` and the body of the result, or ``REFERENCE`` and a descriptor
   (msgpack) of a value that the producer holds;
-- the exception of user code travels in the trailer ``pyserve-error-bin`` (see ``failures.py``).
+- the exception of user code travels in the trailer ``handle-error-bin`` (see ``failures.py``).
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ class Input:
     A plain base class: every argument of every call is tested for it.
     """
 
+    __slots__ = ()
+
     async def arrive(self) -> None:
         """Wait until the value is there or elsewhere; cancelling the wait changes nothing.
 

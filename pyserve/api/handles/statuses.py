@@ -77,5 +77,7 @@ def _unimplemented(where: str, text: str) -> PyserveError:
 
 def _of_user(trailers: Metadata | None) -> Metadata:
     return tuple(
-        (key, value) for key, value in trailers or () if not key.startswith(("pyserve-", "grpc-"))
+        (key, value)
+        for key, value in trailers or ()
+        if key != FAILURE_KEY and not key.startswith(("pyserve-", "grpc-"))
     )
