@@ -16,28 +16,61 @@ if TYPE_CHECKING:
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployment, deployment
     from pyserve.api.handles.handle import DeploymentHandle
+    from pyserve.api.handles.objects import ObjectRef, get, put
+    from pyserve.api.handles.response import DeploymentResponse
+    from pyserve.api.handles.stream import DeploymentResponseGenerator
     from pyserve.api.method import method
     from pyserve.batching.decorator import batch
     from pyserve.driver.api import delete, run, shutdown, start, status
-    from pyserve.errors import Abort, DeploymentFailed, PyserveError
+    from pyserve.errors import (
+        Abort,
+        BackPressure,
+        BatchError,
+        DeploymentFailed,
+        DeploymentUnavailable,
+        ModelLoadFailed,
+        PyserveError,
+        ReferenceLost,
+        RemoteError,
+        RequestCancelled,
+        RequestError,
+        RequestTimeout,
+        SerializationError,
+    )
     from pyserve.multiplexing.decorator import multiplexed
-    from pyserve.request import get_multiplexed_model_id
+    from pyserve.request import get_multiplexed_model_id, get_request_context
 
 _MODULE_OF_NAME = {
     "Abort": "pyserve.errors",
     "Application": "pyserve.api.deployment",
+    "BackPressure": "pyserve.errors",
+    "BatchError": "pyserve.errors",
     "Deployment": "pyserve.api.deployment",
     "DeploymentFailed": "pyserve.errors",
     "DeploymentHandle": "pyserve.api.handles.handle",
+    "DeploymentResponse": "pyserve.api.handles.response",
+    "DeploymentResponseGenerator": "pyserve.api.handles.stream",
+    "DeploymentUnavailable": "pyserve.errors",
+    "ModelLoadFailed": "pyserve.errors",
+    "ObjectRef": "pyserve.api.handles.objects",
     "PyserveError": "pyserve.errors",
+    "ReferenceLost": "pyserve.errors",
+    "RemoteError": "pyserve.errors",
     "ReplicaContext": "pyserve.api.context",
+    "RequestCancelled": "pyserve.errors",
+    "RequestError": "pyserve.errors",
+    "RequestTimeout": "pyserve.errors",
+    "SerializationError": "pyserve.errors",
     "batch": "pyserve.batching.decorator",
     "delete": "pyserve.driver.api",
     "deployment": "pyserve.api.deployment",
+    "get": "pyserve.api.handles.objects",
     "get_multiplexed_model_id": "pyserve.request",
     "get_replica_context": "pyserve.api.context",
+    "get_request_context": "pyserve.request",
     "method": "pyserve.api.method",
     "multiplexed": "pyserve.multiplexing.decorator",
+    "put": "pyserve.api.handles.objects",
     "run": "pyserve.driver.api",
     "shutdown": "pyserve.driver.api",
     "start": "pyserve.driver.api",
@@ -48,11 +81,24 @@ _MODULES = ("aio", "batching", "config", "exceptions", "handle")
 __all__ = [
     "Abort",
     "Application",
+    "BackPressure",
+    "BatchError",
     "Deployment",
     "DeploymentFailed",
     "DeploymentHandle",
+    "DeploymentResponse",
+    "DeploymentResponseGenerator",
+    "DeploymentUnavailable",
+    "ModelLoadFailed",
+    "ObjectRef",
     "PyserveError",
+    "ReferenceLost",
+    "RemoteError",
     "ReplicaContext",
+    "RequestCancelled",
+    "RequestError",
+    "RequestTimeout",
+    "SerializationError",
     "aio",
     "batch",
     "batching",
@@ -60,11 +106,14 @@ __all__ = [
     "delete",
     "deployment",
     "exceptions",
+    "get",
     "get_multiplexed_model_id",
     "get_replica_context",
+    "get_request_context",
     "handle",
     "method",
     "multiplexed",
+    "put",
     "run",
     "shutdown",
     "start",
