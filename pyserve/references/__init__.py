@@ -1,1 +1,13 @@
-"""Values that stay where they were made, and the descriptors that travel instead."""
+"""Values that stay where they were made, and the descriptors that travel instead.
+
+``References`` is what a process has one of. Values are written into sealed memory (``memory.py``)
+under books with bounds (``store.py``, ``holding.py``), lent to processes of the same machine over
+a side socket (``server.py``, ``client.py``, ``wire.py``), and copied to those of others
+(``remote.py``).
+"""
+
+from pyserve.references.descriptor import Descriptor
+from pyserve.references.process import References, Remote
+from pyserve.references.store import Limits
+
+__all__ = ["Descriptor", "Limits", "References", "Remote"]

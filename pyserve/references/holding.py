@@ -1,0 +1,219 @@
+"""The values that this process holds: the books of ``store.py`` with the memory they are about."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import resource
+import secrets
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyserve.errors import BackPressure
+from pyserve.references.memory import IS_SUPPORTED, Segment
+from pyserve.references.store import Limits, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyserve.references.loops import PrivateLoop
+    from pyserve.serializers import Buffer, Parts
+
+# The holder number of this process itself; connections count from 1.
+OWN = 0
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A descriptor to send to another process.
+
+    Attributes:
+        fd: Of a sealed memfd.
+        size_bytes: Of the value in it.
+        is_temporary: It was made for this one process; close it once it is sent.
+    """
+
+    fd: int
+    size_bytes: int
+    is_temporary: bool
+
+
+class Holding:
+    """Holds values; every method may be called from any thread, ``forget`` by finalizers too.
+
+    Args:
+        loop: Where expiry is timed and finalizers are heard.
+        limits: Bounds.
+    """
+
+    def __init__(self, loop: PrivateLoop, limits: Limits) -> None:
+        self._loop = loop
+        self._store = Store(limits)
+        self._memory: dict[str, Segment | bytes] = {}
+        self._segments = 0
+        # Half of the descriptors that the process may have: the rest is for everything else.
+        self._segments_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self._lock = threading.Lock()
+        self._is_timed = False
+        self._drained: list[concurrent.futures.Future[None]] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """Sum of the values' sizes."""
+        return self._store.held_bytes
+
+    @property
+    def held_count(self) -> int:
+        """How many values are held."""
+        return len(self._store)
+
+    def hold(self, parts: Parts, root_id: str) -> tuple[str, int]:
+        """Copy a value into memory that can be shared; return its key and size.
+
+        Raises:
+            BackPressure: There is no room for it.
+        """
+        key = secrets.token_hex(16)
+        size_bytes = sum(memoryview(part).nbytes for part in parts)
+        with self._lock:
+            has_room = self._store.add(key, size_bytes, root_id, time.monotonic())
+            count, held = len(self._store), self._store.held_bytes
+        if not has_room:
+            raise BackPressure(
+                f"no room to hold {size_bytes / _MIB:.1f} MiB: {count} values have "
+                f"{held / _MIB:.1f} of {self._store.limits.held_bytes_max / _MIB:.0f} MiB; fetch "
+                "or drop earlier responses first, or call with _by_reference=False"
+            )
+        try:
+            memory = self._written(parts, size_bytes)
+        except OSError as error:
+            self._locked(self._store.forget, key)
+            raise BackPressure(f"no memory to hold {size_bytes} bytes: {error}") from error
+        with self._lock:
+            if key in self._store:
+                self._memory[key] = memory
+                memory = b""
+        self._let_go(memory)  # The root has ended meanwhile.
+        if not self._is_timed:
+            self._is_timed = True
+            self._loop.call(self._on_time)
+        return key, size_bytes
+
+    def view(self, key: str) -> Buffer | None:
+        """Return the bytes of an own value, ``None`` when it is freed or closed."""
+        with self._lock:
+            memory = self._memory.get(key)
+            if memory is None or not self._store.take(key, OWN, time.monotonic()):
+                return None
+        if isinstance(memory, bytes):
+            self.drop(key, OWN)
+            return memory
+        mapping = memory.map()
+        on_garbage(mapping, self._loop, self.drop, key, OWN)
+        return memoryview(mapping)
+
+    def lend(self, key: str, holder: int) -> Lent | None:
+        """Take a value for ``holder``; ``None`` when it is freed or closed.
+
+        Raises:
+            OSError: It is kept as bytes, and no memfd can be made of them.
+        """
+        with self._lock:
+            memory = self._memory.get(key)
+            if memory is None or not self._store.take(key, holder, time.monotonic()):
+                return None
+        if isinstance(memory, Segment):
+            return Lent(memory.fd, memory.size_bytes, is_temporary=False)
+        try:
+            made = Segment([memory])
+        except OSError:
+            self.drop(key, holder)
+            raise
+        return Lent(made.fd, made.size_bytes, is_temporary=True)
+
+    def drop(self, key: str, holder: int) -> None:
+        """Take back one ``lend`` or ``view``. Not for finalizers."""
+        self._locked(self._store.drop, key, holder, time.monotonic())
+
+    def disconnect(self, holder: int) -> None:
+        """Take back everything that ``holder`` has."""
+        self._locked(self._store.disconnect, holder, time.monotonic())
+
+    def forget(self, key: str) -> None:
+        """Free a value once nobody has it any more. Not for finalizers."""
+        self._locked(self._store.forget, key)
+
+    def end_root(self, root_id: str) -> None:
+        """Free the values of a request tree once nobody has them any more."""
+        self._locked(self._store.end_root, root_id)
+
+    def clear(self) -> None:
+        """Free everything."""
+        self._locked(self._store.clear)
+
+    def drained(self) -> concurrent.futures.Future[None]:
+        """Return a future that is done as soon as nothing is held."""
+        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        with self._lock:
+            if len(self._store):
+                self._drained.append(future)
+                return future
+        future.set_result(None)
+        return future
+
+    def close_after_fork(self) -> None:
+        """Close the descriptors in a child that user code has forked; the values stay ours."""
+        for memory in self._memory.values():
+            if isinstance(memory, Segment):
+                memory.close()
+        self._memory.clear()
+
+    def _written(self, parts: Parts, size_bytes: int) -> Segment | bytes:
+        if not IS_SUPPORTED or not size_bytes or self._segments >= self._segments_max:
+            return b"".join(parts)
+        segment = Segment(parts)
+        with self._lock:
+            self._segments += 1
+        return segment
+
+    def _let_go(self, memory: Segment | bytes) -> None:
+        if isinstance(memory, Segment):
+            with self._lock:
+                self._segments -= 1
+            memory.close()
+
+    def _locked(self, change: Callable[..., list[str]], *args: object) -> None:
+        with self._lock:
+            memories = [self._memory.pop(key, b"") for key in change(*args)]
+            done: list[concurrent.futures.Future[None]] = []
+            if not len(self._store):
+                done, self._drained = self._drained, []
+        for memory in memories:
+            self._let_go(memory)
+        for future in done:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+
+    def _on_time(self) -> None:
+        """Free what is due, and come back when the next value is. Runs on the loop."""
+        import asyncio
+
+        now = time.monotonic()
+        self._locked(self._store.expire, now)
+        with self._lock:
+            due = self._store.next_expiry()
+            self._is_timed = due is not None
+        if due is not None:
+            asyncio.get_running_loop().call_later(max(0.0, due - now), self._on_time)
+
+
+def on_garbage(
+    thing: object, loop: PrivateLoop, function: Callable[..., object], *args: object
+) -> None:
+    """Call ``function`` on the loop once nobody uses ``thing`` any more."""
+    # At the end of the process the connection closes, which says it for all.
+    weakref.finalize(thing, loop.call, function, *args).atexit = False

@@ -1,0 +1,270 @@
+"""What a process does with values by reference: holds its own, fetches those of others."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import weakref
+from typing import TYPE_CHECKING, Protocol
+
+from pyserve.errors import ReferenceLost, RequestTimeout
+from pyserve.references import wire
+from pyserve.references.client import Connections, UnreachableError
+from pyserve.references.descriptor import Descriptor
+from pyserve.references.holding import Holding
+from pyserve.references.loops import PrivateLoop
+from pyserve.references.memory import IS_SUPPORTED
+from pyserve.references.server import SideServer
+from pyserve.references.store import Limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyserve.serializers import Buffer, Parts
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Remote(Protocol):
+    """The way to holders on other machines. Everything runs on the loop of references."""
+
+    async def fetch(self, descriptor: Descriptor) -> Buffer:
+        """Return the bytes of a value.
+
+        Raises:
+            ReferenceLost: It was freed, or its holder is gone.
+        """
+
+    async def forget(self, descriptor: Descriptor) -> None:
+        """Tell the holder that nobody will fetch the value any more."""
+
+    async def close(self) -> None:
+        """Close what was opened. Idempotent."""
+
+
+class References:
+    """The values by reference of one process. Nothing runs before the first hold or fetch.
+
+    Every method may be called from any thread, ``release`` and ``end_root`` by finalizers too.
+
+    Args:
+        node: This machine; only processes of the same one share memory.
+        token: The mesh token.
+        holder_id: Of this process; a replica's id. Made up when empty.
+        application: Of the deployment that this process is a replica of, for fetches from other
+            machines; ``""``: it is none.
+        deployment: That deployment.
+        run_dir: Where the socket goes; ``None``: the temporary folder.
+        remote: The way to other machines; ``None``: there is none.
+        limits: Bounds of what is held.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        token: bytes,
+        holder_id: str = "",
+        application: str = "",
+        deployment: str = "",
+        run_dir: Path | None = None,
+        remote: Remote | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.holder_id = holder_id or f"process-{secrets.token_hex(8)}"
+        self._node = node
+        self._application = application
+        self._deployment = deployment
+        self._remote = remote
+        self._loop = PrivateLoop()
+        self._holding = Holding(self._loop, limits or Limits())
+        self._connections = Connections(self._loop, token)
+        self._server = SideServer(self._holding, token, run_dir)
+        self._opening = threading.Lock()
+        self._is_open = False
+        _close_in_forks_of(self)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the values held by this process."""
+        return self._holding.held_bytes
+
+    @property
+    def held_count(self) -> int:
+        """How many values this process holds."""
+        return self._holding.held_count
+
+    def hold(self, body: Parts, codec: str, *, root_id: str = "") -> Descriptor:
+        """Keep a body here until it is released, its root ends, or nobody uses it for long.
+
+        Args:
+            body: Copied, so it may change afterwards.
+            codec: Name of the codec that reads it.
+            root_id: The request tree that it belongs to; ``""``: of none.
+
+        Raises:
+            BackPressure: There is no room for it.
+            RuntimeForked: This process is a fork of the one that this was made for.
+        """
+        self._loop.check()
+        self._open()
+        key, size_bytes = self._holding.hold(body, root_id)
+        return Descriptor(
+            holder_id=self.holder_id,
+            node=self._node,
+            unix_path=self._server.path,
+            key=key,
+            size_bytes=size_bytes,
+            codec=codec,
+            application=self._application,
+            deployment=self._deployment,
+        )
+
+    async def fetch(self, descriptor: Descriptor) -> Buffer:
+        """Return the bytes of a value; on the holder's machine a read-only view of its memory.
+
+        The holder keeps the value until the view, and all that was made of it, is gone. Has no
+        deadline of its own: it is that of the request which needs the value. May be cancelled.
+
+        Raises:
+            ReferenceLost: It was freed, or its holder is gone.
+        """
+        if descriptor.holder_id == self.holder_id:
+            return self._own(descriptor)
+        if self._is_near(descriptor):
+            try:
+                return await asyncio.wrap_future(self._connections.take(descriptor))
+            except UnreachableError as error:
+                unreachable = error
+                return await asyncio.wrap_future(self._far(descriptor, unreachable))
+        return await asyncio.wrap_future(self._far(descriptor, None))
+
+    def fetch_blocking(self, descriptor: Descriptor, timeout_s: float | None = None) -> Buffer:
+        """Do what ``fetch`` does, in a thread that may wait.
+
+        Raises:
+            ReferenceLost: It was freed, or its holder is gone.
+            RequestTimeout: ``timeout_s`` seconds have passed.
+        """
+        if descriptor.holder_id == self.holder_id:
+            return self._own(descriptor)
+        if self._is_near(descriptor):
+            try:
+                return _result(self._connections.take(descriptor), descriptor, timeout_s)
+            except UnreachableError as error:
+                unreachable = error
+                return _result(self._far(descriptor, unreachable), descriptor, timeout_s)
+        return _result(self._far(descriptor, None), descriptor, timeout_s)
+
+    def release(self, descriptor: Descriptor) -> None:
+        """Tell the holder that nobody will fetch the value any more; who has it keeps it."""
+        if descriptor.holder_id == self.holder_id:
+            if self._loop.has_started:
+                self._loop.call(self._holding.forget, descriptor.key)
+        elif self._is_near(descriptor):
+            self._connections.note(descriptor, wire.FORGET, descriptor.key)
+        elif self._remote is not None:
+            self._loop.call(self._forget_far, descriptor)
+
+    def end_root(self, root_id: str) -> None:
+        """Free the values of a request tree, here and at every holder that there is a way to."""
+        if root_id and self._loop.has_started:
+            self._loop.call(self._holding.end_root, root_id)
+            self._connections.tell_all(wire.END_ROOT, root_id)
+
+    async def drain(self, grace_s: float) -> bool:
+        """Wait until nothing is held, at most ``grace_s`` seconds; return whether that is so."""
+        drained = asyncio.wrap_future(self._holding.drained())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(drained, grace_s)
+        return self.held_count == 0
+
+    def close(self) -> None:
+        """Free everything and close the sockets. Views that were fetched stay. Idempotent."""
+        self._loop.close(self._close_on_loop)
+        self._holding.clear()
+
+    def _close_on_loop(self) -> None:
+        self._server.close()
+        self._connections.close()
+        if self._remote is not None:
+            # The loop ends its tasks before it closes.
+            self._closing = asyncio.get_running_loop().create_task(self._remote.close())
+
+    def _open(self) -> None:
+        """Open the side socket once; without one, values are fetched as from other machines."""
+        if self._is_open:
+            return
+        with self._opening:
+            if self._is_open:
+                return
+            if IS_SUPPORTED:
+                self._server.open()
+                self._loop.call(self._server.start)
+            self._is_open = True
+
+    def _is_near(self, descriptor: Descriptor) -> bool:
+        return IS_SUPPORTED and descriptor.node == self._node and descriptor.unix_path != ""
+
+    def _own(self, descriptor: Descriptor) -> Buffer:
+        view = self._holding.view(descriptor.key)
+        if view is None:
+            raise ReferenceLost("the value was freed by this process, which held it")
+        return view
+
+    def _far(
+        self, descriptor: Descriptor, unreachable: UnreachableError | None
+    ) -> concurrent.futures.Future[Buffer]:
+        if self._remote is None or not descriptor.application:
+            raise ReferenceLost(
+                f"the process {descriptor.holder_id} on {descriptor.node} that held the value "
+                f"cannot be reached from {self._node}" + (f": {unreachable}" if unreachable else "")
+            ) from unreachable
+        return self._loop.run(self._remote.fetch(descriptor))
+
+    def _forget_far(self, descriptor: Descriptor) -> None:
+        assert self._remote is not None
+        task = asyncio.get_running_loop().create_task(self._remote.forget(descriptor))
+        task.add_done_callback(_log_failure)
+
+    def close_after_fork(self) -> None:
+        """Close the descriptors in a forked child, where nothing of this works."""
+        self._server.close_after_fork()
+        self._connections.close_after_fork()
+        self._holding.close_after_fork()
+
+
+def _result(
+    future: concurrent.futures.Future[Buffer] | concurrent.futures.Future[memoryview],
+    descriptor: Descriptor,
+    timeout_s: float | None,
+) -> Buffer:
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        future.cancel()
+        raise RequestTimeout(
+            f"the process {descriptor.holder_id} did not give the value within {timeout_s:g} s"
+        ) from None
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        # The holder frees it by itself after a while.
+        _LOGGER.debug("a holder could not be told of a value that is not needed: %s", error)
+
+
+def _close_in_forks_of(references: References) -> None:
+    found = weakref.ref(references)
+    pid = os.getpid()
+
+    def close() -> None:
+        if os.getpid() != pid and (alive := found()) is not None:
+            alive.close_after_fork()
+
+    os.register_at_fork(after_in_child=close)
