@@ -99,6 +99,10 @@ bench: build ## pyserve against plain grpc.aio, in pairs: JSON and a chart
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.run $(ARGS)
 
+.PHONY: bench-multiplexing
+bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
+	$(PY) -m benchmarks.multiplexing $(ARGS)
+
 .PHONY: soak
 soak: build ## A million calls with cancels, deadlines and killed replicas
 	$(CARGO) build --locked --release -p pyserve-loadgen

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, overload
 
 from pyserve.errors import OptionError, UsageError
@@ -45,7 +45,7 @@ class Models(Generic[Model]):
         self._size_fn = size_fn
         self._loader: Loader[Model] | None = None
 
-    def __call__(self, model_id: str | None = None) -> Coroutine[Any, Any, Model]:
+    async def __call__(self, model_id: str | None = None) -> Model:
         """Return the model, loading it first if need be.
 
         Args:
@@ -59,7 +59,7 @@ class Models(Generic[Model]):
         """
         if model_id is None:
             model_id = get_multiplexed_model_id()
-        return self._current().get(self._checked(model_id))
+        return await self._current().get(self._checked(model_id))
 
     async def pin(self, model_id: str) -> None:
         """Load a model if need be, and keep it until ``unpin`` or ``unload``.
@@ -177,9 +177,9 @@ class Multiplexed(Generic[Model]):
             attributes[self._attribute] = models
         return models
 
-    def __call__(self, model_id: str | None = None) -> Coroutine[Any, Any, Model]:
+    async def __call__(self, model_id: str | None = None) -> Model:
         """Return a model of a decorated function; see ``Models``."""
-        return self._of_function()(model_id)
+        return await self._of_function()(model_id)
 
     def __getattr__(self, name: str) -> Any:
         # pin, unload, ... of a decorated function, which has no instance to ask.

@@ -19,6 +19,8 @@ PURE_MODULES = (
     "pyserve/control/views.py",
     "pyserve/errors.py",
     "pyserve/launch/output.py",
+    "pyserve/multiplexing/cache.py",
+    "pyserve/multiplexing/history.py",
     "pyserve/replica/checks.py",
     "pyserve/types.py",
 )
