@@ -1,6 +1,23 @@
 """Dynamic batching: the state machine, its asyncio driver, the decorator."""
 
-from pyserve.batching.batcher import Batch, Batcher, BatchOptions, Reason
-from pyserve.batching.decorator import Batched, batch
+from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop, Reason
+from pyserve.batching.chains import check_chain
+from pyserve.batching.collated import BatchRequest
+from pyserve.batching.decorator import Batched, batch, drain, flush, make_batched
+from pyserve.batching.options import BatchOptions
 
-__all__ = ["Batch", "BatchOptions", "Batched", "Batcher", "Reason", "batch"]
+__all__ = [
+    "Batch",
+    "BatchOptions",
+    "BatchRequest",
+    "BatchStats",
+    "Batched",
+    "Batcher",
+    "Drop",
+    "Reason",
+    "batch",
+    "check_chain",
+    "drain",
+    "flush",
+    "make_batched",
+]

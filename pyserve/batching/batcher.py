@@ -1,66 +1,133 @@
-"""When a batch leaves: a pure state machine without loop, clock or I/O.
+"""When a batch leaves, and who is in it: a pure state machine without loop, clock or I/O.
 
-Items wait in arrival order. A batch leaves when an executor is free and either enough items
-wait or the oldest has waited long enough; while every executor is busy the batch stays open
-for newcomers (late binding). The driver in ``queue.py`` calls it with the loop's time.
+Items wait in arrival order, in one lane for each key (the model id). A batch leaves when an
+executor is free and its lane says so: it is full, its oldest item has waited long enough, or
+somebody asked for it. While every executor is busy the batch stays open for newcomers (late
+binding). The driver in ``queue.py`` calls it with the loop's time.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import Counter, deque
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pyserve.errors import OptionError
+from pyserve.batching.auto import AutoWait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from pyserve.batching.options import BatchOptions
 
 Item = TypeVar("Item")
+
+_INFINITE = math.inf
+# Fewer items are never swept for callers who have gone; arbitrary.
+_SWEEP_MIN = 256
 
 
 class Reason(StrEnum):
     """Why a batch left."""
 
     FULL = "full"
+    IDLE = "idle"
     WINDOW = "window"
+    DEADLINE = "deadline"
+    STRIDE = "stride"
+    DRAIN = "drain"
+    FLUSH = "flush"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOptions:
-    """Limits of one batched method.
+class Drop(StrEnum):
+    """Why an item left without a batch although its caller still waits."""
 
-    Attributes:
-        max_batch_size: Most items of a batch, at least 1.
-        batch_wait_timeout_s: Longest wait of the oldest item for company while an executor
-            is free, at least 0.
-        max_concurrent_batches: Batches that may run at once, at least 1.
-    """
-
-    max_batch_size: int = 10
-    batch_wait_timeout_s: float = 0.01
-    max_concurrent_batches: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("max_batch_size", "max_concurrent_batches"):
-            value: object = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"batch: {name} must be an int of at least 1, not {value!r}")
-        wait_s: object = self.batch_wait_timeout_s
-        if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
-            raise OptionError(
-                f"batch: batch_wait_timeout_s must be a number of at least 0, not {wait_s!r}"
-            )
+    EXPIRED = "expired"
+    HOPELESS = "hopeless"
+    OVERSIZED = "oversized"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[Item]):
-    """What leaves together. ``1 <= len(items) <= max_batch_size``."""
+    """What leaves together; ``size <= max_batch_size``, and at least one item."""
 
     items: list[Item]
     reason: Reason
+    key: str = ""
+    size: float = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStats:
+    """Counts since the first call.
+
+    Attributes:
+        batches, items: What has left to run.
+        reasons: Batches by the reason why they left.
+        cancelled: Items whose callers had gone before the run.
+        dropped: Items that were refused, by reason.
+        waiting, running: Items in the queue, and batches in the executors, now.
+        fixed_s, per_item_s: The learnt step time of the newest model, ``b`` and ``a`` of
+            ``t(n) = a n + b``; 0 while nothing is known.
+    """
+
+    batches: int
+    items: int
+    reasons: Mapping[Reason, int]
+    cancelled: int
+    dropped: Mapping[Drop, int]
+    waiting: int
+    running: int
+    fixed_s: float
+    per_item_s: float
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Items of a batch on average, 0 before the first one."""
+        return self.items / self.batches if self.batches else 0.0
+
+
+class _Waiting(Generic[Item]):
+    __slots__ = ("arrived", "deadline", "item", "size")
+
+    def __init__(self, item: Item, arrived: float, deadline: float, size: float) -> None:
+        self.item = item
+        self.arrived = arrived
+        self.deadline = deadline
+        self.size = size
+
+
+class _Lane(Generic[Item]):
+    """The items of one key that wait."""
+
+    __slots__ = ("deadline", "flushing", "has_deadlines", "key", "size", "waiting")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.waiting: deque[_Waiting[Item]] = deque()
+        self.size: float = 0  # The sum over `waiting`, callers who have gone included.
+        # The earliest deadline of what may be in the next batch, while an executor is free.
+        self.deadline = _INFINITE
+        self.has_deadlines = False
+        self.flushing = 0  # This many at the head leave without a wait: flushing <= len(waiting).
+
+    def pop(self) -> _Waiting[Item]:
+        head = self.waiting.popleft()
+        self.size = self.size - head.size if self.waiting else 0
+        self.flushing -= self.flushing > 0
+        return head
+
+    def push_back(self, entries: list[_Waiting[Item]], flushing: int) -> None:
+        self.waiting.extendleft(reversed(entries))
+        self.size += sum(entry.size for entry in entries)
+        self.flushing += flushing
+
+    def find_deadline(self, count: int) -> None:
+        """Look for the earliest deadline among the first ``count``."""
+        if self.has_deadlines:
+            entries = zip(self.waiting, range(count), strict=False)
+            self.deadline = min((entry.deadline for entry, _ in entries), default=_INFINITE)
 
 
 class Batcher(Generic[Item]):
@@ -72,54 +139,298 @@ class Batcher(Generic[Item]):
     """
 
     def __init__(self, options: BatchOptions, is_live: Callable[[Item], bool]) -> None:
-        self.options = options
         self._is_live = is_live
-        self._waiting: deque[tuple[float, Item]] = deque()  # (arrival in seconds, item)
-        self._running = 0  # 0 <= running <= max_concurrent_batches
+        self._lanes: dict[str, _Lane[Item]] = {}  # Lanes with items only.
+        self._count = 0  # items of all lanes
+        self._running = 0  # above max_concurrent_batches only after that was lowered
+        self._idle_since = -_INFINITE  # when the newest executor became free
+        self._tick = -_INFINITE  # with a stride: nothing leaves before
+        self._draining = False
+        self._sweep_at = _SWEEP_MIN  # so many items make `add` look for callers who have gone
+        self._drops: list[tuple[Item, Drop]] = []
+        self._reasons: Counter[Reason] = Counter()
+        self._dropped: Counter[Drop] = Counter()
+        self._items = self._cancelled = 0
+        self._newest_key = ""
+        self._auto: AutoWait | None = None
+        self.configure(options)
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._count
 
-    def add(self, item: Item, now: float) -> bool:
-        """Queue an item; ``True`` means that ``take`` or ``next_wakeup`` has news."""
-        self._waiting.append((now, item))
-        if self._running == self.options.max_concurrent_batches:
+    def configure(self, options: BatchOptions) -> None:
+        """Replace the limits, for what waits too; ask ``take`` afterwards."""
+        self.options = options
+        if not options.is_auto:
+            self._auto = None
+        elif self._auto is None:
+            self._auto = AutoWait()
+
+    # --- what happens ----------------------------------------------------------------------
+
+    def add(
+        self,
+        item: Item,
+        now: float,
+        *,
+        key: str = "",
+        deadline: float = _INFINITE,
+        size: float = 1,
+    ) -> bool:
+        """Queue an item.
+
+        Args:
+            item: What the batch will hold.
+            now: The time, as everywhere.
+            key: Items with different keys are never in one batch.
+            deadline: When its caller stops to wait.
+            size: What it takes of ``max_batch_size``.
+
+        Returns:
+            Whether ``take``, ``drops`` and ``next_wakeup`` have news.
+        """
+        options = self.options
+        if size > options.max_batch_size:
+            return self._drop(item, Drop.OVERSIZED)
+        if self._auto is not None:
+            learnt = self._auto.of(key)
+            learnt.on_arrival(now)
+            if deadline < _INFINITE and learnt.is_hopeless(size, deadline, now):
+                return self._drop(item, Drop.HOPELESS)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        if not self._count and options.stride_s and now >= self._tick:
+            self._tick = _next_tick(now, options.stride_s)
+        lane.waiting.append(_Waiting(item, now, deadline, size))
+        lane.size += size
+        self._count += 1
+        if deadline < _INFINITE:
+            lane.has_deadlines = True
+        if self._count >= self._sweep_at:
+            self._sweep()
+        if self._running >= options.max_concurrent_batches:
             return False  # The end of a running batch asks again.
-        count = len(self._waiting)
-        return count == 1 or count >= self.options.max_batch_size
+        is_sooner = deadline < lane.deadline
+        if is_sooner:
+            lane.deadline = deadline
+        return (
+            is_sooner
+            or len(lane.waiting) == 1
+            or lane.size >= options.max_batch_size
+            or self._auto is not None
+            or self._draining
+        )
 
-    def take(self, now: float) -> Batch[Item] | None:
-        """Return a batch that leaves now, counted as running, or ``None``."""
-        if self._ready_reason(now) is None:
-            return None
-        # Dropped callers neither fill a batch nor open its window, so decide once more.
-        self._waiting = deque(entry for entry in self._waiting if self._is_live(entry[1]))
-        reason = self._ready_reason(now)
-        if reason is None:
-            return None
-        size = min(len(self._waiting), self.options.max_batch_size)
-        items = [item for _, item in islice(self._waiting, size)]
-        for _ in range(size):
-            self._waiting.popleft()
-        self._running += 1
-        return Batch(items, reason)
-
-    def complete(self) -> None:
+    def complete(self, batch: Batch[Item], now: float) -> None:
         """Record the end of a running batch: its executor is free."""
         if self._running < 1:
             raise AssertionError("complete() without a running batch")
+        options = self.options
+        if self._running >= options.max_concurrent_batches:
+            # Lanes do not watch deadlines while nothing can leave.
+            for lane in self._lanes.values():
+                lane.find_deadline(options.max_batch_size)
+            if options.stride_s and now >= self._tick:
+                self._tick = _next_tick(now, options.stride_s)
         self._running -= 1
+        self._idle_since = now
+        if self._auto is not None:
+            self._auto.of(batch.key).on_answered(len(batch.items), now)
+
+    def learn(self, size: float, duration_s: float, now: float, key: str = "") -> None:
+        """Record how long a batch took in its executor. Call it before ``complete``."""
+        if self._auto is not None:
+            self._newest_key = key
+            self._auto.of(key).learn(size, duration_s, now)
+
+    def flush(self) -> None:
+        """Let everything that waits now leave as soon as an executor is free."""
+        for lane in self._lanes.values():
+            lane.flushing = len(lane.waiting)
+
+    def drain(self) -> None:
+        """From now on, let everything leave as soon as an executor is free."""
+        self._draining = True
+
+    # --- what follows ----------------------------------------------------------------------
+
+    def take(self, now: float) -> Batch[Item] | None:
+        """Return a batch that leaves now, counted as running, or ``None``."""
+        options = self.options
+        while self._count and self._running < options.max_concurrent_batches:
+            lane, reason = self._choose(now)
+            if lane is None:
+                break
+            batch = self._close(lane, reason, now)
+            if batch is not None:
+                self._running += 1
+                self._reasons[reason] += 1
+                self._items += len(batch.items)
+                return batch
+        if options.stride_s and now >= self._tick:
+            self._tick = _next_tick(now, options.stride_s)
+        return None
+
+    def drops(self) -> list[tuple[Item, Drop]]:
+        """Return the items refused since the last call; their callers wait for an answer."""
+        if not self._drops:
+            return []
+        drops, self._drops = self._drops, []
+        return drops
 
     def next_wakeup(self) -> float | None:
         """Return when ``take`` should be asked again, ``None`` until something happens."""
-        if not self._waiting or self._running == self.options.max_concurrent_batches:
+        if not self._count or self._running >= self.options.max_concurrent_batches:
             return None
-        return self._waiting[0][0] + self.options.batch_wait_timeout_s
+        wakeup = min(min(self._leaves_at(lane)[0], lane.deadline) for lane in self._lanes.values())
+        return None if wakeup == _INFINITE else wakeup
 
-    def _ready_reason(self, now: float) -> Reason | None:
-        if not self._waiting or self._running == self.options.max_concurrent_batches:
+    def stats(self) -> BatchStats:
+        """Return what has happened so far."""
+        steps = None if self._auto is None else self._auto.of(self._newest_key).steps
+        return BatchStats(
+            batches=self._reasons.total(),
+            items=self._items,
+            reasons=dict(self._reasons),
+            cancelled=self._cancelled,
+            dropped=dict(self._dropped),
+            waiting=self._count,
+            running=self._running,
+            fixed_s=0.0 if steps is None else steps.fixed_s,
+            per_item_s=0.0 if steps is None else steps.per_item_s,
+        )
+
+    # --- decisions -------------------------------------------------------------------------
+
+    def _leaves_at(self, lane: _Lane[Item]) -> tuple[float, Reason]:
+        """Return when the batch at the head of a lane leaves, if nothing else happens."""
+        options = self.options
+        opened = lane.waiting[0].arrived
+        is_full = lane.size >= options.max_batch_size
+        if lane.flushing or self._draining:
+            asked = Reason.DRAIN if self._draining else Reason.FLUSH
+            return opened, Reason.FULL if is_full else asked
+        if is_full:
+            return max(opened, self._tick), Reason.FULL
+        if not options.allow_small_batch:
+            return _INFINITE, Reason.FULL
+        wait_s = options.batch_wait_timeout_s
+        if wait_s == "auto":
+            leaves, is_deadline = self._leaves_by_auto(lane, opened)
+            reason = Reason.DEADLINE if is_deadline else Reason.IDLE
+        else:
+            leaves, reason = opened + wait_s, Reason.WINDOW
+        if not options.stride_s:
+            return leaves, reason
+        return max(self._tick, _tick_from(leaves, options.stride_s)), Reason.STRIDE
+
+    def _leaves_by_auto(self, lane: _Lane[Item], opened: float) -> tuple[float, bool]:
+        assert self._auto is not None, "configure() makes it"
+        since = max(opened, self._idle_since)
+        return self._auto.of(lane.key).leave_at(len(lane.waiting), lane.size, since, lane.deadline)
+
+    def _choose(self, now: float) -> tuple[_Lane[Item] | None, Reason]:
+        """Return the lane that leaves first: age counts, and up to twice for a full batch.
+
+        So full batches go first, but nobody waits for more than twice as long as they do.
+        """
+        size_max = self.options.max_batch_size
+        chosen: _Lane[Item] | None = None
+        chosen_reason, chosen_score = Reason.FULL, -1.0
+        for lane in tuple(self._lanes.values()):
+            if lane.deadline <= now:
+                self._prune(lane, now)
+                if not lane.waiting:
+                    continue
+            leaves, reason = self._leaves_at(lane)
+            if leaves > now:
+                continue
+            score = (now - lane.waiting[0].arrived) * (1 + min(1, lane.size / size_max))
+            if score > chosen_score:
+                chosen, chosen_reason, chosen_score = lane, reason, score
+        return chosen, chosen_reason
+
+    def _close(self, lane: _Lane[Item], reason: Reason, now: float) -> Batch[Item] | None:
+        """Take the batch out of its lane, or only callers who have gone and return ``None``."""
+        size_max = self.options.max_batch_size
+        entries: list[_Waiting[Item]] = []
+        size: float = 0
+        flushed = 0  # of `entries`
+        has_dropped = False
+        waiting = lane.waiting
+        while waiting and size < size_max:
+            head = waiting[0]
+            if not self._keep(head, now):
+                self._count -= 1
+                has_dropped = True
+                lane.pop()
+                continue
+            if size + head.size > size_max:
+                break
+            flushed += lane.flushing > 0
+            lane.pop()
+            entries.append(head)
+            size += head.size
+        if has_dropped:
+            # They neither fill a batch nor open its window, so the decision is made once more.
+            lane.push_back(entries, flushed)
+        else:
+            self._count -= len(entries)
+        if not waiting:
+            del self._lanes[lane.key]
+        elif not has_dropped:
+            lane.find_deadline(size_max)
+        if has_dropped:
             return None
-        if len(self._waiting) >= self.options.max_batch_size:
-            return Reason.FULL
-        opened = self._waiting[0][0]
-        return Reason.WINDOW if now >= opened + self.options.batch_wait_timeout_s else None
+        return Batch([entry.item for entry in entries], reason, lane.key, size)
+
+    def _sweep(self) -> None:
+        # A storm of cancels during one long run must not pile up; twice as many until the next
+        # time make it one look per item.
+        for lane in tuple(self._lanes.values()):
+            self._prune(lane, -_INFINITE)
+        self._sweep_at = max(_SWEEP_MIN, 2 * self._count)
+
+    def _prune(self, lane: _Lane[Item], now: float) -> None:
+        """Let go of every caller of the lane who has gone or, at ``now``, is late."""
+        entries = list(lane.waiting)
+        flushing = lane.flushing
+        kept = [self._keep(entry, now) for entry in entries]
+        lane.waiting.clear()
+        lane.size = lane.flushing = 0
+        lane.push_back([e for e, keep in zip(entries, kept, strict=True) if keep], 0)
+        lane.flushing = sum(kept[:flushing])
+        self._count -= kept.count(False)
+        lane.find_deadline(self.options.max_batch_size)
+        if not lane.waiting:
+            del self._lanes[lane.key]
+
+    def _keep(self, entry: _Waiting[Item], now: float) -> bool:
+        if not self._is_live(entry.item):
+            self._cancelled += 1
+            return False
+        if entry.deadline <= now:
+            self._drop(entry.item, Drop.EXPIRED)
+            return False
+        if entry.size > self.options.max_batch_size:  # It was lowered meanwhile.
+            self._drop(entry.item, Drop.OVERSIZED)
+            return False
+        return True
+
+    def _drop(self, item: Item, why: Drop) -> bool:
+        self._drops.append((item, why))
+        self._dropped[why] += 1
+        return True
+
+
+def _tick_from(moment: float, stride_s: float) -> float:
+    """Return the first multiple of ``stride_s`` that is not before ``moment``."""
+    tick = math.ceil(moment / stride_s) * stride_s
+    return tick if tick >= moment else tick + stride_s
+
+
+def _next_tick(now: float, stride_s: float) -> float:
+    """Return the first multiple of ``stride_s`` after ``now``."""
+    tick = (math.floor(now / stride_s) + 1) * stride_s
+    return tick if tick > now else tick + stride_s

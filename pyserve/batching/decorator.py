@@ -9,41 +9,53 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import Any, Generic, TypeVar, overload
 
-from pyserve.batching.batcher import BatchOptions
+from pyserve.batching.batcher import BatchStats
+from pyserve.batching.calls import Parameters, check_parameters
+from pyserve.batching.collated import collating
+from pyserve.batching.options import BatchOptions, Wait
 from pyserve.batching.queue import BatchQueue
 from pyserve.errors import BatchError
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
-
 Result = TypeVar("Result")
+
+# Under this name an instance keeps what is bound to it, so that it lives as long as it does.
+_BOUND = "__pyserve_batched__"
 
 
 class Batched(Generic[Result]):
     """A batched function, or as a class attribute a batched method.
 
-    Calling it returns a coroutine of one result. Cancelling that coroutine takes the item out
-    of its batch, unless the batch runs already; then only this caller stops waiting.
+    Calling it returns a coroutine of one result, or for an async generator function an async
+    iterator. Cancelling that takes the item out of its batch, unless the batch runs already;
+    then only this caller stops waiting, and the run ends when all have.
+
+    Attributes:
+        options: The limits that new queues begin with.
+        function: What was decorated.
     """
 
-    def __init__(
-        self, function: Callable[..., Awaitable[Sequence[Result]]], options: BatchOptions
-    ) -> None:
-        if not inspect.iscoroutinefunction(function):
-            kind = "an async generator" if inspect.isasyncgenfunction(function) else "no coroutine"
-            code = inspect.unwrap(function).__code__
+    def __init__(self, function: Callable[..., Any], options: BatchOptions) -> None:
+        is_stream = inspect.isasyncgenfunction(function)
+        if not is_stream and not inspect.iscoroutinefunction(function):
             raise BatchError(
-                f"@pyserve.batch on {function.__qualname__} ({code.co_filename}:"
-                f"{code.co_firstlineno}): it is {kind} function; write `async def` that takes "
-                f"lists and returns a list"
+                f"@pyserve.batch on {_where(function)}: it is no coroutine function; write "
+                f"`async def` that takes lists and returns a list"
             )
+        if is_stream and options.isolate_failures:
+            raise BatchError(
+                f"@pyserve.batch on {_where(function)}: isolate_failures cannot run a generator "
+                f"again whose results are with the callers already; leave it out, and yield "
+                f"exceptions in place of results"
+            )
+        check_parameters(function, _where(function))
         functools.update_wrapper(self, function)
         self.options = options
         self.function = function
         self._name = function.__name__
-        self._submit: Submit[Result] | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -59,96 +71,271 @@ class Batched(Generic[Result]):
     ) -> Batched[Result] | Callable[..., Coroutine[Any, Any, Result]]:
         if instance is None:
             return self
-        bound = _bind(self.function.__get__(instance, owner), self)
-        # The instance attribute shadows this descriptor: the next access is a plain look-up,
-        # and the batches live exactly as long as the instance does.
-        instance.__dict__[self._name] = bound
+        return self.bind(instance)
+
+    def bind(self, instance: object) -> Callable[..., Any]:
+        """Return the method of one instance, always the same.
+
+        Raises:
+            BatchError: The instance has no ``__dict__`` to keep its batches in.
+        """
+        try:
+            kept = instance.__dict__
+        except AttributeError:
+            raise BatchError(
+                f"{type(instance).__qualname__} has __slots__, and its instances nowhere to keep "
+                f"the batches of {self._name}; add '__dict__' to them"
+            ) from None
+        bound_ones: dict[Batched[Any], Callable[..., Any]] = kept.setdefault(_BOUND, {})
+        bound = bound_ones.get(self)
+        if bound is None:
+            method = self.function.__get__(instance, type(instance))
+            bound = bound_ones[self] = _callable(Submit(method, self.options))
+            if inspect.getattr_static(type(instance), self._name, None) is self:
+                # It shadows this descriptor: the next access is a plain look-up.
+                kept.setdefault(self._name, bound)
         return bound
 
-    async def __call__(self, *arguments: object) -> Result:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         """Run the function on a batch that holds these arguments and return their result."""
-        if self._submit is None:
-            self._submit = Submit(self.function, self)
-        return await self._submit(*arguments)
+        return self._as_function(*arguments, **keywords)
+
+    def __pyserve_submit__(self, *arguments: object, **keywords: object) -> Any:
+        """Queue one call and return the future, or for a generator the iterator, of results."""
+        return self._as_function.__pyserve_submit__(*arguments, **keywords)
+
+    @functools.cached_property
+    def _as_function(self) -> Any:
+        # Where it is no method, the function has batches of its own.
+        return _callable(Submit(self.function, self.options))
+
+    def __getattr__(self, name: str) -> Any:
+        # The setters and the rest of what a bound method has, for a function that is none.
+        if name in _PUBLIC:
+            return getattr(self._as_function, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-class Submit(Generic[Result]):
-    """Puts calls into the queue of the running loop; a new loop gets a new queue."""
+class Submit:
+    """Puts calls into the queue of the running loop; a new loop gets a new queue.
 
-    def __init__(
-        self, function: Callable[..., Awaitable[Sequence[Result]]], batched: Batched[Result]
-    ) -> None:
-        self._function = function
-        self._batched = batched
-        parameters = inspect.signature(function).parameters
-        self._argument_count = len(parameters)
-        self._queue: BatchQueue[Result] | None = None
+    What is set applies to the calls that wait too, and may be set from any thread.
 
-    def __call__(self, *arguments: object) -> asyncio.Future[Result]:
-        """Queue one call of the running loop and return the future of its result."""
-        if len(arguments) != self._argument_count:
-            raise TypeError(
-                f"{self._batched.function.__qualname__}() takes {self._argument_count} positional "
-                f"arguments for each item of a batch but {len(arguments)} were given"
-            )
+    Args:
+        function: Bound already, if it is a method.
+        options: The limits to begin with.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: BatchOptions) -> None:
+        self.function = function
+        self.options = options
+        self.label: str = getattr(function, "__qualname__", type(function).__qualname__)
+        self._parameters = Parameters(function, self.label)
+        self._columns_function = self._parameters.adapted(function)
+        self._queue: BatchQueue | None = None
+
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
+        """Queue one call of the running loop and return the future of its result.
+
+        For an async generator function it is the iterator of its results, to be closed with
+        ``aclose`` by who leaves early.
+
+        Raises:
+            TypeError: The call does not fit the function's signature.
+            Exception: What ``batch_size_fn`` raised.
+        """
+        row = self._parameters.row(arguments, keywords)
         queue = self._queue
         loop = asyncio.get_running_loop()
         if queue is None or queue.loop is not loop:
             queue = self._queue = BatchQueue(
-                self._function,
-                label=self._batched.function.__qualname__,
-                options=self._batched.options,
-                loop=loop,
+                self._columns_function, label=self.label, options=self.options, loop=loop
             )
-        return queue.submit(*arguments)
+        return queue.open(row) if queue.is_stream else queue.submit(row)
+
+    def set_max_batch_size(self, max_batch_size: int) -> None:
+        """Set the most items of a batch, at least 1.
+
+        Raises:
+            OptionError: It is out of range, as for the other setters.
+        """
+        self._configure(max_batch_size=max_batch_size)
+
+    def set_batch_wait_timeout_s(self, batch_wait_timeout_s: Wait) -> None:
+        """Set the longest wait for company in seconds, or ``"auto"``."""
+        self._configure(batch_wait_timeout_s=batch_wait_timeout_s)
+
+    def set_max_concurrent_batches(self, max_concurrent_batches: int) -> None:
+        """Set how many batches may run at once; those that run now end in any case."""
+        self._configure(max_concurrent_batches=max_concurrent_batches)
+
+    def flush(self) -> None:
+        """Let the calls that wait now leave without waiting for more."""
+        self._on_loop(lambda queue: queue.flush())
+
+    async def drain(self) -> None:
+        """From now on let every call leave without a wait; return once none waits or runs.
+
+        Call it in the loop of the batches. Cancelling it does not take anything back.
+        """
+        if self._queue is not None:
+            await self._queue.drain()
+
+    def stats(self) -> BatchStats | None:
+        """Return what has happened so far, ``None`` before the first call."""
+        return None if self._queue is None else self._queue.stats()
+
+    def _configure(self, **changes: object) -> None:
+        self.options = options = self.options.updated(**changes)
+        self._on_loop(lambda queue: queue.configure(options))
+
+    def _on_loop(self, act: Callable[[BatchQueue], None]) -> None:
+        queue = self._queue
+        if queue is None or queue.loop.is_closed():
+            return
+        try:
+            is_here = asyncio.get_running_loop() is queue.loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            act(queue)
+        else:
+            queue.loop.call_soon_threadsafe(act, queue)
 
 
-def _bind(
-    function: Callable[..., Awaitable[Sequence[Result]]], batched: Batched[Result]
-) -> Callable[..., Coroutine[Any, Any, Result]]:
-    submit = Submit(function, batched)
+_PUBLIC = (
+    "set_max_batch_size",
+    "set_batch_wait_timeout_s",
+    "set_max_concurrent_batches",
+    "flush",
+    "drain",
+    "stats",
+)
 
-    @functools.wraps(function)
-    async def call(*arguments: object) -> Result:
-        return await submit(*arguments)
 
+def _callable(submit: Submit) -> Callable[..., Any]:
+    """Return what looks like the method, with what can be set as attributes."""
+    function = submit.function
+    call: Any
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def call_stream(*arguments: object, **keywords: object) -> Any:
+            stream = submit(*arguments, **keywords)
+            try:
+                async for result in stream:
+                    yield result
+            finally:
+                await stream.aclose()
+
+        call = call_stream
+    else:
+
+        @functools.wraps(function)
+        async def call_once(*arguments: object, **keywords: object) -> Any:
+            return await submit(*arguments, **keywords)
+
+        call = call_once
     # The servicer adapter awaits the future without this coroutine in between.
-    call.__pyserve_submit__ = submit  # type: ignore[attr-defined]  # functions take attributes
-    return call
+    call.__pyserve_submit__ = submit
+    for name in _PUBLIC:
+        setattr(call, name, getattr(submit, name))
+    return call  # type: ignore[no-any-return]  # both are callables
+
+
+def submits_of(instance: object) -> Iterator[Submit]:
+    """Yield the batches of each method of an instance that has been bound so far."""
+    for bound in getattr(instance, "__dict__", {}).get(_BOUND, {}).values():
+        yield bound.__pyserve_submit__
+
+
+def flush(instance: object) -> None:
+    """Let the calls that wait in any batched method of an instance leave now."""
+    for submit in submits_of(instance):
+        submit.flush()
+
+
+async def drain(instance: object) -> None:
+    """Let every call of the batched methods of an instance leave without a wait from now on.
+
+    Returns once none waits or runs.
+    """
+    await asyncio.gather(*(submit.drain() for submit in submits_of(instance)))
+
+
+def make_batched(
+    function: Callable[..., Any], options: BatchOptions, *, threads: Executor | None = None
+) -> Batched[Any]:
+    """Batch a method that has no decorator, for ``batching_config``.
+
+    Every parameter becomes a ``BatchRequest``, a list that also has ``json()``. The method
+    returns a list, tuple or array as a decorated one does, or a dict of columns: of its values
+    those with the batch's length are split, the others copied. A plain ``def`` runs in a thread.
+
+    Args:
+        function: ``async def``, an async generator, or ``def``; not bound.
+        options: The limits.
+        threads: Where a ``def`` runs; the loop's default pool if not given.
+
+    Raises:
+        BatchError: It is a generator that is not async.
+    """
+    return Batched(collating(function, threads), options)
 
 
 @overload
 def batch(function: Callable[..., Awaitable[Sequence[Result]]], /) -> Batched[Result]: ...
 @overload
+def batch(function: Callable[..., AsyncIterator[Sequence[Result]]], /) -> Batched[Result]: ...
+@overload
 def batch(
     *,
     max_batch_size: int = 10,
-    batch_wait_timeout_s: float = 0.01,
+    batch_wait_timeout_s: Wait = 0.01,
     max_concurrent_batches: int = 1,
+    batch_size_fn: Callable[[list[Any]], float] | None = None,
+    isolate_failures: bool = False,
 ) -> Callable[[Callable[..., Awaitable[Sequence[Result]]]], Batched[Result]]: ...
 def batch(
-    function: Callable[..., Awaitable[Sequence[Result]]] | None = None,
+    function: Callable[..., Any] | None = None,
     /,
     *,
     max_batch_size: int = 10,
-    batch_wait_timeout_s: float = 0.01,
+    batch_wait_timeout_s: Wait = 0.01,
     max_concurrent_batches: int = 1,
-) -> Batched[Result] | Callable[[Callable[..., Awaitable[Sequence[Result]]]], Batched[Result]]:
+    batch_size_fn: Callable[[list[Any]], float] | None = None,
+    isolate_failures: bool = False,
+) -> Batched[Any] | Callable[[Callable[..., Any]], Batched[Any]]:
     """Collect concurrent calls of an ``async def`` function or method into batches.
 
-    The function's parameters become lists of equal length, and it returns a list, tuple or
-    array whose first axis has that length. An exception instance in it (``pyserve.Abort``
-    included) fails that one caller; an exception raised fails every caller of the batch.
+    Every parameter becomes a list of the batch's length, those with defaults included, and the
+    function returns a list, tuple or array whose first axis has that length. An exception
+    instance in it (``pyserve.Abort`` included) fails that one caller; an exception raised fails
+    every caller of the batch. An async generator function yields one such list a step, and each
+    caller gets an async iterator; ``StopAsyncIteration`` as an item ends that caller's.
     A servicer's method takes the list of requests and may leave the contexts out.
 
     A batch leaves when an executor is free and it is full or its oldest item has waited
-    ``batch_wait_timeout_s``; while the executors are busy it stays open for newcomers.
+    ``batch_wait_timeout_s``; while the executors are busy it stays open for newcomers. It holds
+    requests of one model only, and nobody who has gone or whose deadline has passed. It runs
+    with the request of the batch as the current one: its model id, its latest deadline.
+
+    The bound method also has ``set_max_batch_size``, ``set_batch_wait_timeout_s``,
+    ``set_max_concurrent_batches``, ``flush``, ``drain`` and ``stats``.
 
     Args:
         function: The function, when the decorator is written without parentheses.
-        max_batch_size: Most items of a batch, at least 1.
-        batch_wait_timeout_s: Longest wait for company, in seconds, at least 0.
+        max_batch_size: Most items of a batch, or with ``batch_size_fn`` the largest sum of
+            their sizes; at least 1.
+        batch_wait_timeout_s: Longest wait for company, in seconds, at least 0; ``"auto"``
+            learns from arrivals and step times when a wait pays, keeps the callers' deadlines,
+            and answers RESOURCE_EXHAUSTED at once to a call that cannot keep its own.
         max_concurrent_batches: Batches of one instance that may run at once.
+        batch_size_fn: Called once for each item, with a list that holds it alone (the argument,
+            or the tuple of several); returns its size. A larger item than ``max_batch_size``
+            fails alone.
+        isolate_failures: Run a batch that raised again in halves until only the bad items
+            fail. The function must be idempotent.
 
     Raises:
         OptionError: A limit is out of range.
@@ -158,9 +345,17 @@ def batch(
         max_batch_size=max_batch_size,
         batch_wait_timeout_s=batch_wait_timeout_s,
         max_concurrent_batches=max_concurrent_batches,
+        batch_size_fn=batch_size_fn,
+        isolate_failures=isolate_failures,
     )
 
-    def decorate(target: Callable[..., Awaitable[Sequence[Result]]]) -> Batched[Result]:
+    def decorate(target: Callable[..., Any]) -> Batched[Any]:
         return Batched(target, options)
 
     return decorate if function is None else decorate(function)
+
+
+def _where(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", repr(function))
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name

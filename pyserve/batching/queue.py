@@ -1,26 +1,30 @@
 """The asyncio end of a batcher: callers' futures in, runs of the batched function out.
 
 One future per item and one task per batch; never a task per item. A queue belongs to one
-event loop and is used from its thread only.
+event loop and is used from its thread only. Its bound is that of its callers: the replica's
+gate admits ``max_ongoing_requests`` of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from typing import TYPE_CHECKING, Generic, TypeVar
+import inspect
+import math
+import time
+from collections.abc import Callable
+from typing import Any
 
-from pyserve.batching.batcher import Batch, Batcher, BatchOptions
-from pyserve.errors import BatchError
+from grpc import StatusCode
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop
+from pyserve.batching.options import BatchOptions, size_of
+from pyserve.batching.runs import Call, Run
+from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
+from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
+from pyserve.request import Request, current_request
 
-Result = TypeVar("Result")
-Entry = tuple[tuple[object, ...], "asyncio.Future[Result]"]  # (arguments of one call, answer)
 
-
-class BatchQueue(Generic[Result]):
+class BatchQueue:
     """Runs ``function`` on batches of calls.
 
     Args:
@@ -32,106 +36,174 @@ class BatchQueue(Generic[Result]):
 
     def __init__(
         self,
-        function: Callable[..., Awaitable[Sequence[Result | BaseException]]],
+        function: Callable[..., Any],
         *,
         label: str,
         options: BatchOptions,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.loop = loop
+        self.is_stream = inspect.isasyncgenfunction(function)
         self._function = function
         self._label = label
-        self._batcher: Batcher[Entry[Result]] = Batcher(options, _is_live)
+        self._options = options
+        self._batcher: Batcher[Any] = Batcher(options, _is_live)
+        # uvloop counts whole milliseconds from the start of the turn, too coarse for steps.
+        is_coarse = type(loop).__module__.partition(".")[0] == "uvloop"
+        self._clock = time.monotonic if is_coarse else loop.time
+        self._is_coarse = is_coarse
+        self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # Kept here, because uvloop's handle of a time that is now cannot tell its time.
-        self._timer_at: float | None = None
+        self._timer_at = math.inf
         self._runs: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
+        self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
 
-    def submit(self, *arguments: object) -> asyncio.Future[Result]:
-        """Queue one call. Cancelling the future takes it out, unless its batch runs already."""
-        future: asyncio.Future[Result] = self.loop.create_future()
-        if self._batcher.add((arguments, future), self.loop.time()):
-            self._pump()
+    # --- callers ---------------------------------------------------------------------------
+
+    def submit(self, arguments: tuple[object, ...]) -> asyncio.Future[Any]:
+        """Queue one call. Cancelling the future takes it out of its batch.
+
+        Raises:
+            Exception: What ``batch_size_fn`` raised.
+        """
+        future: asyncio.Future[Any] = self.loop.create_future()
+        request = current_request()
+        self._add(Call(arguments, future, request), arguments, request)
         return future
+
+    def open(self, arguments: tuple[object, ...]) -> BatchStream:
+        """Queue one call of an async generator and return the iterator of its results.
+
+        Raises:
+            Exception: What ``batch_size_fn`` raised.
+        """
+        request = current_request()
+        call = StreamCall(arguments, request, self.loop)
+        self._add(call, arguments, request)
+        return BatchStream(call, self.loop)
+
+    def _add(self, call: object, arguments: tuple[object, ...], request: Request | None) -> None:
+        size_fn = self._options.batch_size_fn
+        size = 1 if size_fn is None else size_of(size_fn, arguments)
+        now = self._clock()
+        if request is None:
+            has_news = self._batcher.add(call, now, size=size)
+        else:
+            deadline = request.deadline
+            has_news = self._batcher.add(
+                call,
+                now,
+                key=request.multiplexed_model_id,
+                deadline=math.inf if deadline is None else deadline,
+                size=size,
+            )
+        # Decided at the end of the turn: what arrives in one turn leaves together.
+        if has_news and self._soon is None:
+            self._soon = self.loop.call_soon(self._on_soon)
+
+    # --- limits and ends ---------------------------------------------------------------------
+
+    def configure(self, options: BatchOptions) -> None:
+        """Replace the limits, for the calls that wait too."""
+        self._options = options
+        self._batcher.configure(options)
+        self._pump()
+
+    def flush(self) -> None:
+        """Let the calls that wait now leave without waiting for more."""
+        self._batcher.flush()
+        self._pump()
+
+    async def drain(self) -> None:
+        """Let every call leave without a wait, and return once none waits or runs."""
+        self._batcher.drain()
+        self._pump()
+        while self._runs or len(self._batcher):
+            if self._idle is None:
+                self._idle = self.loop.create_future()
+            await asyncio.shield(self._idle)
+
+    def stats(self) -> BatchStats:
+        """Return what has happened so far."""
+        return self._batcher.stats()
+
+    # --- the loop ----------------------------------------------------------------------------
 
     def _pump(self) -> None:
         """Start every batch that may leave, then arrange for the next look."""
-        while (batch := self._batcher.take(self.loop.time())) is not None:
-            # A batch belongs to no single caller, so it runs in an empty context.
-            run = self.loop.create_task(self._run(batch), context=contextvars.Context())
-            self._runs.add(run)
-            run.add_done_callback(self._on_run_done)
+        now = self._clock()
+        while (batch := self._batcher.take(now)) is not None:
+            self._start(batch, now)
+        for call, why in self._batcher.drops():
+            call.fail(self._refusal(why))
+        self._arrange(now)
+
+    def _start(self, batch: Batch[Any], now: float) -> None:
+        run: Run | StreamRun
+        if self.is_stream:
+            run = StreamRun(self._function, batch, self._label)
+        else:
+            isolates = self._options.isolate_failures
+            run = Run(self._function, batch, self._label, isolate_failures=isolates)
+        task = run.start(self.loop)
+        self._runs.add(task)
+        task.add_done_callback(lambda done: self._on_run_done(done, run, now))
+
+    def _arrange(self, now: float) -> None:
         wakeup = self._batcher.next_wakeup()
-        if self._timer is not None and self._timer_at != wakeup:
+        if self._timer is not None and (wakeup is None or wakeup != self._timer_at):
             self._timer.cancel()
             self._timer = None
-        if self._timer is None and wakeup is not None:
+        if self._timer is not None or wakeup is None:
+            return
+        self._timer_at = wakeup
+        if not self._is_coarse:
             self._timer = self.loop.call_at(wakeup, self._on_timer)
-            self._timer_at = wakeup
+        else:  # Rounded up, or the timer would come too early and have to be set again.
+            delay_s = math.ceil((wakeup - now) * 1000) / 1000
+            self._timer = self.loop.call_later(max(0.0, delay_s), self._on_timer)
+
+    def _on_soon(self) -> None:
+        self._soon = None
+        self._pump()
 
     def _on_timer(self) -> None:
         self._timer = None
         self._pump()
 
-    def _on_run_done(self, run: asyncio.Task[None]) -> None:
-        self._runs.discard(run)
-        self._batcher.complete()
+    def _on_run_done(self, task: asyncio.Task[None], run: Run | StreamRun, started: float) -> None:
+        self._runs.discard(task)
+        batch: Batch[Any] = run.batch
+        if task.cancelled():
+            # It may never have had a first step, in which it would have told its callers.
+            for call in batch.items:
+                call.cancel()
+        now = self._clock()
+        if not run.has_failed and not task.cancelled():
+            self._batcher.learn(batch.size, now - started, now, batch.key)
+        self._batcher.complete(batch, now)
         if not self.loop.is_closed():
             self._pump()
+        if self._idle is not None and not self._runs and not len(self._batcher):
+            self._idle.set_result(None)
+            self._idle = None
 
-    async def _run(self, batch: Batch[Entry[Result]]) -> None:
-        rows = (arguments for arguments, _ in batch.items)
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        try:
-            results = _checked(await self._function(*columns), len(batch.items), self._label)
-        except asyncio.CancelledError:
-            for _, future in batch.items:
-                future.cancel()
-            raise
-        except Exception as error:  # Every caller of the batch gets it.
-            for _, future in batch.items:
-                _settle(future, error)
-        else:
-            for (_, future), result in zip(batch.items, results, strict=True):
-                _settle(future, result)
-
-
-def _is_live(entry: Entry[Result]) -> bool:
-    return not entry[1].done()
-
-
-def _settle(future: asyncio.Future[Result], result: Result | BaseException) -> None:
-    if future.done():  # Its caller went away while the batch ran.
-        return
-    if not isinstance(result, BaseException):
-        future.set_result(result)
-    elif isinstance(result, StopIteration):
-        # A future refuses StopIteration, which would end the awaiting coroutine silently.
-        wrapped = BatchError("a batched method raised or returned StopIteration")
-        wrapped.__cause__ = result
-        future.set_exception(wrapped)
-    else:
-        future.set_exception(result)
-
-
-def _checked(
-    results: Sequence[Result | BaseException], size: int, label: str
-) -> Sequence[Result | BaseException]:
-    """Return ``results`` if its first axis has the batch's length.
-
-    Raises:
-        BatchError: It is no sequence, or its length is another one.
-    """
-    expected = f"return a list, tuple or array with one result for each of the {size} items"
-    is_sequence = hasattr(results, "__getitem__") and not isinstance(results, str | bytes | dict)
-    try:
-        length = len(results) if is_sequence else None
-    except TypeError:  # An array without axes has no length.
-        length = None
-    if length is None:
-        raise BatchError(f"{label} returned {type(results).__name__}; {expected}, in their order")
-    if length != size:
-        raise BatchError(
-            f"{label} returned {length} results for a batch of {size}; {expected}, in their order"
+    def _refusal(self, why: Drop) -> PyserveError:
+        if why is Drop.EXPIRED:
+            return RequestTimeout(f"the deadline passed before a batch of {self._label} ran")
+        if why is Drop.HOPELESS:
+            return BackPressure(
+                f"{self._label} could not finish before the deadline even if it ran alone; "
+                f"allow more time, or retry when it has become faster"
+            )
+        error = BatchError(
+            f"batch_size_fn of {self._label} made an item larger than max_batch_size="
+            f"{self._options.max_batch_size}; send smaller items, or raise max_batch_size"
         )
-    return results
+        error.code = StatusCode.INVALID_ARGUMENT
+        return error
+
+
+def _is_live(call: Any) -> bool:
+    live: bool = call.is_live()
+    return live

@@ -135,7 +135,7 @@ async def test_several_parameters_become_several_lists() -> None:
 
 
 async def test_a_wrong_number_of_arguments_fails_that_call() -> None:
-    with pytest.raises(TypeError, match=r"takes 1 positional arguments .* but 2 were given"):
+    with pytest.raises(TypeError, match=r"double\(\): too many positional arguments"):
         await Doubler().double(1, 2)
 
 

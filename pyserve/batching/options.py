@@ -1,0 +1,99 @@
+"""What can be set for a batched function, and what may be set while it runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyserve.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Wait = float | Literal["auto"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions:
+    """Limits of one batched function.
+
+    Attributes:
+        max_batch_size: Most items of a batch, or with ``batch_size_fn`` the largest sum of
+            their sizes; at least 1.
+        batch_wait_timeout_s: Longest wait of the oldest item for company while an executor
+            is free, at least 0; ``"auto"`` learns when waiting pays.
+        max_concurrent_batches: Batches that may run at once, at least 1.
+        batch_size_fn: Called once for each item with a list that holds it alone; returns its
+            size, at least 0. The item is the argument itself, or the tuple of the arguments
+            where the function has several parameters.
+        isolate_failures: Whether a batch that raises is run again in halves until only the
+            bad items fail. The function must be idempotent.
+        stride_s: 0 lets batches leave at any time; above, only at multiples of this time.
+        allow_small_batch: Whether a batch that is not full may leave when its time is over.
+    """
+
+    max_batch_size: int = 10
+    batch_wait_timeout_s: Wait = 0.01
+    max_concurrent_batches: int = 1
+    batch_size_fn: Callable[[list[Any]], float] | None = None
+    isolate_failures: bool = False
+    stride_s: float = 0.0
+    allow_small_batch: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch_size", "max_concurrent_batches"):
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise OptionError(f"batch: {name} must be an int of at least 1, not {value!r}")
+        if self.batch_wait_timeout_s != "auto":
+            _check_seconds("batch_wait_timeout_s", self.batch_wait_timeout_s, ', or "auto"')
+        _check_seconds("stride_s", self.stride_s, "")
+        for name in ("isolate_failures", "allow_small_batch"):
+            flag: object = getattr(self, name)
+            if not isinstance(flag, bool):
+                raise OptionError(f"batch: {name} must be True or False, not {flag!r}")
+        size_fn: object = self.batch_size_fn
+        if size_fn is not None and not callable(size_fn):
+            raise OptionError(
+                f"batch: batch_size_fn must be a function that takes a list of items and returns "
+                f"their size, not {size_fn!r}"
+            )
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the wait is learnt."""
+        return self.batch_wait_timeout_s == "auto"
+
+    def updated(self, **changes: object) -> BatchOptions:
+        """Return a copy with some fields changed.
+
+        Raises:
+            OptionError: A value is out of range.
+        """
+        return replace(self, **changes)  # type: ignore[arg-type]  # checked by the constructor
+
+
+def size_of(size_fn: Callable[[list[Any]], float], arguments: tuple[object, ...]) -> float:
+    """Return the size of one call's item.
+
+    Raises:
+        OptionError: ``size_fn`` returned something else than a number of at least 0.
+    """
+    item = arguments[0] if len(arguments) == 1 else arguments
+    size: object = size_fn([item])
+    try:
+        number = float(size)  # type: ignore[arg-type]  # arrays without axes are numbers too
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise OptionError(f"batch: batch_size_fn returned {size!r}; return a number of at least 0")
+    return number
+
+
+def _check_seconds(name: str, value: object, alternative: str) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < math.inf:  # type: ignore[operator]
+        raise OptionError(
+            f"batch: {name} must be a number of seconds of at least 0{alternative}, not {value!r}"
+        )

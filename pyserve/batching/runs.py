@@ -1,0 +1,181 @@
+"""One run of a batched function: its context, its results, its end when nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyserve.batching.batcher import Batch
+from pyserve.batching.results import checked, sendable
+from pyserve.errors import BatchError
+from pyserve.request import CURRENT, Request
+
+# The user's function: what it takes and returns is checked by kind and length, not by type.
+Function = Callable[..., Awaitable[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One caller who waits for one result.
+
+    Attributes:
+        arguments: In the order of the function's parameters.
+        future: Cancelling it takes the call out of its batch.
+        request: The caller's, ``None`` outside of one.
+    """
+
+    arguments: tuple[object, ...]
+    future: asyncio.Future[Any]
+    request: Request | None
+
+    def is_live(self) -> bool:
+        """Return whether the caller still waits."""
+        return not self.future.done()
+
+    def cancel(self) -> None:
+        """Tell the caller that its call was cancelled, if it still waits."""
+        self.future.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """Answer the caller with an exception, if it still waits."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class BatchRequestSource:
+    """Makes the request that a batch runs under when somebody asks for it."""
+
+    __slots__ = ("_is_cancelled", "_made", "_members", "key")
+
+    def __init__(self, members: list[Request | None], key: str) -> None:
+        self._members = members
+        self._made: Request | None = None
+        self._is_cancelled = False
+        self.key = key
+
+    def request(self) -> Request:
+        """Return the request of the batch: its model, the latest deadline of its members."""
+        if self._made is None:
+            # A member without a request never stops to wait.
+            known = [m if m is not None else Request() for m in self._members]
+            self._made = Request.of_batch(known)
+            if self._is_cancelled:
+                self._made.cancel()
+        return self._made
+
+    def cancel(self) -> None:
+        """Record that every member has gone, and cancel what the batch called."""
+        self._is_cancelled = True
+        if self._made is not None:
+            self._made.cancel()
+
+
+def context_of(source: BatchRequestSource) -> contextvars.Context:
+    """Return the context of a run: a batch belongs to no single caller, so it is empty else."""
+    context = contextvars.Context()
+    context.run(CURRENT.set, source)
+    return context
+
+
+class Run:
+    """Runs a function once on the arguments of a batch and answers its callers.
+
+    Args:
+        function: Takes one list for each argument of a call.
+        batch: The calls.
+        label: What messages call the function.
+        isolate_failures: Whether halves are run again after an exception.
+    """
+
+    __slots__ = ("_function", "_isolate", "_label", "batch", "has_failed", "source", "task")
+
+    def __init__(
+        self, function: Function, batch: Batch[Call], label: str, *, isolate_failures: bool
+    ) -> None:
+        self._function = function
+        self._label = label
+        self._isolate = isolate_failures
+        self.batch = batch
+        self.source = BatchRequestSource([call.request for call in batch.items], batch.key)
+        self.task: asyncio.Task[None] | None = None
+        self.has_failed = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        """Start the run's task."""
+        self.task = loop.create_task(self._main(), context=context_of(self.source))
+        self._watch()
+        return self.task
+
+    def _watch(self, _: object = None) -> None:
+        """Wait for any one caller that still waits; without one, end the run.
+
+        One callback at a time is enough to see that nobody is left, and costs less than one
+        for each caller.
+        """
+        assert self.task is not None
+        if self.task.done():
+            return
+        for call in self.batch.items:
+            if not call.future.done():
+                call.future.add_done_callback(self._watch)
+                return
+        self.source.cancel()
+        self.task.cancel()
+
+    async def _main(self) -> None:
+        calls = self.batch.items
+        try:
+            await self._run(calls)
+        except asyncio.CancelledError:
+            for call in calls:
+                call.cancel()
+            raise
+        except BaseException as error:
+            # The process ends; those who wait learn that no answer will come.
+            for call in calls:
+                call.fail(BatchError(f"{self._label} raised {type(error).__name__}"))
+            raise
+
+    async def _run(self, calls: list[Call]) -> None:
+        try:
+            results = await self._call_function(calls)
+        except Exception as error:
+            self.has_failed = True
+            if self._isolate and len(calls) > 1 and not isinstance(error, _Broken):
+                await self._run_halves(calls)
+                return
+            cause = error.error if isinstance(error, _Broken) else error
+            for call in calls:
+                call.fail(sendable(cause, self._label))
+        else:
+            for call, result in zip(calls, results, strict=True):
+                if isinstance(result, BaseException):
+                    call.fail(sendable(result, self._label))
+                elif not call.future.done():  # Its caller may have gone while the batch ran.
+                    call.future.set_result(result)
+
+    async def _call_function(self, calls: list[Call]) -> Sequence[Any]:
+        columns = [list(column) for column in zip(*[c.arguments for c in calls], strict=True)]
+        returned = await self._function(*columns)
+        try:
+            return checked(returned, len(calls), self._label)
+        except BatchError as error:
+            raise _Broken(error) from None
+
+    async def _run_halves(self, calls: list[Call]) -> None:
+        middle = len(calls) // 2
+        for half in (calls[:middle], calls[middle:]):
+            live = [call for call in half if call.is_live()]
+            if live:
+                await self._run(live)
+
+
+class _Broken(Exception):
+    """The function returned, but not what it should: no item is to blame."""
+
+    def __init__(self, error: BatchError) -> None:
+        super().__init__(error)
+        self.error = error
