@@ -6,6 +6,8 @@ This is the one place that holds state of the process; everything else gets it p
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -87,13 +89,18 @@ def get_replica_context() -> ReplicaContext:
     Raises:
         NotInReplica: This process is no replica.
     """
-    found = _local_replica.get() or _process.replica
+    found = replica_context()
     if found is None:
         raise NotInReplica(
             "get_replica_context() works in a replica only; call it in the constructor or a "
             "method of a deployment"
         )
     return found
+
+
+def replica_context() -> ReplicaContext | None:
+    """Return the context of the replica that this code runs in, ``None`` outside of one."""
+    return _local_replica.get() or _process.replica
 
 
 def enter_replica(context: ReplicaContext | None) -> None:
@@ -104,6 +111,16 @@ def enter_replica(context: ReplicaContext | None) -> None:
 def enter_local_replica(context: ReplicaContext) -> None:
     """Make the current context, not the process, that of a replica."""
     _local_replica.set(context)
+
+
+@contextmanager
+def as_local_replica(context: ReplicaContext) -> Iterator[None]:
+    """Make the block's context that of a replica."""
+    token = _local_replica.set(context)
+    try:
+        yield
+    finally:
+        _local_replica.reset(token)
 
 
 def attach_local(mesh: Mesh | None) -> None:

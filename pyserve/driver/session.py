@@ -40,7 +40,8 @@ class Session:
         self.address = address
         self.process = process
         self.client = ControlClient(address)
-        self._router = InProcessRouter(address, read_settings().node)
+        settings = read_settings()
+        self._router = InProcessRouter(address, settings.node, settings.run_dir)
 
     def open_channel(self, key: DeploymentKey) -> aio.Channel:
         """Return a channel that is routed in this process to one deployment's replicas."""

@@ -11,9 +11,10 @@ import asyncio
 import concurrent.futures
 import secrets
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pyserve import _router, aio
+from pyserve.api.context import replica_context
 from pyserve.api.handles.loops import CallsLoop
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
@@ -21,10 +22,8 @@ from pyserve.control.transport import dial_natively
 from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.native_caller import NativeCaller
+from pyserve.references import References
 from pyserve.types import DeploymentKey
-
-if TYPE_CHECKING:
-    from pyserve.references import References
 
 # A controller answers a Watch in milliseconds; ten seconds cover one that is swapped out.
 _FIRST_VIEW_TIMEOUT_S = 10.0
@@ -36,15 +35,20 @@ class InProcessRouter:
     Args:
         controller: Whom to follow.
         node: Where this process is.
+        run_dir: Where sockets of this process go; ``None``: the temporary folder.
     """
 
-    def __init__(self, controller: MeshAddress, node: NodeSettings) -> None:
+    def __init__(
+        self, controller: MeshAddress, node: NodeSettings, run_dir: Path | None = None
+    ) -> None:
         self._controller = controller
         self._node = node
+        self._run_dir = run_dir
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._callers: dict[DeploymentKey, NativeCaller] = {}
         self._calls_loop = CallsLoop()
+        self._references: References | None = None
         self._closed = False
 
     def open_channel(self, key: DeploymentKey) -> aio.Channel:
@@ -73,7 +77,12 @@ class InProcessRouter:
     @property
     def references(self) -> References:
         """The values that this process holds, and its way to those of others."""
-        raise NotImplementedError
+        found = self._references
+        if found is None:
+            with self._lock:
+                found = self._references or self._make_references()
+                self._references = found
+        return found
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none; made on first use."""
@@ -90,8 +99,21 @@ class InProcessRouter:
         for caller in callers.values():
             caller.close()
         self._calls_loop.close()
+        if self._references is not None:
+            self._references.close()
         if running is not None:
             running.close()
+
+    def _make_references(self) -> References:
+        replica = replica_context()
+        return References(
+            node=self._node.node_id,
+            token=self._controller.token,
+            holder_id="" if replica is None else replica.replica_id,
+            application="" if replica is None else replica.app_name,
+            deployment="" if replica is None else replica.deployment,
+            run_dir=self._run_dir,
+        )
 
     def _table(self) -> _router.RoutingTable:
         """Return the table, which is fed from now on; under the lock."""

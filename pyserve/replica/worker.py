@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pyserve.aio import Server
-from pyserve.api.context import ReplicaContext, enter_replica
+from pyserve.api.context import ReplicaContext, attachment, enter_replica
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
@@ -160,6 +160,7 @@ class Worker:
         gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
 
     def _make_server(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> Server:
+        mesh = attachment()
         try:
             return make_server(
                 loaded,
@@ -169,6 +170,7 @@ class Worker:
                 replica_id=assign.replica_id,
                 token=self._settings.token,
                 development=assign.development,
+                references=None if mesh is None else mesh.references,
             )
         except ValueError as error:
             raise LoadError(

@@ -88,7 +88,7 @@ class Plan:
             idempotent=get("idempotent", False),
             prefer_local=get("_prefer_local_routing", False),
         )
-        self.holds = False  # until references are there
+        self.holds = get("_by_reference") is not False
         self._flags = (STREAM if self.streaming else 0) | (HOLD if self.holds else 0)
         self._timeout_s: float | None = get("timeout_s")
         self._detached = bool(get("detached", False))
