@@ -92,6 +92,11 @@ class LocalCall:
         """Return the trailers."""
         return self._metadata
 
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self.route.path.rpartition("/")[2]
+
     # --- from the replica's loop ----------------------------------------------------------
 
     @property

@@ -119,7 +119,8 @@ class LocalReplica:
         if reservation is not None and reservation.take():
             self._run(call)
             return
-        decision = self._gate.offer(call, call.route.priority)
+        weight = self._weight(call)
+        decision = self._gate.offer(call, weight=weight, priority=call.route.priority)
         if decision == "run":
             self._run(call)
         elif decision == "refuse":
@@ -153,18 +154,30 @@ class LocalReplica:
             reservation.release()
 
     def _give_up(self, waiter: _Waiter) -> None:
-        if self._gate.withdraw(waiter):
+        if self._withdraw(waiter):
             waiter.set_exception(
                 RequestTimeout(f"{self.context.deployment}: no place became free in time")
             )
 
-    def give_back(self) -> None:
-        """Free one place, and let the next one have it."""
-        following = self._gate.complete()
-        if isinstance(following, _Waiter):
-            self._give(following)
-        elif following is not None:
-            self._run(following)
+    def give_back(self, weight: int = 1) -> None:
+        """Free the places of a call, and let the next ones have them."""
+        self._admit(self._gate.leave(weight))
+
+    def _withdraw(self, waiting: LocalCall | _Waiter) -> bool:
+        admitted = self._gate.withdraw(waiting)
+        self._admit(admitted or [])
+        return admitted is not None
+
+    def _admit(self, admitted: Sequence[LocalCall | _Waiter]) -> None:
+        for each in admitted:
+            if isinstance(each, _Waiter):
+                self._give(each)
+            else:
+                self._run(each)
+
+    def _weight(self, call: LocalCall) -> int:
+        method = self._dispatcher.methods.get(call.method)
+        return 1 if method is None else method.options.weight
 
     def _full_text(self) -> str:
         options = self.loaded.options
@@ -184,7 +197,7 @@ class LocalReplica:
     async def _answer(self, call: LocalCall) -> None:
         threads = self._threads.of_call()
         _, header, _ = read_request(call.message)
-        method = call.route.path.rpartition("/")[2]
+        method = call.method
         request = Request(
             request_id=header.request_id,
             multiplexed_model_id=call.route.model_id,
@@ -217,7 +230,7 @@ class LocalReplica:
             request.end()
             del self._tasks[call]
             # A thread cannot be stopped: its place stays taken until it has come back.
-            threads.when_done(self._finished)
+            threads.when_done(lambda: self.post(self._settle, self._weight(call)))
 
     async def _send_all(self, call: LocalCall, messages: AsyncIterator[Any]) -> None:
         room = asyncio.Event()
@@ -233,12 +246,9 @@ class LocalReplica:
         finally:
             await messages.aclose()  # type: ignore[attr-defined]  # an async generator
 
-    def _finished(self) -> None:
-        self.post(self._settle)
-
-    def _settle(self) -> None:
-        self.give_back()
-        if self._gate.running == 0:
+    def _settle(self, weight: int) -> None:
+        self.give_back(weight)
+        if not self._tasks and self._gate.running == 0:
             self._idle.set()
 
     def _expire(self, call: LocalCall) -> None:
@@ -258,7 +268,7 @@ class LocalReplica:
             timer.cancel()
         call.end(code, details, metadata, answer=answer)
         if code in _STOPPING:
-            self._gate.withdraw(call)
+            self._withdraw(call)
             task = self._tasks.get(call)
             if task is not None and task is not asyncio.current_task():
                 task.cancel()

@@ -1,0 +1,241 @@
+"""The deployments that the contract of handles is tested with."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import grpc
+
+import pyserve
+
+# More than what travels inline, so it stays at its producer where it may.
+LARGE = 200_000
+
+
+class Refused(Exception):
+    """An exception of user code that can be rebuilt from its argument."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@pyserve.deployment
+class Echo:
+    """One method of each kind."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._ended: list[str] = []
+        self._held = asyncio.Event()
+
+    def __call__(self, value: object) -> object:
+        return value
+
+    async def say(self, word: str, *, times: int = 1) -> str:
+        return self._prefix + word * times
+
+    def thread(self) -> str:
+        return threading.current_thread().name
+
+    async def numbers(self, count: int) -> AsyncIterator[int]:
+        for number in range(count):
+            yield number
+
+    def plain_numbers(self, count: int) -> Iterator[int]:
+        yield from range(count)
+
+    async def large(self, fill: int) -> bytes:
+        return bytes([fill]) * LARGE
+
+    async def large_pieces(self, count: int) -> AsyncIterator[bytes]:
+        for fill in range(count):
+            yield bytes([fill]) * LARGE
+
+    async def fail(self, reason: str) -> None:
+        raise Refused(reason)
+
+    async def fail_after(self, count: int) -> AsyncIterator[int]:
+        for number in range(count):
+            yield number
+        raise Refused("enough")
+
+    async def abort(self) -> None:
+        raise pyserve.Abort(grpc.StatusCode.NOT_FOUND, "there is none")
+
+    async def wait(self, name: str) -> None:
+        """Wait until somebody cancels the call, and remember that somebody did."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._ended.append(name)
+
+    async def wait_streaming(self, name: str) -> AsyncIterator[int]:
+        try:
+            yield 0
+            await asyncio.Event().wait()
+        finally:
+            self._ended.append(name)
+
+    async def endless(self, name: str) -> AsyncIterator[bytes]:
+        """Make messages as fast as somebody takes them."""
+        self.made = 0
+        try:
+            while True:
+                self.made += 1
+                yield bytes(1000)
+        finally:
+            self._ended.append(name)
+
+    async def count_made(self) -> int:
+        return self.made
+
+    async def ended(self) -> list[str]:
+        return self._ended
+
+    async def seen(self) -> tuple[str, str, bool, str]:
+        request = pyserve.get_request_context()
+        context = pyserve.get_replica_context()
+        has_deadline = request.time_remaining() is not None
+        return request.request_id, request.multiplexed_model_id, has_deadline, context.deployment
+
+    async def first(self, *values: object) -> list[object]:
+        return [type(value).__name__ for value in values]
+
+    async def sizes(self, *values: bytes, last: bytes = b"") -> list[tuple[int, int]]:
+        return [(len(value), value[0] if value else 0) for value in (*values, last)]
+
+
+@pyserve.deployment
+class Door:
+    """Keeps whoever enters until it is opened."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._inside_max = 0
+        self._entered: list[str] = []
+        self._open = asyncio.Event()
+
+    async def enter(self, name: str) -> str:
+        self._inside += 1
+        self._inside_max = max(self._inside_max, self._inside)
+        self._entered.append(name)
+        try:
+            await self._open.wait()
+        finally:
+            self._inside -= 1
+        return name
+
+    async def look(self) -> tuple[int, int, list[str]]:
+        return self._inside, self._inside_max, self._entered
+
+    async def open(self) -> None:
+        self._open.set()
+
+    async def begin_again(self) -> None:
+        self._open.clear()
+        self._inside_max = 0
+        self._entered.clear()
+
+
+@pyserve.deployment(max_ongoing_requests=2, max_queued_requests=3)
+class Narrow:
+    """Two calls at a time, three may wait."""
+
+    def __init__(self, door: pyserve.DeploymentHandle) -> None:
+        self._door = door
+
+    async def enter(self, name: str) -> str:
+        return await self._door.enter.remote(name)
+
+
+@pyserve.deployment(max_ongoing_requests=1)
+class Single:
+    """One call at a time."""
+
+    async def __call__(self, value: int) -> int:
+        await asyncio.sleep(0)
+        return value + 1
+
+
+@pyserve.deployment
+class Batches:
+    def __init__(self) -> None:
+        self._seen: list[tuple[str, list[int]]] = []
+
+    @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=0.2)
+    async def double(self, numbers: list[int]) -> list[object]:
+        self._seen.append((pyserve.get_multiplexed_model_id(), sorted(numbers)))
+        return [Refused("negative") if number < 0 else number * 2 for number in numbers]
+
+    async def seen(self) -> list[tuple[str, list[int]]]:
+        found, self._seen = self._seen, []
+        return found
+
+
+@pyserve.deployment
+class Models:
+    def __init__(self) -> None:
+        self._loads: list[str] = []
+
+    @pyserve.multiplexed(max_num_models_per_replica=2)
+    async def load(self, model_id: str) -> str:
+        self._loads.append(model_id)
+        return model_id.upper()
+
+    async def __call__(self) -> str:
+        return await self.load(pyserve.get_multiplexed_model_id())
+
+    async def loads(self) -> list[str]:
+        return self._loads
+
+
+@pyserve.deployment
+async def shout(text: str) -> str:
+    return text.upper()
+
+
+@pyserve.deployment
+class Front:
+    """Calls the others, as an application's ingress does."""
+
+    def __init__(
+        self,
+        echo: pyserve.DeploymentHandle,
+        shout: pyserve.DeploymentHandle,
+        others: list[pyserve.DeploymentHandle],
+    ) -> None:
+        self._echo = echo
+        self._shout = shout
+        self._others = others
+
+    async def __call__(self, word: str) -> str:
+        return await self._shout.remote(self._echo.say.remote(word))
+
+    async def relay(self, count: int) -> AsyncIterator[int]:
+        async for number in self._echo.numbers.options(stream=True).remote(count):
+            yield number * 10
+
+    async def wait_below(self, name: str) -> None:
+        await self._echo.wait.remote(name)
+
+    async def deadline_below(self) -> bool:
+        return (await self._echo.seen.remote())[2]
+
+    async def id_below(self) -> tuple[str, str]:
+        return pyserve.get_request_context().request_id, (await self._echo.seen.remote())[0]
+
+    def from_thread(self, word: str) -> str:
+        return self._echo.say.remote(word).result(timeout_s=5)
+
+    async def large_through(self, fill: int) -> list[tuple[int, int]]:
+        return await self._echo.sizes.remote(self._echo.large.remote(fill))
+
+
+app = Front.bind(
+    Echo.bind(),
+    shout.bind(),
+    [Narrow.bind(Door.bind()), Single.bind(), Batches.bind(), Models.bind()],
+)
