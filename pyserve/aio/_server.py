@@ -321,7 +321,7 @@ class Server(grpc.aio.Server):
     def _register(self, path: str, method: Method, weight: int) -> int:
         kinds = method.request_streaming, method.response_streaming
         codecs = self._settings.codecs.get(path)
-        if codecs is None or not hasattr(_router.ServerCall, "subtype"):
+        if codecs is None:
             return self._native.register(path, *kinds, weight)
         return self._native.register(
             path, *kinds, weight, subtypes=codecs, max_message_bytes=_UNLIMITED

@@ -65,7 +65,8 @@ class ThreadedCall:
         if self._parked:
             # The generator is closed where it ran: on the pool.
             self.submit()
-        elif self._work is not None and self._work.cancel():
+        elif self._responses is None and self._work is not None and self._work.cancel():
+            # A generator that has begun is left to the step that waits: it closes it.
             self._end()
 
     def _step(self) -> None:

@@ -104,19 +104,20 @@ class Door:
             BackPressure: It is to be held, and there is no room.
         """
         parts = self._encode.encode(value)
-        if self._prefix is None:
-            return parts
+        prefix = self._prefix
         if len(parts) == 1:
             (body,) = parts
             if type(body) is bytes and len(body) < HOLD_BYTES_MIN:
                 # One piece crosses to the native half at less cost than two.
-                return self._prefix + body
+                return body if prefix is None else prefix + body
+        if prefix is None:
+            return parts
         held_by = self._held_by
         if held_by is not None and size_bytes(parts) >= HOLD_BYTES_MIN:
             root_id = self._root_id or context.request().request_id
             descriptor = held_by.hold(parts, self._encode.name, root_id=root_id)
             return [_REFERENCE, msgpack.packb(descriptor.to_wire())]
-        return [self._prefix, *parts]
+        return [prefix, *parts]
 
 
 class Exchange:

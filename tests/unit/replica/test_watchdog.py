@@ -1,0 +1,125 @@
+"""Code that holds the loop is found, told once with its place, and counted."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pyserve.replica.watchdog import LoopWatchdog
+from tests.support.waiting import eventually
+
+STALL_S = 0.05
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable:  # type: ignore[type-arg]
+    """Runs a coroutine on a loop of either kind."""
+    factory = None
+    if request.param == "uvloop":
+        factory = pytest.importorskip("uvloop", reason="no wheel for this platform").new_event_loop
+
+    def runs(coroutine):  # type: ignore[no-untyped-def]
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(coroutine)
+
+    return runs
+
+
+def hold_the_loop(seconds: float) -> None:
+    """Block as a careless handler does, by waiting for something in its thread."""
+    threading.Event().wait(seconds)
+
+
+@pytest.mark.slow
+@pytest.mark.parity("S-14")
+def test_a_stall_is_told_once_with_the_place_that_blocks(run):
+    told: list[str] = []
+
+    async def main():
+        with LoopWatchdog(STALL_S, told.append) as watchdog:
+            await asyncio.sleep(2 * STALL_S)
+            hold_the_loop(6 * STALL_S)
+            await eventually(lambda: watchdog.stats().total_s > 0)
+            return watchdog.stats()
+
+    stats = run(main())
+
+    assert 1 == stats.count
+    assert 3 * STALL_S < stats.longest_s == stats.total_s
+    (text,) = told
+    assert "has stood still for 0.05 s (stall 1)" in text
+    assert "in hold_the_loop" in text
+    assert __file__ in text
+
+
+@pytest.mark.slow
+@pytest.mark.parity("S-14")
+def test_a_second_stall_at_the_same_place_is_counted_and_not_told_again_soon(run):
+    told: list[str] = []
+
+    async def main():
+        with LoopWatchdog(STALL_S, told.append) as watchdog:
+            for count in (1, 2, 3):
+                hold_the_loop(6 * STALL_S)
+                await eventually(lambda count=count: watchdog.stats().count == count)
+            return watchdog.stats()
+
+    assert (3, 1) == (run(main()).count, len(told))
+
+
+@pytest.mark.slow
+def test_a_busy_loop_that_turns_is_not_stalled(run):
+    async def main():
+        with LoopWatchdog(STALL_S, pytest.fail) as watchdog:
+            end = time.monotonic() + 8 * STALL_S
+            while time.monotonic() < end:
+                sum(range(1000))
+                await asyncio.sleep(0)
+            return watchdog.stats()
+
+    assert 0 == run(main()).count
+
+
+@pytest.mark.slow
+def test_an_idle_loop_is_left_in_peace(run):
+    """No sign of life is asked for: an idle replica wakes for nobody."""
+    asked = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        original = loop.call_soon_threadsafe
+        recorder = type(
+            "Recorder", (), {"call_soon_threadsafe": lambda _, f: (asked.append(f), original(f))}
+        )
+        watchdog = LoopWatchdog(STALL_S)
+        thread = threading.Thread(
+            target=watchdog._watch, args=(recorder(), threading.get_ident()), daemon=True
+        )
+        await asyncio.sleep(STALL_S)
+        thread.start()
+        await asyncio.sleep(10 * STALL_S)
+        watchdog._ended.set()
+        await asyncio.to_thread(thread.join)
+
+    run(main())
+
+    # The loop works for a moment at both ends of the sleep.
+    assert len(asked) <= 2
+
+
+@pytest.mark.slow
+def test_the_watch_ends_during_a_stall():
+    """The loop's own thread leaves the context while its sign of life is still due."""
+    told: list[str] = []
+
+    async def main():
+        with LoopWatchdog(STALL_S, told.append):
+            hold_the_loop(4 * STALL_S)
+
+    begun = time.monotonic()
+    asyncio.run(main())
+
+    assert 1 == len(told)
+    assert time.monotonic() - begun < 5.0
