@@ -21,6 +21,8 @@ PURE_MODULES = (
     "pyserve/launch/output.py",
     "pyserve/multiplexing/cache.py",
     "pyserve/multiplexing/history.py",
+    "pyserve/references/store.py",
+    "pyserve/references/wire.py",
     "pyserve/replica/checks.py",
     "pyserve/types.py",
 )
