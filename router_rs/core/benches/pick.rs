@@ -99,7 +99,7 @@ fn contended_thread(router: &Mutex<Router>, calls: usize) -> Vec<u64> {
 }
 
 fn offer(router: &mut Router) -> Ticket {
-    match router.offer(Offer { deadline: Some(Nanos::MAX) }, Nanos(1)) {
+    match router.offer(Offer { deadline: Some(Nanos::MAX), ..Offer::default() }, Nanos(1)) {
         Decision::Send(assignment) => assignment.ticket,
         other => panic!("there is room, but the router says {other:?}"),
     }
@@ -111,6 +111,8 @@ fn router_with_replicas(replicas: u64) -> Router {
         refusals_max: 3,
         backoff_initial: Nanos::from_millis(25),
         backoff_max: Nanos::from_millis(500),
+        model_wait_max: Nanos::from_secs(1),
+        promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
     });

@@ -12,8 +12,8 @@ use crate::replica::Load;
 /// A call has a weight: 1 for most, 0 for streams that are idle nearly always. Weightless calls do
 /// not count against the limit, but against a bound of their own.
 ///
-/// Invariants: `in_flight ≤ limit`, unless the limit was lowered or the weights of calls already
-/// inside say otherwise; `idle_streams ≤ idle_streams_max`.
+/// Invariants: `in_flight ≤ limit` and `idle_streams ≤ idle_streams_max`, unless the limit was
+/// lowered, the weights of calls already inside say otherwise, or calls entered beyond it.
 #[derive(Debug)]
 pub struct Gate {
     /// `u32::MAX` means none.
@@ -71,6 +71,14 @@ impl Gate {
         Ok(Admission { load: self.load() })
     }
 
+    /// Lets a call in whatever the limit says, and counts it as any other.
+    pub fn enter_beyond(&mut self, weight: u32) -> Admission {
+        let (count, added) =
+            if weight == 0 { (&mut self.idle_streams, 1) } else { (&mut self.in_flight, weight) };
+        *count = count.saturating_add(added);
+        Admission { load: self.load() }
+    }
+
     /// Records that a call which entered with `weight` is over.
     ///
     /// Leaving more often than entering is a defect of the caller: an assertion in debug builds;
@@ -123,6 +131,18 @@ mod tests {
         check((&[false, true], 0, 1), Some(0), &[1, 0]);
         check((&[true, true], u32::MAX, 0), None, &[u32::MAX - 1, 1]);
         check((&[true, false], u32::MAX, 0), None, &[u32::MAX, 1]);
+    }
+
+    #[test]
+    fn calls_beyond_the_limit_count_as_any_other() {
+        let mut gate = check((&[true, false], 1, 0), Some(1), &[1, 1]);
+        assert_eq!(Load { in_flight: 2, limit: 1 }, gate.enter_beyond(1).load);
+        let _idle = (gate.enter_beyond(0), gate.enter_beyond(0), gate.enter_beyond(0));
+        assert_eq!(3, gate.idle_streams());
+        gate.leave(1);
+        assert!(gate.try_enter(1).is_err());
+        gate.leave(1);
+        assert!(gate.try_enter(1).is_ok());
     }
 
     #[test]

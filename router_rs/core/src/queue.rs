@@ -7,7 +7,8 @@
 //!
 //! A parked call is either *ready*, waiting for any replica with room, or *resting*: there is a
 //! replica with room, but this call was refused too often in a row, so it waits for news instead of
-//! going from door to door. The queue knows calls by number only; the router owns them.
+//! going from door to door; or *faithful*: it waits for a replica that has its model, for a while.
+//! The queue knows calls by number only; the router owns them.
 
 use crate::heap::{Timer, TimerHeap};
 use crate::time::Nanos;
@@ -35,20 +36,21 @@ impl Turn {
 
 /// The parked calls of one router.
 ///
-/// Invariant: every parked call is in exactly one of `ready` and `resting`, and in `expiry` if it
-/// has a deadline.
+/// Invariant: every parked call is in exactly one of `ready`, `resting` and `faithful`, and in
+/// `expiry` if it has a deadline.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedQueue {
     ready: TimerHeap,
     resting: TimerHeap,
+    faithful: TimerHeap,
     expiry: TimerHeap,
 }
 
 impl ParkedQueue {
-    /// Parked calls, ready and resting.
+    /// Parked calls, whatever they wait for.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.ready.len() + self.resting.len()
+        self.ready.len() + self.resting.len() + self.faithful.len()
     }
 
     /// Whether some call takes the next slot that frees up.
@@ -57,10 +59,23 @@ impl ParkedQueue {
         !self.ready.is_empty()
     }
 
+    /// Those of them that wait for a replica that has their model.
+    #[inline]
+    pub(crate) fn faithful_len(&self) -> usize {
+        self.faithful.len()
+    }
+
     /// The ready call whose turn it is.
     #[inline]
-    pub(crate) fn first_ready(&self) -> Option<u32> {
-        self.ready.first().map(|timer| timer.index)
+    pub(crate) fn first_ready(&self) -> Option<(Turn, u32)> {
+        let turn = |timer: Timer| Turn { at: timer.at, sequence: timer.sequence };
+        self.ready.first().map(|timer| (turn(timer), timer.index))
+    }
+
+    /// Whether some call waits for a replica that has its model.
+    #[inline]
+    pub(crate) fn has_faithful(&self) -> bool {
+        !self.faithful.is_empty()
     }
 
     /// Parks a call that takes the next slot in its turn.
@@ -75,9 +90,21 @@ impl ParkedQueue {
         self.watch(call, turn, deadline);
     }
 
-    /// Makes a resting call ready; `turn` is what it was parked with.
+    /// Parks a call that waits for certain replicas until `until` or [`ParkedQueue::wake`].
+    pub(crate) fn be_faithful(
+        &mut self,
+        call: u32,
+        turn: Turn,
+        deadline: Option<Nanos>,
+        until: Nanos,
+    ) {
+        self.faithful.insert(Timer { at: until, sequence: turn.sequence, index: call });
+        self.watch(call, turn, deadline);
+    }
+
+    /// Makes a resting or faithful call ready; `turn` is what it was parked with.
     pub(crate) fn wake(&mut self, call: u32, turn: Turn) {
-        if self.resting.remove(call) {
+        if self.resting.remove(call) || self.faithful.remove(call) {
             self.ready.insert(Timer { at: turn.at, sequence: turn.sequence, index: call });
         }
     }
@@ -94,6 +121,12 @@ impl ParkedQueue {
         self.resting.first_due(now)
     }
 
+    /// A call that has been faithful long enough.
+    #[inline]
+    pub(crate) fn unfaithful(&self, now: Nanos) -> Option<u32> {
+        self.faithful.first_due(now)
+    }
+
     /// A call whose deadline has passed.
     #[inline]
     pub(crate) fn overdue(&self, now: Nanos) -> Option<u32> {
@@ -102,14 +135,16 @@ impl ParkedQueue {
 
     /// Takes a call out, whatever it waits for.
     pub(crate) fn remove(&mut self, call: u32) {
-        let was_parked = self.ready.remove(call) || self.resting.remove(call);
+        let was_parked =
+            self.ready.remove(call) || self.resting.remove(call) || self.faithful.remove(call);
         debug_assert!(was_parked, "call {call} is not parked");
         self.expiry.remove(call);
     }
 
-    /// When a deadline passes or a rest ends next.
+    /// When a deadline passes, a rest ends or a faithful call gives up next.
     pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
-        [self.expiry.first(), self.resting.first()].into_iter().flatten().map(|t| t.at).min()
+        let timers = [self.expiry.first(), self.resting.first(), self.faithful.first()];
+        timers.into_iter().flatten().map(|timer| timer.at).min()
     }
 
     fn watch(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>) {
@@ -132,7 +167,7 @@ mod tests {
             queue.park(call, turn, deadline);
         }
         let mut order = Vec::new();
-        while let Some(call) = queue.first_ready() {
+        while let Some((_, call)) = queue.first_ready() {
             queue.remove(call);
             order.push(call);
         }
@@ -161,11 +196,12 @@ mod tests {
         let (early, late) = (Turn::new(Nanos(0), None, 0), Turn::new(Nanos(1), None, 1));
         queue.rest(0, early, None, Nanos(10));
         queue.park(1, late, None);
-        assert_eq!((Some(1), Some(0)), (queue.first_ready(), queue.first_resting()));
+        let first_ready = |queue: &ParkedQueue| queue.first_ready().map(|(_, call)| call);
+        assert_eq!((Some(1), Some(0)), (first_ready(&queue), queue.first_resting()));
         assert_eq!((None, Some(0)), (queue.rested(Nanos(9)), queue.rested(Nanos(10))));
         assert_eq!(Some(Nanos(10)), queue.next_wakeup());
         queue.wake(0, early);
-        assert_eq!((Some(0), None), (queue.first_ready(), queue.first_resting()));
+        assert_eq!((Some(0), None), (first_ready(&queue), queue.first_resting()));
     }
 
     #[test]

@@ -53,7 +53,8 @@ pub(crate) struct Replica {
     pub(crate) id: ReplicaId,
     pub(crate) tier: Tier,
     pub(crate) capacity: u32,
-    /// Calls of this router there. `in_flight ≤ capacity`, unless the capacity was lowered.
+    /// Calls of this router there. `in_flight ≤ capacity`, unless the capacity was lowered or calls
+    /// were pinned to the replica.
     pub(crate) in_flight: u32,
     /// Index in the fleet's open list, or [`NOT_OPEN`].
     pub(crate) open_position: u32,

@@ -31,7 +31,7 @@ fn send_and_complete(router: &mut Router, calls: usize, round: u64, released: &m
     let now = Nanos::from_secs(round);
     let mut tickets = [None; 200];
     for ticket in &mut tickets[..calls] {
-        *ticket = sent(router.offer(Offer { deadline: None }, now));
+        *ticket = sent(router.offer(Offer::default(), now));
     }
     let load = Some(Load { in_flight: 1, limit: 4 });
     for ticket in tickets.into_iter().flatten() {
@@ -47,10 +47,13 @@ fn park_release_and_refuse(router: &mut Router, round: u64, released: &mut Vec<R
     let deadline = Some(now.saturating_add(Nanos::from_secs(1)));
     let mut tickets = [None; 256];
     for ticket in &mut tickets {
-        *ticket = sent(router.offer(Offer { deadline }, now));
+        *ticket = sent(router.offer(Offer { deadline, ..Offer::default() }, now));
     }
     for _ in 0..8 {
-        assert!(matches!(router.offer(Offer { deadline }, now), Decision::Parked(_)));
+        assert!(matches!(
+            router.offer(Offer { deadline, ..Offer::default() }, now),
+            Decision::Parked(_)
+        ));
     }
     for ticket in tickets.into_iter().flatten() {
         router.complete(ticket, Outcome::Done { load: None }, now, released);
@@ -86,6 +89,8 @@ fn router_with_replicas(replicas: u64, capacity: u32) -> Router {
         refusals_max: 3,
         backoff_initial: Nanos::from_millis(25),
         backoff_max: Nanos::from_millis(500),
+        model_wait_max: Nanos::from_secs(1),
+        promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
     });

@@ -20,6 +20,17 @@ fn any_sequence_of_operations_keeps_the_rules_and_ends_with_every_count_at_zero(
 }
 
 #[test]
+fn calls_with_models_keep_the_rules() {
+    let offer = (0..4_u8).prop_map(|model| Operation::Offer { deadline_ms: None, model });
+    let operation = prop_oneof![
+        6 => offer,
+        3 => models(),
+        2 => any_operation(),
+    ];
+    check(operation.boxed(), 150);
+}
+
+#[test]
 fn a_storm_of_refusals_keeps_the_rules() {
     let operation = prop_oneof![
         4 => offer(),
@@ -83,6 +94,8 @@ struct Reached {
     expired: u64,
     abandoned: u64,
     refusals: u64,
+    faithful: u64,
+    matched: u64,
 }
 
 impl Reached {
@@ -95,14 +108,18 @@ impl Reached {
         self.expired += stats.expired;
         self.abandoned += stats.abandoned;
         self.refusals += stats.refusals;
+        self.faithful += model.faithful;
+        self.matched += model.matched;
     }
 
     /// A test whose sequences never park or never refuse would prove nothing.
     fn check(&self) {
-        let Self { sent, released, rests, refused_by_queue, expired, abandoned, refusals } = self;
+        let Self { sent, released, rests, refused_by_queue, expired, abandoned, refusals, .. } =
+            self;
         for count in [sent, released, rests, refused_by_queue, expired, abandoned, refusals] {
-            assert!(*count >= 20, "the sequences miss what they are to test: {self:?}");
+            assert!(*count >= 15, "the sequences miss what they are to test: {self:?}");
         }
+        assert!(self.faithful.min(self.matched) >= 4, "models play no part: {self:?}");
     }
 }
 
@@ -112,6 +129,8 @@ fn router_config() -> impl Strategy<Value = RouterConfig> {
         refusals_max,
         backoff_initial: Nanos::from_millis(25),
         backoff_max: Nanos::from_millis(500),
+        model_wait_max: Nanos::from_millis(100),
+        promise_max: Nanos::from_millis(400),
         policy: PolicyKind::P2c,
         seed,
     })
@@ -128,13 +147,24 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         }),
         1 => any::<usize>().prop_map(|nth| Operation::Abandon { nth }),
         1 => apply(),
+        1 => models(),
+        1 => (any::<usize>(), 0..4_u8).prop_map(|(nth, model)| Operation::Pin { nth, model }),
         3 => (0..60_u64).prop_map(|millis| Operation::Advance { millis }),
         2 => Just(Operation::Tick),
     ]
 }
 
 fn offer() -> impl Strategy<Value = Operation> {
-    prop::option::of(0..120_u64).prop_map(|deadline_ms| Operation::Offer { deadline_ms })
+    // Most calls name no model.
+    (prop::option::of(0..120_u64), 0..8_u8).prop_map(|(deadline_ms, model)| Operation::Offer {
+        deadline_ms,
+        model: if model < 4 { model } else { 0 },
+    })
+}
+
+fn models() -> impl Strategy<Value = Operation> {
+    (any::<usize>(), prop::collection::btree_set(1..4_u8, 0..3))
+        .prop_map(|(nth, models)| Operation::Models { nth, models })
 }
 
 fn outcome() -> impl Strategy<Value = OutcomeKind> {

@@ -65,15 +65,75 @@ impl Fleet {
         Some(open[index])
     }
 
-    /// Takes one place at the replica in `slot`.
+    /// The policy's choice among those of `slots` that have room and are not in `tried`.
+    pub(super) fn pick_of(
+        &mut self,
+        slots: impl Iterator<Item = u32>,
+        tried: &[ReplicaId],
+    ) -> Option<u32> {
+        let replicas = &self.replicas;
+        let may_try = |slot: &u32| {
+            let replica = &replicas[*slot as usize];
+            replica.is_open() && !tried.contains(&replica.id)
+        };
+        self.untried.clear();
+        self.untried.extend(slots.filter(may_try));
+        self.pick_untried()
+    }
+
+    /// The policy's choice among those with the lowest `cost` of the replicas with room that are
+    /// not in `tried`.
+    pub(super) fn pick_cheapest(
+        &mut self,
+        tried: &[ReplicaId],
+        cost: impl Fn(u32) -> usize,
+    ) -> Option<u32> {
+        let replicas = &self.replicas;
+        let is_untried = |slot: &u32| !tried.contains(&replicas[*slot as usize].id);
+        let untried = self.open.iter().copied().filter(is_untried);
+        let lowest = untried.clone().map(&cost).min()?;
+        self.untried.clear();
+        self.untried.extend(untried.filter(|slot| cost(*slot) == lowest));
+        self.pick_untried()
+    }
+
+    fn pick_untried(&mut self) -> Option<u32> {
+        if self.untried.is_empty() {
+            return None;
+        }
+        let candidates = Candidates::new(&self.replicas, &self.untried);
+        let index = self.policy.pick(candidates, &mut self.rng);
+        Some(self.untried[index])
+    }
+
+    /// The replica in `slot` has room.
     #[inline]
-    pub(super) fn take(&mut self, slot: u32) -> ReplicaId {
+    pub(super) fn is_open(&self, slot: u32) -> bool {
+        self.replicas[slot as usize].is_open()
+    }
+
+    /// The slot of a member.
+    pub(super) fn member(&self, replica: ReplicaId) -> Option<u32> {
+        let slot = *self.slots.get(&replica)?;
+        self.replicas[slot as usize].is_member.then_some(slot)
+    }
+
+    /// Takes one place at the replica in `slot`, even beyond its capacity.
+    #[inline]
+    pub(super) fn take_beyond(&mut self, slot: u32) -> ReplicaId {
         let replica = &mut self.replicas[slot as usize];
-        debug_assert!(replica.has_room(), "{:?} gets a call without having room", replica.id);
         replica.in_flight += 1;
         let id = replica.id;
         self.refresh(slot);
         id
+    }
+
+    /// Takes one place at the replica in `slot`.
+    #[inline]
+    pub(super) fn take(&mut self, slot: u32) -> ReplicaId {
+        let replica = &self.replicas[slot as usize];
+        debug_assert!(replica.has_room(), "{:?} gets a call without having room", replica.id);
+        self.take_beyond(slot)
     }
 
     /// Gives one place back; returns whether the replica has room now.
@@ -136,9 +196,10 @@ impl Fleet {
         self.backoffs.first().map(|timer| timer.at)
     }
 
-    /// Makes `specs` the membership (of two entries with one id the later counts); returns whether
-    /// a replica joined or a capacity rose.
-    pub(super) fn apply(&mut self, specs: &[ReplicaSpec]) -> bool {
+    /// Makes `specs` the membership (of two entries with one id the later counts); tells `left` of
+    /// each slot whose replica is no member now, and returns whether a replica joined or a
+    /// capacity rose.
+    pub(super) fn apply(&mut self, specs: &[ReplicaSpec], mut left: impl FnMut(u32)) -> bool {
         let before: Vec<u32> = self.slots.values().copied().collect();
         let was_member: Vec<bool> = self.replicas.iter().map(|replica| replica.is_member).collect();
         for slot in &before {
@@ -157,6 +218,9 @@ impl Fleet {
         }
         for slot in before {
             let replica = &self.replicas[slot as usize];
+            if !replica.is_member {
+                left(slot);
+            }
             if !replica.is_member && replica.in_flight == 0 {
                 self.forget(slot);
             } else {
@@ -166,9 +230,9 @@ impl Fleet {
         gained
     }
 
-    /// The replicas by id.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Replica> {
-        self.slots.values().map(|slot| &self.replicas[*slot as usize])
+    /// The replicas with their slots, by id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Replica)> {
+        self.slots.values().map(|slot| (*slot, &self.replicas[*slot as usize]))
     }
 
     fn slot_for(&mut self, spec: &ReplicaSpec) -> u32 {

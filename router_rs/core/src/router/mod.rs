@@ -7,6 +7,8 @@
 //!
 //! Who drives it: `router-net`, one router per deployment and process behind one short mutex.
 
+mod affinity;
+mod directory;
 mod fleet;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,9 @@ pub use types::{
     RouterStats, Ticket, WaiterId,
 };
 
+use affinity::{Choice, Wish, choose, choose_impatient};
+use directory::{Directory, Model};
+
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
 use crate::replica::{ReplicaId, ReplicaSpec};
@@ -26,13 +31,15 @@ use fleet::Fleet;
 
 /// Decides for every call of one deployment; see the module.
 ///
-/// Between two calls of its methods holds: while a parked call is ready, no replica has room.
+/// Between two calls of its methods holds: while a parked call is ready, no replica has room, and
+/// while one waits for its model, no replica that has the model has room.
 /// Time may step back a little between calls (threads read the clock before they take the lock);
 /// then what is due comes a little later.
 #[derive(Debug)]
 pub struct Router {
     config: RouterConfig,
     fleet: Fleet,
+    directory: Directory,
     calls: Slab<Call>,
     queue: ParkedQueue,
     /// Only its totals; the rest is filled in by [`Router::stats`].
@@ -44,6 +51,7 @@ pub struct Router {
 struct Call {
     turn: Turn,
     deadline: Option<Nanos>,
+    wish: Wish,
     /// Where it was refused since it last parked; at most `refusals_max`.
     tried: Vec<ReplicaId>,
     state: State,
@@ -71,6 +79,7 @@ impl Router {
     pub fn with_policy(config: RouterConfig, policy: Box<dyn Policy>) -> Self {
         Self {
             fleet: Fleet::new(policy, config.seed),
+            directory: Directory::default(),
             calls: Slab::new(),
             queue: ParkedQueue::default(),
             totals: RouterStats::default(),
@@ -81,22 +90,26 @@ impl Router {
     /// Decides about a new call. Does not allocate when the answer is to send it.
     ///
     /// Nobody overtakes ready calls: while some are parked, the new one parks too.
-    pub fn offer(&mut self, offer: Offer, now: Nanos) -> Decision {
+    pub fn offer(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
         self.totals.offered += 1;
         if is_past(offer.deadline, now) {
             self.totals.expired += 1;
             return Decision::Refused(Refusal::Expired);
         }
-        if let Some(slot) = self.slot_for_new_call(now) {
-            let index = self.admit(offer, now);
-            return Decision::Send(self.send(index, slot));
-        }
-        if self.is_queue_full() {
-            self.totals.refused_by_queue += 1;
-            return self.queue_full();
-        }
         let index = self.admit(offer, now);
-        self.park(index, now)
+        let choice = self.choose_for_new_call(index, now);
+        self.follow(index, choice, now)
+    }
+
+    /// Sends a call to `replica` whatever its load and its backoff; `None` if it is no member.
+    ///
+    /// The call counts there as any other. It is completed; it cannot be offered again.
+    pub fn pin(&mut self, replica: ReplicaId, offer: Offer<'_>, now: Nanos) -> Option<Assignment> {
+        let slot = self.fleet.member(replica)?;
+        self.totals.offered += 1;
+        let index = self.admit(offer, now);
+        self.fleet.take_beyond(slot);
+        Some(self.assign(index, slot, now))
     }
 
     /// Takes note that a call is over: frees its place, and appends to `released` whoever gets it.
@@ -113,11 +126,12 @@ impl Router {
         let Some((index, slot)) = self.find_sent(ticket) else {
             return;
         };
-        self.calls.vacate(index);
+        let wish = self.calls.at_mut(index).wish;
         self.totals.completed += 1;
         self.settle(now, released);
-        self.end(slot, outcome, now);
-        self.release(released);
+        self.end(slot, wish, outcome, now);
+        self.forget(index);
+        self.release(now, released);
     }
 
     /// Finds another replica for a call that did not start ([`Outcome::Refused`] or
@@ -142,10 +156,10 @@ impl Router {
             return Decision::Refused(Refusal::Expired);
         };
         self.calls.rename(index);
-        let replica = self.fleet.id(slot);
+        let (replica, wish) = (self.fleet.id(slot), self.calls.at_mut(index).wish);
         self.settle(now, released);
-        self.end(slot, outcome, now);
-        self.release(released);
+        self.end(slot, wish, outcome, now);
+        self.release(now, released);
         self.send_elsewhere(index, replica, now)
     }
 
@@ -156,8 +170,8 @@ impl Router {
     pub fn abandon(&mut self, waiter: WaiterId, _now: Nanos) {
         match self.calls.get(waiter.0).map(|call| call.state) {
             Some(State::Parked) => {
-                self.queue.remove(index_of(waiter.0));
-                self.calls.vacate(index_of(waiter.0));
+                self.unpark(index_of(waiter.0));
+                self.forget(index_of(waiter.0));
                 self.totals.abandoned += 1;
             }
             Some(State::Sent { .. }) | None => self.totals.stale_waiters += 1,
@@ -170,18 +184,45 @@ impl Router {
     /// fall below what is in flight; then nothing is sent there until enough calls have ended.
     pub fn apply(&mut self, replicas: &[ReplicaSpec], now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
-        if self.fleet.apply(replicas) {
+        let directory = &mut self.directory;
+        if self.fleet.apply(replicas, |slot| directory.leave(slot)) {
             while let Some(index) = self.queue.first_resting() {
                 self.wake(index);
             }
         }
-        self.release(released);
+        self.release(now, released);
+    }
+
+    /// `replica` says that it has just these models, loaded or loading. Of no member: ignored.
+    pub fn models(
+        &mut self,
+        replica: ReplicaId,
+        models: &[String],
+        now: Nanos,
+        released: &mut Vec<Release>,
+    ) {
+        let Some(slot) = self.fleet.member(replica) else {
+            return;
+        };
+        self.settle(now, released);
+        self.directory.report(slot, models);
+        self.release(now, released);
+    }
+
+    /// What `replica` last said that it has, by name. Empty for no member.
+    pub fn models_of(&self, replica: ReplicaId) -> Vec<String> {
+        self.fleet.member(replica).map_or_else(Vec::new, |slot| self.directory.reported(slot))
+    }
+
+    /// How long calls that are offered from now on wait for a replica that has their model.
+    pub fn set_model_wait_max(&mut self, wait: Nanos) {
+        self.config.model_wait_max = wait;
     }
 
     /// Does what is due: ends backoffs and rests, names late calls, sends who can be sent.
     pub fn tick(&mut self, now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
-        self.release(released);
+        self.release(now, released);
     }
 
     /// When [`Router::tick`] has something to do, if nothing happens before. May be in the past.
@@ -189,8 +230,11 @@ impl Router {
     /// Ask after every `offer`, `complete`, `reoffer` and `apply`, also when that call itself does
     /// not wait: a refusal that ends one call may be what the parked ones have to wait out.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        let reopening = if self.queue.has_ready() { self.fleet.next_reopening() } else { None };
-        [self.queue.next_wakeup(), reopening].into_iter().flatten().min()
+        let is_faithful = self.queue.has_faithful();
+        let waits_for_room = self.queue.has_ready() || is_faithful;
+        let reopening = if waits_for_room { self.fleet.next_reopening() } else { None };
+        let promise_end = if is_faithful { self.directory.next_end() } else { None };
+        [self.queue.next_wakeup(), reopening, promise_end].into_iter().flatten().min()
     }
 
     /// The counts. Allocates; for metrics, not for decisions.
@@ -198,11 +242,12 @@ impl Router {
         let replicas: Vec<ReplicaStats> = self
             .fleet
             .iter()
-            .map(|replica| ReplicaStats {
+            .map(|(slot, replica)| ReplicaStats {
                 id: replica.id,
                 tier: replica.tier,
                 in_flight: replica.in_flight,
                 capacity: replica.capacity,
+                models: self.directory.count(slot) as u32,
                 is_member: replica.is_member,
                 backoff_until: replica.backoff.until(),
                 reported: replica.reported,
@@ -211,6 +256,7 @@ impl Router {
         RouterStats {
             in_flight: replicas.iter().map(|replica| u64::from(replica.in_flight)).sum(),
             parked: self.queue.len() as u64,
+            faithful: self.queue.faithful_len() as u64,
             replicas,
             ..self.totals.clone()
         }
@@ -220,58 +266,107 @@ impl Router {
 // === impl Router: steps ===
 
 impl Router {
-    fn slot_for_new_call(&mut self, now: Nanos) -> Option<u32> {
+    fn choose_for_new_call(&mut self, index: u32, now: Nanos) -> Choice {
         if self.queue.has_ready() {
-            return None;
+            return Choice::Nothing;
         }
-        self.fleet.reopen(now);
-        self.fleet.pick(&[])
+        // While calls wait for certain replicas, what time brings is theirs first: a tick is due.
+        if !self.queue.has_faithful() {
+            self.fleet.reopen(now);
+            self.directory.end_promises(now);
+        }
+        let wish = self.calls.at_mut(index).wish;
+        choose(&mut self.fleet, &self.directory, wish, &[], now)
     }
 
     /// Takes the call into the books.
-    fn admit(&mut self, offer: Offer, now: Nanos) -> u32 {
+    fn admit(&mut self, offer: Offer<'_>, now: Nanos) -> u32 {
         let sequence = self.totals.offered;
+        let wish = if offer.model.is_empty() {
+            Wish::default()
+        } else {
+            let model = Some(self.directory.open_call(offer.model));
+            Wish { model, patient_until: now.saturating_add(self.config.model_wait_max) }
+        };
         let (key, call) = self.calls.occupy();
         call.turn = Turn::new(now, offer.deadline, sequence);
         call.deadline = offer.deadline;
+        call.wish = wish;
         call.tried.clear();
         index_of(key)
     }
 
-    fn send(&mut self, index: u32, slot: u32) -> Assignment {
-        self.calls.at_mut(index).state = State::Sent { slot };
-        self.totals.sent += 1;
-        let replica = self.fleet.take(slot);
-        Assignment { ticket: Ticket(self.calls.key_at(index)), replica }
+    /// Takes the call out of the books.
+    fn forget(&mut self, index: u32) {
+        if let Some(model) = self.calls.at_mut(index).wish.model {
+            self.directory.close_call(model);
+        }
+        self.calls.vacate(index);
     }
 
-    fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {
-        let call = self.calls.at_mut(index);
-        if is_past(call.deadline, now) {
-            self.calls.vacate(index);
-            self.totals.expired += 1;
-            return Decision::Refused(Refusal::Expired);
-        }
-        let may_try = call.tried.len() + 1 < usize::from(self.config.refusals_max);
-        if may_try {
-            call.tried.push(replica);
-            if let Some(slot) = self.fleet.pick(&call.tried) {
-                return Decision::Send(self.send(index, slot));
+    /// Sends the call, parks it, or turns it away.
+    fn follow(&mut self, index: u32, choice: Choice, now: Nanos) -> Decision {
+        let slot = match choice {
+            Choice::Slot(slot) => Some(slot),
+            Choice::Wait if self.is_queue_full() => {
+                let tried = &self.calls.at_mut(index).tried;
+                choose_impatient(&mut self.fleet, &self.directory, tried)
             }
+            Choice::Wait | Choice::Nothing => None,
+        };
+        if let Some(slot) = slot {
+            return Decision::Send(self.send(index, slot, now));
         }
         if self.is_queue_full() {
-            self.calls.vacate(index);
+            self.forget(index);
             self.totals.refused_by_queue += 1;
             return self.queue_full();
         }
         self.park(index, now)
     }
 
+    fn send(&mut self, index: u32, slot: u32, now: Nanos) -> Assignment {
+        self.fleet.take(slot);
+        self.assign(index, slot, now)
+    }
+
+    fn assign(&mut self, index: u32, slot: u32, now: Nanos) -> Assignment {
+        let call = self.calls.at_mut(index);
+        call.state = State::Sent { slot };
+        if let Some(model) = call.wish.model {
+            self.directory.on_sent(model, slot, now.saturating_add(self.config.promise_max));
+        }
+        self.totals.sent += 1;
+        Assignment { ticket: Ticket(self.calls.key_at(index)), replica: self.fleet.id(slot) }
+    }
+
+    fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {
+        let call = self.calls.at_mut(index);
+        if is_past(call.deadline, now) {
+            self.forget(index);
+            self.totals.expired += 1;
+            return Decision::Refused(Refusal::Expired);
+        }
+        let may_try = call.tried.len() + 1 < usize::from(self.config.refusals_max);
+        let choice = if may_try {
+            call.tried.push(replica);
+            choose(&mut self.fleet, &self.directory, call.wish, &call.tried, now)
+        } else {
+            Choice::Nothing
+        };
+        self.follow(index, choice, now)
+    }
+
     fn park(&mut self, index: u32, now: Nanos) -> Decision {
         let call = self.calls.at_mut(index);
         call.state = State::Parked;
         call.tried.clear();
-        if self.fleet.has_open() {
+        let has_open = self.fleet.has_open();
+        if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
+            let until = call.wish.patient_until;
+            self.queue.be_faithful(index, call.turn, call.deadline, until);
+            self.directory.wait(model, call.turn, index);
+        } else if has_open {
             let until = now.saturating_add(self.config.backoff_initial);
             self.queue.rest(index, call.turn, call.deadline, until);
         } else {
@@ -280,9 +375,22 @@ impl Router {
         Decision::Parked(WaiterId(self.calls.key_at(index)))
     }
 
+    /// Takes a call out of the queue, whatever it waits for.
+    fn unpark(&mut self, index: u32) {
+        self.queue.remove(index);
+        let call = self.calls.at_mut(index);
+        if let Some(model) = call.wish.model {
+            self.directory.stop_waiting(model, call.turn, index);
+        }
+    }
+
     /// Gives a call's place back. One freed place wakes one resting call, not all of them.
-    fn end(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
+    fn end(&mut self, slot: u32, wish: Wish, outcome: Outcome, now: Nanos) {
         self.record(slot, outcome, now);
+        if let Some(model) = wish.model {
+            let is_done = matches!(outcome, Outcome::Done { .. });
+            self.directory.on_ended(model, slot, is_done);
+        }
         if self.fleet.give_back(slot) {
             if let Some(index) = self.queue.first_resting() {
                 self.wake(index);
@@ -311,8 +419,12 @@ impl Router {
         }
     }
 
+    /// Makes a resting or faithful call ready.
     fn wake(&mut self, index: u32) {
-        let turn = self.calls.at_mut(index).turn;
+        let Call { turn, wish, .. } = *self.calls.at_mut(index);
+        if let Some(model) = wish.model {
+            self.directory.stop_waiting(model, turn, index);
+        }
         self.queue.wake(index, turn);
     }
 
@@ -320,27 +432,55 @@ impl Router {
     fn settle(&mut self, now: Nanos, released: &mut Vec<Release>) {
         while let Some(index) = self.queue.overdue(now) {
             released.push(Release::Expired { waiter: WaiterId(self.calls.key_at(index)) });
-            self.queue.remove(index);
-            self.calls.vacate(index);
+            self.unpark(index);
+            self.forget(index);
             self.totals.expired += 1;
         }
         while let Some(index) = self.queue.rested(now) {
             self.wake(index);
         }
+        while let Some(index) = self.queue.unfaithful(now) {
+            self.wake(index);
+        }
         self.fleet.reopen(now);
+        self.directory.end_promises(now);
     }
 
-    /// Sends ready calls in turn while there is room.
-    fn release(&mut self, released: &mut Vec<Release>) {
-        while let Some(index) = self.queue.first_ready() {
-            let Some(slot) = self.fleet.pick(&[]) else {
+    /// Sends parked calls in turn while there is room that they take.
+    fn release(&mut self, now: Nanos, released: &mut Vec<Release>) {
+        if self.queue.has_faithful() {
+            while let Some(index) = self.directory.orphan() {
+                self.wake(index);
+            }
+        }
+        while self.fleet.has_open() {
+            let Some(index) = self.next_in_turn() else {
                 return;
             };
-            self.queue.remove(index);
-            let waiter = WaiterId(self.calls.key_at(index));
-            self.calls.rename(index);
-            released.push(Release::Send { waiter, assignment: self.send(index, slot) });
+            let wish = self.calls.at_mut(index).wish;
+            let choice = choose(&mut self.fleet, &self.directory, wish, &[], now);
+            self.unpark(index);
+            if let Choice::Slot(slot) = choice {
+                let waiter = WaiterId(self.calls.key_at(index));
+                self.calls.rename(index);
+                released.push(Release::Send { waiter, assignment: self.send(index, slot, now) });
+            } else {
+                // A ready call whose model others hold by now; it is still the same waiter.
+                self.park(index, now);
+            }
         }
+    }
+
+    /// Who is next for the room that there is: a ready call, or one that waits for a replica which
+    /// has room.
+    fn next_in_turn(&self) -> Option<u32> {
+        let ready = self.queue.first_ready();
+        let faithful = if self.queue.has_faithful() {
+            self.directory.first_waiting(|slot| self.fleet.is_open(slot))
+        } else {
+            None
+        };
+        ready.into_iter().chain(faithful).min().map(|(_, index)| index)
     }
 
     fn find_sent(&mut self, ticket: Ticket) -> Option<(u32, u32)> {
@@ -361,6 +501,14 @@ impl Router {
     fn queue_full(&self) -> Decision {
         Decision::Refused(Refusal::QueueFull { limit: self.config.queue_len_max })
     }
+}
+
+/// The model that a call with this wish waits for when it parks now.
+fn faithful_to(fleet: &Fleet, directory: &Directory, wish: Wish, now: Nanos) -> Option<Model> {
+    let model = wish.model.filter(|_| now < wish.patient_until)?;
+    let holders = directory.holders(model);
+    let is_held = !holders.is_empty() && !holders.iter().any(|holder| fleet.is_open(holder.slot));
+    is_held.then_some(model)
 }
 
 fn is_past(deadline: Option<Nanos>, now: Nanos) -> bool {

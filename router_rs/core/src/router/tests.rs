@@ -13,6 +13,8 @@ fn config() -> RouterConfig {
         refusals_max: 3,
         backoff_initial: Nanos::from_millis(25),
         backoff_max: Nanos::from_millis(500),
+        model_wait_max: Nanos::from_secs(1),
+        promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
     }
@@ -32,14 +34,14 @@ fn with_replicas(mut router: Router, capacities: &[u32]) -> Router {
 }
 
 fn send(router: &mut Router, now: Nanos) -> Assignment {
-    match router.offer(Offer { deadline: None }, now) {
+    match router.offer(Offer::default(), now) {
         Decision::Send(assignment) => assignment,
         other => panic!("expected room, got {other:?}"),
     }
 }
 
 fn park(router: &mut Router, deadline: Option<Nanos>, now: Nanos) -> WaiterId {
-    match router.offer(Offer { deadline }, now) {
+    match router.offer(Offer { deadline, ..Offer::default() }, now) {
         Decision::Parked(waiter) => waiter,
         other => panic!("expected no room, got {other:?}"),
     }

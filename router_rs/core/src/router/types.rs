@@ -16,6 +16,10 @@ pub struct RouterConfig {
     pub backoff_initial: Nanos,
     /// The longest time a replica is left alone.
     pub backoff_max: Nanos,
+    /// How long a call waits for a replica that has its model while others have room.
+    pub model_wait_max: Nanos,
+    /// How long a replica that was sent a call counts as having the call's model without saying so.
+    pub promise_max: Nanos,
     /// Which replica gets a call.
     pub policy: PolicyKind,
     /// Every random choice follows from it.
@@ -24,9 +28,11 @@ pub struct RouterConfig {
 
 /// One call that wants a replica.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Offer {
+pub struct Offer<'a> {
     /// When the call must be answered; `None` waits for as long as its caller does.
     pub deadline: Option<Nanos>,
+    /// Which model the call needs; empty: it does not say.
+    pub model: &'a str,
 }
 
 /// Names a call that was sent, from its assignment to `complete` or `reoffer`, exactly once.
@@ -119,6 +125,8 @@ pub struct RouterStats {
     pub in_flight: u64,
     /// Calls waiting now.
     pub parked: u64,
+    /// Those of them that wait for a replica that has their model.
+    pub faithful: u64,
     /// Calls offered.
     pub offered: u64,
     /// Assignments: a call that is sent again counts again.
@@ -156,6 +164,8 @@ pub struct ReplicaStats {
     pub in_flight: u32,
     /// Calls this router may have there.
     pub capacity: u32,
+    /// Models it has, by its own word or by the calls that were sent there.
+    pub models: u32,
     /// In the last snapshot; otherwise it only waits for its last calls.
     pub is_member: bool,
     /// Until when it gets no new call.

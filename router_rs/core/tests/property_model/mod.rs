@@ -15,12 +15,36 @@ use router_core::{
 /// One step; `nth` counts modulo what there is, so that every step of every sequence has a meaning.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    Offer { deadline_ms: Option<u64> },
-    Complete { nth: usize, outcome: OutcomeKind },
-    Reoffer { nth: usize, refused: bool },
-    Abandon { nth: usize },
-    Apply { replicas: BTreeMap<u64, u32> },
-    Advance { millis: u64 },
+    /// `model` 0: none.
+    Offer {
+        deadline_ms: Option<u64>,
+        model: u8,
+    },
+    Pin {
+        nth: usize,
+        model: u8,
+    },
+    Models {
+        nth: usize,
+        models: BTreeSet<u8>,
+    },
+    Complete {
+        nth: usize,
+        outcome: OutcomeKind,
+    },
+    Reoffer {
+        nth: usize,
+        refused: bool,
+    },
+    Abandon {
+        nth: usize,
+    },
+    Apply {
+        replicas: BTreeMap<u64, u32>,
+    },
+    Advance {
+        millis: u64,
+    },
     Tick,
 }
 
@@ -39,6 +63,7 @@ struct Call {
     arrival: Nanos,
     sequence: u64,
     deadline: Option<Nanos>,
+    model: u8,
     /// Where it was sent in vain since it was offered or last parked.
     tried: BTreeSet<ReplicaId>,
     /// When it was last parked by a refusal, with other doors left to try.
@@ -52,6 +77,8 @@ struct Replica {
     in_flight: u32,
     backoff_rounds: u32,
     backoff_until: Nanos,
+    /// What it last reported.
+    models: BTreeSet<u8>,
 }
 
 /// How calls ended; each count must equal the router's.
@@ -77,6 +104,10 @@ pub(crate) struct Model {
     pub(crate) released: u64,
     /// Calls that parked although a replica had room.
     pub(crate) rests: u64,
+    /// Calls that parked beside room for the sake of their model.
+    pub(crate) faithful: u64,
+    /// Calls with a model that went where the model had been reported.
+    pub(crate) matched: u64,
 }
 
 impl Model {
@@ -91,6 +122,8 @@ impl Model {
             ends: Ends::default(),
             released: 0,
             rests: 0,
+            faithful: 0,
+            matched: 0,
         }
     }
 
@@ -100,7 +133,9 @@ impl Model {
 
     pub(crate) fn apply(&mut self, operation: Operation) {
         match operation {
-            Operation::Offer { deadline_ms } => self.offer(deadline_ms),
+            Operation::Offer { deadline_ms, model } => self.offer(deadline_ms, model),
+            Operation::Pin { nth, model } => self.pin(nth, model),
+            Operation::Models { nth, models } => self.models(nth, models),
             Operation::Complete { nth, outcome } => self.complete(nth, outcome),
             Operation::Reoffer { nth, refused } => self.reoffer(nth, refused),
             Operation::Abandon { nth } => self.abandon(nth),
@@ -137,18 +172,54 @@ impl Model {
         assert_eq!(ends.offered, ended, "every call ends exactly once");
     }
 
-    fn offer(&mut self, deadline_ms: Option<u64>) {
+    fn offer(&mut self, deadline_ms: Option<u64>, model: u8) {
         let deadline = deadline_ms.map(|ms| self.now.saturating_add(Nanos::from_millis(ms)));
+        let call = self.new_call(deadline, model);
+        let decision = self.router.offer(Offer { deadline, model: &name_of(model) }, self.now);
+        self.follow(call, decision);
+    }
+
+    fn new_call(&mut self, deadline: Option<Nanos>, model: u8) -> Call {
         self.ends.offered += 1;
-        let call = Call {
+        Call {
             arrival: self.now,
             sequence: self.ends.offered,
             deadline,
+            model,
             tried: BTreeSet::new(),
             rests_since: None,
+        }
+    }
+
+    /// Any member will do, however full; nobody else.
+    fn pin(&mut self, nth: usize, model: u8) {
+        let Some(id) = nth_key(&self.replicas, nth) else {
+            return;
         };
-        let decision = self.router.offer(Offer { deadline }, self.now);
-        self.follow(call, decision);
+        let is_member = self.replicas[&id].is_member;
+        let offer = Offer { deadline: None, model: &name_of(model) };
+        let assignment = self.router.pin(id, offer, self.now);
+        assert_eq!(is_member.then_some(id), assignment.map(|assignment| assignment.replica));
+        if let Some(assignment) = assignment {
+            let call = self.new_call(None, model);
+            self.place(call, assignment);
+        }
+    }
+
+    fn models(&mut self, nth: usize, models: BTreeSet<u8>) {
+        let Some(id) = nth_key(&self.replicas, nth) else {
+            return;
+        };
+        let names: Vec<String> = models.iter().map(|model| name_of(*model)).collect();
+        let mut released = Vec::new();
+        if self.replicas[&id].is_member {
+            self.replicas.get_mut(&id).expect("just looked up").models = models;
+        }
+        self.router.models(id, &names, self.now, &mut released);
+        self.follow_releases(&released);
+        if self.replicas[&id].is_member {
+            assert_eq!(names, self.router.models_of(id));
+        }
     }
 
     fn complete(&mut self, nth: usize, outcome: OutcomeKind) {
@@ -204,13 +275,16 @@ impl Model {
             replica.is_member = true;
             replica.capacity = spec.capacity;
         }
+        for replica in self.replicas.values_mut().filter(|replica| !replica.is_member) {
+            replica.models.clear();
+        }
         self.forget_gone_replicas();
         let mut released = Vec::new();
         self.router.apply(&specs, self.now, &mut released);
         self.follow_releases(&released);
         if has_grown {
             assert!(
-                self.parked.is_empty() || !self.has_room_anywhere(),
+                self.parked.values().all(|call| call.model != 0) || !self.has_room_anywhere(),
                 "the fleet has grown, and {:?} still wait beside room",
                 self.parked
             );
@@ -272,8 +346,13 @@ impl Model {
 
     fn follow_send(&mut self, call: Call, assignment: Assignment) {
         self.check_send(&call, assignment.replica);
+        self.place(call, assignment);
+    }
+
+    fn place(&mut self, call: Call, assignment: Assignment) {
         let replica = self.replicas.get_mut(&assignment.replica).expect("checked above");
         replica.in_flight += 1;
+        self.matched += u64::from(replica.models.contains(&call.model));
         self.ends.sent += 1;
         let doubled = self.sent.insert(assignment.ticket, (call, assignment.replica));
         assert!(doubled.is_none(), "{:?} is in use", assignment.ticket);
@@ -282,7 +361,8 @@ impl Model {
     fn follow_park(&mut self, mut call: Call, waiter: WaiterId) {
         self.check_park(&call);
         call.rests_since = (!call.tried.is_empty()).then_some(self.now);
-        self.rests += u64::from(self.has_room_anywhere());
+        self.rests += u64::from(self.has_room_anywhere() && call.model == 0);
+        self.faithful += u64::from(self.has_room_anywhere() && call.model != 0);
         call.tried.clear();
         let doubled = self.parked.insert(waiter, call);
         assert!(doubled.is_none(), "{waiter:?} is in use");
@@ -307,6 +387,11 @@ impl Model {
         }
         self.check_order(&sent);
     }
+}
+
+/// The model's id; 0 stands for none.
+fn name_of(model: u8) -> String {
+    if model == 0 { String::new() } else { format!("m{model}") }
 }
 
 fn nth_key<K: Copy + Ord, V>(map: &BTreeMap<K, V>, nth: usize) -> Option<K> {

@@ -45,13 +45,17 @@ impl Model {
         assert!(self.is_late(call), "named late at {}: {call:?}", self.now);
     }
 
-    /// Who was released goes by turn, and no ready call with an earlier turn stays behind.
+    /// Who was released goes by turn, and no ready call with an earlier turn stays behind. Calls
+    /// with a model may have waited for certain replicas, so their order proves nothing.
     pub(super) fn check_order(&self, sent: &[Call]) {
-        assert!(sent.is_sorted_by_key(turn), "released out of turn: {sent:?}");
+        let sent: Vec<&Call> = sent.iter().filter(|call| call.model == 0).collect();
+        assert!(sent.is_sorted_by_key(|call| turn(call)), "released out of turn: {sent:?}");
         let Some(last) = sent.last() else {
             return;
         };
-        for call in self.parked.values().filter(|call| call.rests_since.is_none()) {
+        for call in
+            self.parked.values().filter(|call| call.rests_since.is_none() && call.model == 0)
+        {
             assert!(turn(last) < turn(call), "{last:?} was released before {call:?}");
         }
     }
@@ -63,6 +67,10 @@ impl Model {
             return;
         }
         for call in self.parked.values() {
+            if call.model != 0 {
+                self.check_faithful(call);
+                continue;
+            }
             let rest_ends =
                 call.rests_since.map(|since| since.saturating_add(self.config.backoff_initial));
             assert!(
@@ -74,6 +82,26 @@ impl Model {
             let wakeup = self.router.next_wakeup();
             assert!(wakeup <= rest_ends && wakeup.is_some(), "nobody will end the rest: {call:?}");
         }
+    }
+
+    /// A call with a model waits beside room only until its patience (or, as any, its rest) ends,
+    /// and not beside room where the model is.
+    fn check_faithful(&self, call: &Call) {
+        let patience_ends = call.arrival.saturating_add(self.config.model_wait_max);
+        let rest_ends =
+            call.rests_since.map(|since| since.saturating_add(self.config.backoff_initial));
+        let end = rest_ends.map_or(patience_ends, |end| end.max(patience_ends));
+        assert!(self.now < end, "{call:?} still waits for its model at {}", self.now);
+        let wakeup = self.router.next_wakeup();
+        assert!(wakeup.is_some_and(|at| at <= end), "nobody will end the wait of {call:?}");
+        let is_resting = rest_ends.is_some_and(|end| self.now < end);
+        let has_match = |replica: &Replica| self.has_room(replica) && has_model(replica, call);
+        assert!(
+            is_resting || !self.replicas.values().any(has_match),
+            "{call:?} waits at {} beside room and its model: {:?}",
+            self.now,
+            self.replicas
+        );
     }
 
     /// The router's counts are the model's.
@@ -120,9 +148,13 @@ impl Model {
         if due || enough {
             return;
         }
+        let is_patient = call.model != 0
+            && self.now < call.arrival.saturating_add(self.config.model_wait_max)
+            && (self.parked.len() as u64) < u64::from(self.config.queue_len_max);
         for (id, replica) in &self.replicas {
+            let may_pass = call.tried.contains(id) || is_patient && !has_model(replica, call);
             assert!(
-                call.tried.contains(id) || !self.has_room(replica),
+                may_pass || !self.has_room(replica),
                 "{call:?} was turned away, although {id:?} has room: {replica:?}"
             );
         }
@@ -131,6 +163,10 @@ impl Model {
     fn is_late(&self, call: &Call) -> bool {
         call.deadline.is_some_and(|deadline| deadline <= self.now)
     }
+}
+
+fn has_model(replica: &Replica, call: &Call) -> bool {
+    replica.models.contains(&call.model)
 }
 
 /// The order of parked calls: deadline, or arrival plus five seconds if that is earlier.

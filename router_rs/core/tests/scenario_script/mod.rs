@@ -36,6 +36,8 @@ impl Interpreter {
             "router" => self.configure(&arguments),
             "replicas" => self.replicas(&arguments),
             "offer" => self.offer(&arguments),
+            "pin" => self.pin(&arguments),
+            "models" => self.models(&arguments),
             "done" | "failed" | "cancelled" => self.complete(command, &arguments),
             "refused" | "unreachable" => self.reoffer(command, &arguments),
             "give-up" => self.complete("refused", &arguments),
@@ -61,6 +63,8 @@ impl Interpreter {
                 "refusals" => config.refusals_max = number(value)? as u8,
                 "backoff" => config.backoff_initial = Nanos::from_millis(number(value)?),
                 "backoff_max" => config.backoff_max = Nanos::from_millis(number(value)?),
+                "wait" => config.model_wait_max = Nanos::from_millis(number(value)?),
+                "promise" => config.promise_max = Nanos::from_millis(number(value)?),
                 "seed" => config.seed = number(value)?,
                 _ => return Err(format!("unknown setting {name:?}")),
             }
@@ -74,9 +78,8 @@ impl Interpreter {
         let mut specs = Vec::new();
         for argument in arguments {
             let (name, capacity) = argument.split_once(':').ok_or("expected replica:capacity")?;
-            let id = name.strip_prefix('r').ok_or("replicas are named r1, r2, ...")?;
             let capacity = if capacity == "any" { u32::MAX } else { number(capacity)? as u32 };
-            specs.push(ReplicaSpec { id: ReplicaId(number(id)?), tier: Tier::Any, capacity });
+            specs.push(ReplicaSpec { id: replica_id(name)?, tier: Tier::Any, capacity });
         }
         let mut released = Vec::new();
         self.router.apply(&specs, self.now, &mut released);
@@ -86,20 +89,43 @@ impl Interpreter {
     fn offer(&mut self, arguments: &[&str]) -> Outputs {
         let (names, settings): (Vec<&str>, Vec<&str>) =
             arguments.iter().copied().partition(|argument| !argument.contains('='));
-        let deadline = match settings[..] {
-            [] => None,
-            [setting] => {
-                let value = setting.strip_prefix("deadline=").ok_or("expected deadline=ms")?;
-                Some(Nanos::from_millis(number(value)?))
+        let mut wanted = Offer::default();
+        for setting in settings {
+            match setting.split_once('=') {
+                Some(("deadline", ms)) => wanted.deadline = Some(Nanos::from_millis(number(ms)?)),
+                Some(("model", id)) => wanted.model = id,
+                _ => return Err(format!("expected deadline=ms or model=id, not {setting}")),
             }
-            _ => return Err("too many settings".into()),
-        };
+        }
         let mut outputs = Vec::new();
         for name in names {
-            let decision = self.router.offer(Offer { deadline }, self.now);
+            let decision = self.router.offer(wanted, self.now);
             outputs.push(self.decided(name, decision));
         }
         Ok(outputs)
+    }
+
+    /// `pin a r1 model=m`
+    fn pin(&mut self, arguments: &[&str]) -> Outputs {
+        let [name, replica, ..] = arguments else {
+            return Err("expected a call and a replica".into());
+        };
+        let model = arguments.get(2).and_then(|setting| setting.strip_prefix("model="));
+        let offer = Offer { model: model.unwrap_or_default(), ..Offer::default() };
+        let assignment = self.router.pin(replica_id(replica)?, offer, self.now);
+        Ok(vec![match assignment {
+            Some(assignment) => self.decided(name, Decision::Send(assignment)),
+            None => format!("{name}: no such replica"),
+        }])
+    }
+
+    /// `models r1 a b`: the replica reports them.
+    fn models(&mut self, arguments: &[&str]) -> Outputs {
+        let (replica, ids) = arguments.split_first().ok_or("expected a replica")?;
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let mut released = Vec::new();
+        self.router.models(replica_id(replica)?, &ids, self.now, &mut released);
+        Ok(self.released(&released))
     }
 
     fn complete(&mut self, outcome: &str, arguments: &[&str]) -> Outputs {
@@ -168,6 +194,10 @@ impl Interpreter {
             facts.extend(replica.backoff_until.map(|until| format!("left alone until {until}")));
             let said = |load: Load| format!("reported {} of {}", load.in_flight, load.limit);
             facts.extend(replica.reported.map(said));
+            let reported = self.router.models_of(replica.id);
+            let promised = replica.models as usize - reported.len();
+            facts.extend((!reported.is_empty()).then(|| format!("has {}", reported.join(" "))));
+            facts.extend((promised > 0).then(|| format!("about to have {promised}")));
             facts.extend((!replica.is_member).then(|| "leaving".into()));
             facts.join(", ")
         };
@@ -182,6 +212,7 @@ impl Interpreter {
             ("sent", stats.sent),
             ("in_flight", stats.in_flight),
             ("parked", stats.parked),
+            ("faithful", stats.faithful),
             ("completed", stats.completed),
             ("refused_by_queue", stats.refused_by_queue),
             ("expired", stats.expired),
@@ -245,9 +276,16 @@ fn default_config() -> RouterConfig {
         refusals_max: 3,
         backoff_initial: Nanos::from_millis(25),
         backoff_max: Nanos::from_millis(500),
+        model_wait_max: Nanos::from_secs(1),
+        promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
     }
+}
+
+fn replica_id(name: &str) -> Result<ReplicaId, String> {
+    let id = name.strip_prefix('r').ok_or("replicas are named r1, r2, ...")?;
+    Ok(ReplicaId(number(id)?))
 }
 
 fn number(text: &str) -> Result<u64, String> {

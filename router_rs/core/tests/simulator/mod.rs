@@ -105,6 +105,8 @@ impl Simulator {
             refusals_max: 3,
             backoff_initial: Nanos::from_millis(25),
             backoff_max: Nanos::from_millis(500),
+            model_wait_max: Nanos::from_secs(1),
+            promise_max: Nanos::from_secs(10),
             policy: PolicyKind::P2c,
             seed,
         };
@@ -212,7 +214,7 @@ impl Simulator {
         self.calls.insert(id, Call { router, offered_at, attempt: 0, place: Place::Nowhere });
         let deadline = self.world.deadline_ms.filter(|_| id % 3 == 0);
         let deadline = deadline.map(|ms| self.now.saturating_add(Nanos::from_millis(ms)));
-        let decision = self.routers[router].offer(Offer { deadline }, self.now);
+        let decision = self.routers[router].offer(Offer { deadline, ..Offer::default() }, self.now);
         self.decided(id, decision);
     }
 

@@ -1,0 +1,61 @@
+//! The choice of a replica for a call, with and without a model.
+//!
+//! For a call with a model, in this order: (1) a replica with room that has the model; (2) if
+//! replicas have it and none of them has room, the call waits for one, until `patient_until`;
+//! (3) if nobody has it, or the call has waited, one of the replicas with room that have the fewest
+//! models. Inside a tier the policy decides. A wait for the model is never the reason for a refusal:
+//! where the call cannot be parked it takes what there is.
+
+use super::directory::{Directory, Model};
+use super::fleet::Fleet;
+use crate::replica::ReplicaId;
+use crate::time::Nanos;
+
+/// What a call wants beside room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    pub(super) model: Option<Model>,
+    /// Until then it rather waits for a replica with its model than makes another one load it.
+    pub(super) patient_until: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Slot(u32),
+    /// Others have room, but the model is elsewhere.
+    Wait,
+    /// Nobody has room.
+    Nothing,
+}
+
+/// Chooses among the replicas that are not in `tried`.
+#[inline]
+pub(super) fn choose(
+    fleet: &mut Fleet,
+    directory: &Directory,
+    wish: Wish,
+    tried: &[ReplicaId],
+    now: Nanos,
+) -> Choice {
+    let slot = match wish.model {
+        None => fleet.pick(tried),
+        Some(model) => {
+            let holders = directory.holders(model);
+            match fleet.pick_of(holders.iter().map(|holder| holder.slot), tried) {
+                None if !holders.is_empty() && now < wish.patient_until => return Choice::Wait,
+                None => choose_impatient(fleet, directory, tried),
+                chosen => chosen,
+            }
+        }
+    };
+    slot.map_or(Choice::Nothing, Choice::Slot)
+}
+
+/// Tier 3: a replica that the model's load costs least.
+pub(super) fn choose_impatient(
+    fleet: &mut Fleet,
+    directory: &Directory,
+    tried: &[ReplicaId],
+) -> Option<u32> {
+    fleet.pick_cheapest(tried, |slot| directory.count(slot))
+}
