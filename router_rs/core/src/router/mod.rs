@@ -13,6 +13,7 @@ mod fleet;
 #[cfg(test)]
 mod tests;
 mod types;
+mod waiting;
 
 pub use types::{
     Assignment, Decision, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
@@ -20,7 +21,7 @@ pub use types::{
 };
 
 use affinity::{Choice, Wish, choose, choose_impatient};
-use directory::{Directory, Model};
+use directory::Directory;
 
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
@@ -357,33 +358,6 @@ impl Router {
         self.follow(index, choice, now)
     }
 
-    fn park(&mut self, index: u32, now: Nanos) -> Decision {
-        let call = self.calls.at_mut(index);
-        call.state = State::Parked;
-        call.tried.clear();
-        let has_open = self.fleet.has_open();
-        if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
-            let until = call.wish.patient_until;
-            self.queue.be_faithful(index, call.turn, call.deadline, until);
-            self.directory.wait(model, call.turn, index);
-        } else if has_open {
-            let until = now.saturating_add(self.config.backoff_initial);
-            self.queue.rest(index, call.turn, call.deadline, until);
-        } else {
-            self.queue.park(index, call.turn, call.deadline);
-        }
-        Decision::Parked(WaiterId(self.calls.key_at(index)))
-    }
-
-    /// Takes a call out of the queue, whatever it waits for.
-    fn unpark(&mut self, index: u32) {
-        self.queue.remove(index);
-        let call = self.calls.at_mut(index);
-        if let Some(model) = call.wish.model {
-            self.directory.stop_waiting(model, call.turn, index);
-        }
-    }
-
     /// Gives a call's place back. One freed place wakes one resting call, not all of them.
     fn end(&mut self, slot: u32, wish: Wish, outcome: Outcome, now: Nanos) {
         self.record(slot, outcome, now);
@@ -419,70 +393,6 @@ impl Router {
         }
     }
 
-    /// Makes a resting or faithful call ready.
-    fn wake(&mut self, index: u32) {
-        let Call { turn, wish, .. } = *self.calls.at_mut(index);
-        if let Some(model) = wish.model {
-            self.directory.stop_waiting(model, turn, index);
-        }
-        self.queue.wake(index, turn);
-    }
-
-    /// Brings everything to `now`, but sends nothing yet.
-    fn settle(&mut self, now: Nanos, released: &mut Vec<Release>) {
-        while let Some(index) = self.queue.overdue(now) {
-            released.push(Release::Expired { waiter: WaiterId(self.calls.key_at(index)) });
-            self.unpark(index);
-            self.forget(index);
-            self.totals.expired += 1;
-        }
-        while let Some(index) = self.queue.rested(now) {
-            self.wake(index);
-        }
-        while let Some(index) = self.queue.unfaithful(now) {
-            self.wake(index);
-        }
-        self.fleet.reopen(now);
-        self.directory.end_promises(now);
-    }
-
-    /// Sends parked calls in turn while there is room that they take.
-    fn release(&mut self, now: Nanos, released: &mut Vec<Release>) {
-        if self.queue.has_faithful() {
-            while let Some(index) = self.directory.orphan() {
-                self.wake(index);
-            }
-        }
-        while self.fleet.has_open() {
-            let Some(index) = self.next_in_turn() else {
-                return;
-            };
-            let wish = self.calls.at_mut(index).wish;
-            let choice = choose(&mut self.fleet, &self.directory, wish, &[], now);
-            self.unpark(index);
-            if let Choice::Slot(slot) = choice {
-                let waiter = WaiterId(self.calls.key_at(index));
-                self.calls.rename(index);
-                released.push(Release::Send { waiter, assignment: self.send(index, slot, now) });
-            } else {
-                // A ready call whose model others hold by now; it is still the same waiter.
-                self.park(index, now);
-            }
-        }
-    }
-
-    /// Who is next for the room that there is: a ready call, or one that waits for a replica which
-    /// has room.
-    fn next_in_turn(&self) -> Option<u32> {
-        let ready = self.queue.first_ready();
-        let faithful = if self.queue.has_faithful() {
-            self.directory.first_waiting(|slot| self.fleet.is_open(slot))
-        } else {
-            None
-        };
-        ready.into_iter().chain(faithful).min().map(|(_, index)| index)
-    }
-
     fn find_sent(&mut self, ticket: Ticket) -> Option<(u32, u32)> {
         match self.calls.get(ticket.0).map(|call| call.state) {
             Some(State::Sent { slot }) => Some((index_of(ticket.0), slot)),
@@ -501,14 +411,6 @@ impl Router {
     fn queue_full(&self) -> Decision {
         Decision::Refused(Refusal::QueueFull { limit: self.config.queue_len_max })
     }
-}
-
-/// The model that a call with this wish waits for when it parks now.
-fn faithful_to(fleet: &Fleet, directory: &Directory, wish: Wish, now: Nanos) -> Option<Model> {
-    let model = wish.model.filter(|_| now < wish.patient_until)?;
-    let holders = directory.holders(model);
-    let is_held = !holders.is_empty() && !holders.iter().any(|holder| fleet.is_open(holder.slot));
-    is_held.then_some(model)
 }
 
 fn is_past(deadline: Option<Nanos>, now: Nanos) -> bool {
