@@ -328,6 +328,7 @@ class DeploymentRoute:
         max_queued_requests: int,
         request_timeout_s: float | None,
         max_request_bytes: int,  # kept whole for a possible refusal, see design 7
+        model_matching_timeout_s: float = 1.0,  # rather waits so long than loads a model twice
     ) -> DeploymentRoute: ...
 
 @final

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
+use crate::dispatch::Reservation;
 use crate::grpc::{Encoding, Message, Status};
 use crate::io::IoThread;
 use crate::server::Exchange;
@@ -60,6 +61,8 @@ pub enum Event {
     InitialMetadata,
     /// The client call is over; the message is that of a unary response.
     Done(Option<Message>),
+    /// A place at a replica, or why there is none.
+    Chosen(Result<Arc<Reservation>, Status>),
     /// The channel's connectivity has changed.
     State(u8),
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use router_net::client::{Channel, ChannelConfig, ClientCall, Connectivity, NewCall};
+use router_net::dispatch::Placement;
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message, compress};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
@@ -94,6 +95,7 @@ fn ping() -> NewCall {
         message: Some(Bytes::from_static(b"ping")),
         encoding: None,
         wait_for_ready: false,
+        placement: Placement::Any,
         is_response_streaming: false,
     }
 }

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use router_net::client::{self, ChannelConfig, NewCall};
+use router_net::dispatch::{self, Placement};
 use router_net::grpc::content_type;
 use router_net::link::{Command, Mailbox};
 use router_net::mesh::names;
@@ -69,6 +70,7 @@ impl Channel {
     #[pyo3(signature = (
         endpoint, path, metadata, timeout_s, message, compression, wait_for_ready,
         response_streaming, *, subtype = "", framed = false, model_id = "",
+        replica_id = String::new(), reservation = None,
     ))]
     #[allow(clippy::too_many_arguments)] // one call from Python instead of several
     fn start_call(
@@ -84,7 +86,10 @@ impl Channel {
         subtype: &str,
         framed: bool,
         model_id: &str,
+        replica_id: String,
+        reservation: Option<&Reservation>,
     ) -> PyResult<ClientCall> {
+        let placement = self.placement(replica_id, reservation)?;
         let mut metadata = metadata_from_python(metadata)?;
         if framed {
             metadata.insert(names::FRAMING, HeaderValue::from_static("1"));
@@ -100,12 +105,30 @@ impl Channel {
             message: message.map(convert::payload),
             encoding: if compression < 0 { None } else { Some(encoding(compression)?) },
             wait_for_ready,
+            placement,
             is_response_streaming: response_streaming,
         };
         let ring = endpoint.ring.clone();
         let call = self.channel.start(ring.clone(), new);
         let is_first = ring.note(self.channel.thread().clone());
         Ok(ClientCall { call, ring, is_first })
+    }
+
+    /// `path` will matter when methods have limits of their own.
+    #[pyo3(signature = (endpoint, path, timeout_s, model_id))]
+    #[allow(unused_variables)]
+    fn choose(
+        &self,
+        endpoint: &Endpoint,
+        path: &str,
+        timeout_s: Option<f64>,
+        model_id: String,
+    ) -> PyResult<(u64, bool)> {
+        self.ensure_table()?;
+        let ring = endpoint.ring.clone();
+        let timeout = timeout_s.map(convert::timeout);
+        let token = self.channel.choose(ring.clone(), timeout, model_id);
+        Ok((token, ring.note(self.channel.thread().clone())))
     }
 
     fn state(&self, try_to_connect: bool) -> u8 {
@@ -124,6 +147,56 @@ impl Channel {
 fn model_id_value(model_id: &str) -> PyResult<HeaderValue> {
     HeaderValue::from_str(model_id)
         .map_err(|_| PyValueError::new_err(format!("model_id {model_id:?} has control characters")))
+}
+
+impl Channel {
+    fn placement(
+        &self,
+        replica_id: String,
+        reservation: Option<&Reservation>,
+    ) -> PyResult<Placement> {
+        let placement = match (replica_id.is_empty(), reservation) {
+            (true, None) => return Ok(Placement::Any),
+            (false, None) => Placement::Replica(replica_id),
+            (true, Some(reservation)) => Placement::Reserved(reservation.place.clone()),
+            (false, Some(_)) => {
+                let text = "replica_id and reservation both say where to go, give one of them";
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        self.ensure_table().map(|()| placement)
+    }
+
+    fn ensure_table(&self) -> PyResult<()> {
+        if self.channel.is_to_deployment() {
+            return Ok(());
+        }
+        let text = "the channel leads to an address: replicas can be chosen only with a table";
+        Err(PyValueError::new_err(text))
+    }
+}
+
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    pub(crate) place: Arc<dispatch::Reservation>,
+}
+
+#[pymethods]
+impl Reservation {
+    #[getter]
+    fn replica_id(&self) -> &str {
+        self.place.replica_id()
+    }
+
+    #[getter]
+    fn node(&self) -> &str {
+        self.place.node()
+    }
+
+    fn release(&self) {
+        self.place.release();
+    }
 }
 
 #[pyclass(frozen, module = "pyserve._router")]

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use router_net::link::{CancelReason, Event};
 
+use crate::client::Reservation;
 use crate::convert;
 use crate::ring::Ring;
 use crate::runtime::ensure_not_forked;
@@ -20,6 +21,7 @@ pub(crate) const WRITABLE: i32 = 4;
 pub(crate) const INITIAL_METADATA: i32 = 5;
 pub(crate) const DONE: i32 = 6;
 pub(crate) const STATE: i32 = 7;
+pub(crate) const CHOSEN: i32 = 8;
 
 pub(crate) const CANCEL_CLIENT: i32 = 0;
 pub(crate) const CANCEL_DEADLINE: i32 = 1;
@@ -111,6 +113,13 @@ fn to_python<'py>(
                 None => none(),
             };
             (DONE, none(), payload)
+        }
+        Event::Chosen(Ok(place)) => {
+            (CHOSEN, Bound::new(py, Reservation { place })?.into_any(), none())
+        }
+        Event::Chosen(Err(status)) => {
+            let details = status.message.into_pyobject(py)?.into_any();
+            (DONE, number(i32::from(status.code.number()))?, details)
         }
         Event::State(state) => (STATE, number(i32::from(state))?, none()),
     };

@@ -27,6 +27,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server::ServerCall>()?;
     module.add_class::<client::Channel>()?;
     module.add_class::<client::ClientCall>()?;
+    module.add_class::<client::Reservation>()?;
     module.add_class::<table::ReplicaRoute>()?;
     module.add_class::<table::DeploymentRoute>()?;
     module.add_class::<table::RoutingTable>()?;
@@ -45,6 +46,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ("INITIAL_METADATA", endpoint::INITIAL_METADATA),
         ("DONE", endpoint::DONE),
         ("STATE", endpoint::STATE),
+        ("CHOSEN", endpoint::CHOSEN),
         ("CANCEL_CLIENT", endpoint::CANCEL_CLIENT),
         ("CANCEL_DEADLINE", endpoint::CANCEL_DEADLINE),
         ("CANCEL_SHUTDOWN", endpoint::CANCEL_SHUTDOWN),

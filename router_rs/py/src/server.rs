@@ -142,6 +142,10 @@ impl Server {
         self.server.set_concurrent_calls_max(u32::try_from(limit).ok());
     }
 
+    fn set_models(&self, model_ids: Vec<String>) {
+        self.server.set_models(model_ids);
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (name, value) in self.server.stats() {

@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 use router_net::dispatch::{self, DeploymentStats, TableConfig};
 use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 
+use crate::convert;
 use crate::runtime::{self, ensure_not_forked};
 use crate::tls::ServerTls;
 
@@ -55,7 +56,7 @@ impl DeploymentRoute {
     #[new]
     #[pyo3(signature = (
         *, application, deployment, services, replicas, max_queued_requests, request_timeout_s,
-        max_request_bytes,
+        max_request_bytes, model_matching_timeout_s = 1.0,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -66,6 +67,7 @@ impl DeploymentRoute {
         max_queued_requests: u32,
         request_timeout_s: Option<f64>,
         max_request_bytes: usize,
+        model_matching_timeout_s: f64,
     ) -> PyResult<Self> {
         let request_timeout = request_timeout_s
             .map(Duration::try_from_secs_f64)
@@ -84,6 +86,10 @@ impl DeploymentRoute {
             max_queued_requests,
             request_timeout,
             max_request_bytes,
+            model_matching_timeout: convert::duration(
+                "model_matching_timeout_s",
+                model_matching_timeout_s,
+            )?,
         };
         Ok(Self { route })
     }
@@ -125,6 +131,15 @@ impl RoutingTable {
         })
     }
 
+    fn replicas(&self, target: &str) -> PyResult<Vec<(String, String, Vec<String>)>> {
+        let (application, deployment) = target.split_once('/').ok_or_else(|| {
+            let text = format!("{target:?} names no deployment, write application/Deployment");
+            PyValueError::new_err(text)
+        })?;
+        let replicas = self.table.replicas(application, deployment).into_iter();
+        Ok(replicas.map(|replica| (replica.replica_id, replica.node, replica.models)).collect())
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         for stats in self.table.stats() {
@@ -149,6 +164,7 @@ fn stats_to_python<'py>(py: Python<'py>, stats: &DeploymentStats) -> PyResult<Bo
     for (name, value) in [
         ("in_flight_total", router.in_flight),
         ("parked", router.parked),
+        ("waiting_for_model", router.faithful),
         ("offered", router.offered),
         ("sent", router.sent),
         ("completed", router.completed),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
+use crate::dispatch::Placement;
 use crate::grpc::{Encoding, Status, subtype};
 use crate::link::{Link, Mailbox};
 
@@ -27,6 +28,8 @@ pub struct NewCall {
     pub encoding: Option<Encoding>,
     /// Wait for a connection instead of failing when the server cannot be reached.
     pub wait_for_ready: bool,
+    /// Where a call to a deployment may go.
+    pub placement: Placement,
     /// Messages come as events; otherwise the only one comes with `Done`.
     pub is_response_streaming: bool,
 }

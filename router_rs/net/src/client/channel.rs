@@ -153,6 +153,29 @@ impl Channel {
         call
     }
 
+    /// Queues the choice of a place without waking the I/O thread: `thread().wake()` must follow.
+    /// One `Chosen` event with the returned token says how it went.
+    pub fn choose(
+        &self,
+        sink: Arc<dyn EventSink>,
+        timeout: Option<Duration>,
+        model: String,
+    ) -> u64 {
+        let token = next_token();
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let shared = Arc::clone(&self.shared);
+        let choice = runner::Choice { token, sink, deadline, model };
+        self.shared.thread.queue(Work::Run(Box::new(move || {
+            tokio::task::spawn_local(runner::choose_place(shared, choice));
+        })));
+        token
+    }
+
+    /// Whether the calls go through a routing table.
+    pub fn is_to_deployment(&self) -> bool {
+        matches!(self.shared.destination, Destination::Deployment { .. })
+    }
+
     /// Where the calls of this channel run.
     pub fn thread(&self) -> &IoThread {
         &self.shared.thread

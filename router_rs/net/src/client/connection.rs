@@ -149,6 +149,20 @@ impl Connection {
         }
     }
 
+    /// Starts a bodiless request that is no call: it does not count, so it neither keeps the
+    /// connection from being idle nor makes it ask for signs of life.
+    ///
+    /// # Errors
+    /// As [`Connection::start`].
+    pub(crate) fn start_aside(
+        &self,
+        request: Request<()>,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), String> {
+        let slot = self.sender.borrow();
+        let sender = slot.as_ref().ok_or("the connection takes no more calls")?;
+        sender.clone().send_request(request, true).map_err(|error| error.to_string())
+    }
+
     /// Takes no more calls; those in flight go on, then the connection closes.
     pub(crate) fn retire(&self) {
         self.sender.borrow_mut().take();

@@ -53,6 +53,7 @@ enum Way {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicaTarget {
     pub replica_id: String,
+    pub node: String,
     /// `host:port`
     pub address: String,
     /// Tried first; given only when the replica is on this node.
@@ -113,6 +114,14 @@ impl Target {
 
     pub(crate) fn address(address: AddressTarget) -> Arc<Self> {
         Arc::new(Self { key: TargetKey::fresh(), way: Way::Address(address) })
+    }
+
+    /// The replica, if it is one.
+    pub(crate) fn as_replica(&self) -> Option<&ReplicaTarget> {
+        match &self.way {
+            Way::Replica(replica) => Some(replica),
+            Way::Address(_) => None,
+        }
     }
 
     pub(crate) fn key(&self) -> TargetKey {

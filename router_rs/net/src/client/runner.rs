@@ -19,9 +19,9 @@ use super::dial::{DialError, Target};
 use super::pool::{Acquired, acquire};
 use super::user::{MessageRules, User};
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
-use crate::dispatch::{Deployment, Kept, Upload};
+use crate::dispatch::{Deployment, Kept, Upload, choose};
 use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress};
-use crate::link::Mailbox;
+use crate::link::{Event, EventSink, Mailbox};
 
 /// Attempts of a call that the server says it has not seen (gRPC: transparent retries).
 const UNSEEN_ATTEMPTS_MAX: u32 = 2;
@@ -65,7 +65,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
                 let budget = Arc::clone(&deployment.entry.budget);
                 let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
                 let mut exchange = Exchange { caller: &mut user, head, upload, limits };
-                exchange.through(&deployment.entry).await
+                exchange.placed(&deployment.entry, new.placement).await
             }
         },
     };
@@ -73,6 +73,31 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         Ending::Failed(failure) => Some(failure.status),
         Ending::Answered | Ending::Gone => None,
     });
+}
+
+/// Takes a place for a call of the user's and tells the user.
+pub(super) async fn choose_place(channel: Arc<ChannelShared>, choice: Choice) {
+    let Choice { token, sink, deadline, model } = choice;
+    let stop = CloseListener::new(&channel);
+    let chosen = match deployment(&channel) {
+        _ if channel.is_closed() => Err(closed()),
+        Err(status) => Err(status),
+        Ok(deployment) => {
+            let limits = Limits::new(deadline, &stop);
+            choose(&deployment.entry, deadline, &model, limits).await
+        }
+    };
+    sink.push(token, Event::Chosen(chosen.map(Arc::new)));
+}
+
+/// A place that a user asks for.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub token: u64,
+    pub sink: Arc<dyn EventSink>,
+    pub deadline: Option<Instant>,
+    /// Empty: none.
+    pub model: String,
 }
 
 /// Dials when nothing is connected, for a user who wants to see the channel ready.

@@ -15,7 +15,8 @@ use tokio::sync::Notify;
 
 use super::guards::{TicketGuard, WaiterGuard};
 use super::kept::KeptBudget;
-use super::table::Clock;
+use super::loads::{self, Loads};
+use super::table::{Clock, ReplicaModels};
 use crate::client::dial::Target;
 
 /// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,
@@ -26,6 +27,7 @@ pub(crate) struct DeploymentEntry {
     pub deployment: String,
     pub budget: Arc<KeptBudget>,
     clock: Clock,
+    pub(super) loads: Loads,
     locked: Mutex<Locked>,
     /// Tells the ticker that something is due earlier than it sleeps.
     pub(super) earlier: Notify,
@@ -107,19 +109,44 @@ impl DeploymentEntry {
         };
         let locked = Mutex::new(locked);
         let earlier = Notify::new();
-        Self { application, deployment, budget, clock, locked, earlier }
+        let loads = Loads::default();
+        Self { application, deployment, budget, clock, loads, locked, earlier }
     }
 
-    /// Asks for a replica for a new call.
-    pub(crate) fn offer(self: &Arc<Self>, deadline: Option<Instant>) -> Admission {
+    /// Asks for a replica for a new call; `model` is empty for none. On an I/O thread only.
+    pub(crate) fn offer(self: &Arc<Self>, deadline: Option<Instant>, model: &str) -> Admission {
         let now = self.clock.now();
         let deadline = deadline.map(|deadline| self.clock.at(deadline));
+        if !model.is_empty() {
+            loads::on_call(self, now);
+        }
         let mut locked = self.locked.lock();
         if locked.is_removed {
             return Admission::Refused(Refused::Removed);
         }
-        let decision = locked.router.offer(Offer { deadline }, now);
+        let decision = locked.router.offer(Offer { deadline, model }, now);
         self.admit(locked, decision, Wakers::new())
+    }
+
+    /// A place at the replica of that name, whatever its load; `None` when it is no member.
+    pub(crate) fn pin(self: &Arc<Self>, replica_id: &str, model: &str) -> Option<TicketGuard> {
+        let now = self.clock.now();
+        let mut locked = self.locked.lock();
+        let is_it = |(_, target): &&(ReplicaId, Arc<Target>)| {
+            target.as_replica().is_some_and(|replica| replica.replica_id == replica_id)
+        };
+        let id = locked.members.iter().find(is_it)?.0;
+        let assignment = locked.router.pin(id, Offer { deadline: None, model }, now)?;
+        Some(self.guard(&locked, assignment))
+    }
+
+    /// What `replica` says that it has; calls that waited for it may be released.
+    pub(super) fn on_models(&self, replica: ReplicaId, models: &[String]) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.models(replica, models, now, &mut locked.released);
+        self.finish(guard);
     }
 
     pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) {
@@ -252,7 +279,7 @@ impl DeploymentEntry {
 
 impl DeploymentEntry {
     /// Makes `members` the replicas; parked calls go to new ones at once.
-    pub(super) fn apply(&self, members: Vec<(ReplicaSpec, Arc<Target>)>) {
+    pub(super) fn apply(&self, members: Vec<(ReplicaSpec, Arc<Target>)>, model_wait_max: Nanos) {
         let now = self.clock.now();
         let specs: Vec<ReplicaSpec> = members.iter().map(|(spec, _)| *spec).collect();
         let mut guard = self.locked.lock();
@@ -266,8 +293,10 @@ impl DeploymentEntry {
                 locked.members.push((id, target));
             }
         }
+        locked.router.set_model_wait_max(model_wait_max);
         locked.router.apply(&specs, now, &mut locked.released);
         self.finish(guard);
+        self.loads.changed.notify_one();
     }
 
     /// The deployment left the table: parked calls end, calls in flight go on.
@@ -287,6 +316,7 @@ impl DeploymentEntry {
         }
         drop(guard);
         wake_all(wakers);
+        self.loads.changed.notify_one();
     }
 
     /// Does what is due; how long the ticker may sleep, or `None` if it may end.
@@ -310,6 +340,33 @@ impl DeploymentEntry {
         let wakers: Wakers = guard.waiting.values_mut().filter_map(Waiting::take_waker).collect();
         drop(guard);
         wake_all(wakers);
+    }
+
+    /// The replicas that calls may be sent to; none when the deployment is gone.
+    pub(super) fn members(&self) -> Vec<(ReplicaId, Arc<Target>)> {
+        let locked = self.locked.lock();
+        if locked.is_removed { Vec::new() } else { locked.members.clone() }
+    }
+
+    pub(super) fn replica_models(&self) -> Vec<ReplicaModels> {
+        let locked = self.locked.lock();
+        let describe = |(id, target): &(ReplicaId, Arc<Target>)| {
+            let replica = target.as_replica()?;
+            Some(ReplicaModels {
+                replica_id: replica.replica_id.clone(),
+                node: replica.node.clone(),
+                models: locked.router.models_of(*id),
+            })
+        };
+        locked.members.iter().filter_map(describe).collect()
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    pub(super) fn instant(&self, at: Nanos) -> Instant {
+        self.clock.instant(at)
     }
 
     pub(crate) fn stats(&self) -> RouterStats {

@@ -9,19 +9,21 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use h2::Reason;
-use http::{Request, request};
+use http::{HeaderValue, Request, request};
 use router_core::Outcome;
 
 use super::caller::{Caller, Gone};
 use super::download::{Answer, Download};
 use super::entry::{Admission, DeploymentEntry, Refused};
 use super::guards::TicketGuard;
+use super::place::Placement;
 use super::upload::Upload;
 use crate::client::connection::{Connection, Started};
 use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, GRPC_TIMEOUT, Status, format_timeout};
 use crate::io::Alarm;
+use crate::mesh::names::{self, BYPASS};
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.
@@ -91,7 +93,7 @@ impl<C: Caller> Exchange<'_, C> {
     ///
     /// Dropping the future resets what was sent and gives the place back.
     pub(crate) async fn through(&mut self, entry: &Arc<DeploymentEntry>) -> Ending {
-        let mut admission = entry.offer(self.limits.deadline);
+        let mut admission = entry.offer(self.limits.deadline, self.model());
         let mut last = None;
         loop {
             let ticket = match self.wait_for_place(entry, admission, last.as_ref()).await {
@@ -113,6 +115,60 @@ impl<C: Caller> Exchange<'_, C> {
                 }
             }
         }
+    }
+
+    /// Sends the call where `placement` says.
+    pub(crate) async fn placed(
+        &mut self,
+        entry: &Arc<DeploymentEntry>,
+        placement: Placement,
+    ) -> Ending {
+        let ticket = match placement {
+            Placement::Any => return self.through(entry).await,
+            Placement::Replica(replica_id) => {
+                let ticket = entry.pin(&replica_id, self.model());
+                self.head.parts.headers.insert(BYPASS, HeaderValue::from_static("1"));
+                ticket.ok_or_else(|| {
+                    let (application, deployment) = (&entry.application, &entry.deployment);
+                    format!("{application}/{deployment} has no replica {replica_id:?}")
+                })
+            }
+            Placement::Reserved(reservation) => reservation.take().ok_or_else(|| {
+                let replica_id = reservation.replica_id();
+                format!("the place at replica {replica_id:?} was released or used before")
+            }),
+        };
+        match ticket {
+            Ok(ticket) => self.at(ticket).await,
+            Err(text) => {
+                let status = Status::new(Code::Unavailable, text);
+                Ending::Failed(Failure { status, did_not_start: true })
+            }
+        }
+    }
+
+    /// Sends the call to this place, and nowhere else.
+    async fn at(&mut self, ticket: TicketGuard) -> Ending {
+        match self.attempt(ticket.target()).await {
+            Attempt::Over(ending, outcome) => {
+                ticket.complete(outcome);
+                ending
+            }
+            Attempt::Elsewhere(outcome, mut failure) => {
+                let replica_id =
+                    ticket.target().as_replica().map_or("", |target| &target.replica_id);
+                let text = format!("replica {replica_id:?}: {}", failure.status.message);
+                failure.status = Status::new(failure.status.code, text);
+                ticket.complete(outcome);
+                Ending::Failed(failure)
+            }
+        }
+    }
+
+    /// The model that the call names, or nothing.
+    fn model(&self) -> &str {
+        let model = names::model_id(&self.head.parts.headers);
+        model.and_then(|model| std::str::from_utf8(model.as_bytes()).ok()).unwrap_or_default()
     }
 
     /// Sends the call to `target`, once.
@@ -232,7 +288,7 @@ impl<'a> Limits<'a> {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if let Poll::Ready(status) = self.stop.poll_stop(cx) {
             return Poll::Ready(status);
         }
@@ -298,7 +354,11 @@ fn judge_break(
     }
 }
 
-fn refusal(entry: &DeploymentEntry, refused: Refused, last: Option<&Failure>) -> Failure {
+pub(super) fn refusal(
+    entry: &DeploymentEntry,
+    refused: Refused,
+    last: Option<&Failure>,
+) -> Failure {
     let (application, deployment) = (&entry.application, &entry.deployment);
     let status = match refused {
         Refused::QueueFull { limit } => Status::new(

@@ -54,6 +54,8 @@ pub struct DeploymentRoute {
     pub request_timeout: Option<Duration>,
     /// A unary message up to this size is kept whole for a possible refusal.
     pub max_request_bytes: usize,
+    /// How long a call waits for a replica that has its model while others have room.
+    pub model_matching_timeout: Duration,
 }
 
 /// One version of the table, never changed once published.

@@ -22,6 +22,9 @@ const REFUSALS_MAX: u8 = 3;
 /// First and longest backoff (design 6).
 const BACKOFF_INITIAL: Nanos = Nanos::from_millis(25);
 const BACKOFF_MAX: Nanos = Nanos::from_millis(500);
+/// Replicas report a model when its load begins, so a promise that old was not kept. Arbitrary:
+/// far above what a call takes to get there, far below what a wrong entry would cost for long.
+const PROMISE_MAX: Nanos = Nanos::from_secs(10);
 
 /// Where the table's routers are, and what they may prove.
 #[derive(Clone, Debug)]
@@ -143,6 +146,12 @@ impl RoutingTable {
             .collect()
     }
 
+    /// The replicas of a deployment; none if it is not in the table.
+    pub fn replicas(&self, application: &str, deployment: &str) -> Vec<ReplicaModels> {
+        let known = self.find_deployment(application, deployment);
+        known.map_or_else(Vec::new, |deployment| deployment.entry.replica_models())
+    }
+
     fn create(
         &self,
         route: &DeploymentRoute,
@@ -154,6 +163,8 @@ impl RoutingTable {
             refusals_max: REFUSALS_MAX,
             backoff_initial: BACKOFF_INITIAL,
             backoff_max: BACKOFF_MAX,
+            model_wait_max: nanos(route.model_matching_timeout),
+            promise_max: PROMISE_MAX,
             policy: PolicyKind::P2c,
             seed: seeds.next_u64(),
         };
@@ -187,7 +198,7 @@ impl RoutingTable {
             specs.push((spec, Arc::clone(&target)));
             members.push((described, target));
         }
-        known.entry.apply(specs);
+        known.entry.apply(specs, nanos(route.model_matching_timeout));
         Known { members, ..known }
     }
 
@@ -195,6 +206,7 @@ impl RoutingTable {
         let is_near = replica.node == self.config.node && !replica.unix_path.is_empty();
         ReplicaTarget {
             replica_id: replica.replica_id.clone(),
+            node: replica.node.clone(),
             address: replica.address.clone(),
             unix_path: is_near.then(|| PathBuf::from(&replica.unix_path)),
             token: Arc::clone(&self.token),
@@ -212,9 +224,21 @@ impl RoutingTable {
     }
 }
 
+fn nanos(duration: Duration) -> Nanos {
+    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// A target's key is as unique as the router wants its ids.
 fn replica_id(target: &Target) -> ReplicaId {
     ReplicaId(target.key().0)
+}
+
+/// A replica and the models that it has reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaModels {
+    pub replica_id: String,
+    pub node: String,
+    pub models: Vec<String>,
 }
 
 /// The counts of one deployment.

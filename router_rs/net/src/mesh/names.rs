@@ -13,6 +13,9 @@ pub const HELLO_PATH: &str = "/pyserve.mesh/Hello";
 /// Second request of the handshake; carries [`PROOF`], the answer is 200 or 403.
 pub const PROVE_PATH: &str = "/pyserve.mesh/Prove";
 
+/// A stream of `LoadReport`s (`proto/pyserve/wire/v1/load.proto`), for trusted connections.
+pub const LOAD_PATH: &str = "/pyserve.mesh/Load";
+
 /// Who answers the handshake.
 pub const REPLICA_ID: HeaderName = HeaderName::from_static("pyserve-replica-id");
 /// Fresh random bytes of the server, in hex; one per connection.
@@ -23,6 +26,8 @@ pub const PROOF: HeaderName = HeaderName::from_static("pyserve-proof");
 pub const LOAD: HeaderName = HeaderName::from_static("pyserve-load");
 /// `1` in the Trailers-Only `RESOURCE_EXHAUSTED` of a gate: the call did not start.
 pub const REFUSED: HeaderName = HeaderName::from_static("pyserve-refused");
+/// Request metadatum `1`: the gate lets the call in beyond its limit. Trusted connections only.
+pub const BYPASS: HeaderName = HeaderName::from_static("pyserve-bypass");
 /// Who made an answer that no replica made, for example `ingress`. Clients see it.
 pub const ANSWERED_BY: HeaderName = HeaderName::from_static("pyserve-answered-by");
 /// Request metadatum `1`: a handle calls, its messages are framed. Trusted connections only.

@@ -14,6 +14,7 @@ use super::call::CallTask;
 use super::connection::ConnectionState;
 use super::exchange::Exchange;
 use super::intake::Intake;
+use super::load;
 use super::methods::Method;
 use super::outlet::Outlet;
 use super::state::Refused;
@@ -42,6 +43,9 @@ pub(super) fn admit(
     if trust::is_handshake(&head) {
         return trust::answer(connection, &head, &mut respond);
     }
+    if head.uri.path() == names::LOAD_PATH {
+        return load::answer(connection, respond);
+    }
     let (deadline, encoding) = match read_head(&head.headers) {
         Ok(read) => read,
         Err(status) => return refuse(respond, &status, HeaderMap::new()),
@@ -51,7 +55,8 @@ pub(super) fn admit(
     if let Err(status) = check_codec(connection, &method, &head) {
         return refuse(respond, &status, HeaderMap::new());
     }
-    if let Err(refused) = server.enter(method.weight) {
+    let may_bypass = || connection.info.is_trusted() && head.headers.contains_key(names::BYPASS);
+    if let Err(refused) = server.enter(method.weight, may_bypass) {
         return keep_out(respond, refused, connection.info.is_trusted());
     }
     let link = Link::new(next_token(), deadline, server.sink.clone(), connection.thread.clone());

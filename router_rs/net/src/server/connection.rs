@@ -32,6 +32,8 @@ pub(super) struct ConnectionState {
     pub(super) thread: IoThread,
     /// The calls in flight, to be told when the server stops.
     pub(super) calls: RefCell<Slab<Arc<Exchange>>>,
+    /// Set when the connection takes no more calls: streams that end with it shall end.
+    pub(super) draining: watch::Sender<bool>,
     /// The nonce of an unfinished handshake.
     pub(super) nonce: Cell<Vec<u8>>,
 }
@@ -53,6 +55,7 @@ pub(super) async fn serve(
         info: Arc::new(info),
         thread,
         calls: RefCell::default(),
+        draining: watch::Sender::new(false),
         nonce: Cell::default(),
     });
     Driver::new(connection, state, phase).await;
@@ -116,6 +119,7 @@ impl Driver {
     fn enter(&mut self, phase: Phase) {
         if self.current == Phase::Serving {
             self.connection.graceful_shutdown();
+            self.state.draining.send_replace(true);
         }
         if phase == Phase::Stopped {
             for (_, exchange) in &*self.state.calls.borrow() {

@@ -9,6 +9,7 @@ mod connection;
 mod exchange;
 mod intake;
 mod listeners;
+mod load;
 mod methods;
 mod outlet;
 mod state;
@@ -182,6 +183,11 @@ impl Server {
 
     pub fn set_concurrent_calls_max(&self, limit: Option<u32>) {
         self.state.set_limit(limit);
+    }
+
+    /// Says which models are loaded or loading. Routers that listen learn it at once.
+    pub fn set_models(&self, models: Vec<String>) {
+        self.state.set_models(models.into());
     }
 
     /// Named counters, for status pages and tests.

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::Mutex;
-use router_core::Gate;
+use router_core::{Gate, Load};
+use tokio::sync::watch;
 
+use super::load::Models;
 use super::methods::Methods;
 use crate::grpc::{Code, Encoding, Status};
 use crate::link::{CancelReason, EventSink};
@@ -77,6 +79,7 @@ pub(super) struct ServerState {
     pub(super) methods: Methods,
     pub(super) sink: Arc<dyn EventSink>,
     pub(super) counters: Counters,
+    pub(super) models: watch::Sender<Models>,
     entrance: Mutex<Entrance>,
 }
 
@@ -103,17 +106,28 @@ impl ServerState {
             methods: Methods::default(),
             sink,
             counters: Counters::default(),
+            models: watch::Sender::new(Models::default()),
             entrance: Mutex::new(Entrance { gate, is_shut: false }),
         }
     }
 
-    pub(super) fn enter(&self, weight: u32) -> Result<(), Refused> {
+    /// `may_bypass` is asked when there is no room.
+    pub(super) fn enter(
+        &self,
+        weight: u32,
+        may_bypass: impl FnOnce() -> bool,
+    ) -> Result<(), Refused> {
         let mut entrance = self.entrance.lock();
         if entrance.is_shut {
             return Err(Refused::Shut);
         }
         match entrance.gate.try_enter(weight) {
             Ok(_) => {
+                self.counters.calls.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(_) if may_bypass() => {
+                let _beyond_the_limit = entrance.gate.enter_beyond(weight);
                 self.counters.calls.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -139,6 +153,19 @@ impl ServerState {
     pub(super) fn load_after(&self, weight: u32) -> HeaderValue {
         let load = self.entrance.lock().gate.load();
         load_value(load.in_flight.saturating_sub(weight), load.limit)
+    }
+
+    pub(super) fn load(&self) -> Load {
+        self.entrance.lock().gate.load()
+    }
+
+    /// Listeners are told only of a change.
+    pub(super) fn set_models(&self, models: Models) {
+        self.models.send_if_modified(|current| {
+            let is_new = *current != models;
+            *current = models;
+            is_new
+        });
     }
 
     pub(super) fn in_flight(&self) -> u32 {

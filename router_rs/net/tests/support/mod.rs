@@ -307,6 +307,7 @@ pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
         max_queued_requests: u32::MAX,
         request_timeout: None,
         max_request_bytes: 4 << 20,
+        model_matching_timeout: Duration::from_secs(1),
     }
 }
 

@@ -1,0 +1,86 @@
+//! Where a call may go: anywhere, to one replica, or to a place that was taken before.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::entry::{Admission, DeploymentEntry};
+use super::exchange::{Limits, refusal};
+use super::guards::TicketGuard;
+use crate::grpc::Status;
+
+/// What the caller wants.
+#[derive(Clone, Debug, Default)]
+pub enum Placement {
+    /// The router decides.
+    #[default]
+    Any,
+    /// This replica, whatever its load, or nobody.
+    Replica(String),
+    /// This place, or nobody.
+    Reserved(Arc<Reservation>),
+}
+
+/// Takes a place at a replica as a call with this deadline and model would, waiting if need be.
+///
+/// # Errors
+/// What the call would have been answered with.
+pub(crate) async fn choose(
+    entry: &Arc<DeploymentEntry>,
+    deadline: Option<Instant>,
+    model: &str,
+    mut limits: Limits<'_>,
+) -> Result<Reservation, Status> {
+    let placed = match entry.offer(deadline, model) {
+        Admission::Send(ticket) => Ok(ticket),
+        Admission::Refused(refused) => Err(refused),
+        Admission::Parked(mut waiter) => {
+            poll_fn(|cx| match waiter.poll(cx) {
+                Poll::Ready(placed) => Poll::Ready(Ok(placed)),
+                Poll::Pending => limits.poll(cx).map(Err),
+            })
+            .await?
+        }
+    };
+    placed.map(Reservation::new).map_err(|refused| refusal(entry, refused, None).status)
+}
+
+/// A place at a replica. It counts there as a call until it is used, released or dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    replica_id: String,
+    node: String,
+    ticket: Mutex<Option<TicketGuard>>,
+}
+
+impl Reservation {
+    pub(super) fn new(ticket: TicketGuard) -> Self {
+        let replica = ticket.target().as_replica();
+        let (replica_id, node) = replica.map_or_else(Default::default, |replica| {
+            (replica.replica_id.clone(), replica.node.clone())
+        });
+        Self { replica_id, node, ticket: Mutex::new(Some(ticket)) }
+    }
+
+    pub fn replica_id(&self) -> &str {
+        &self.replica_id
+    }
+
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Gives the place back, unless a call has taken it.
+    pub fn release(&self) {
+        let ticket = self.ticket.lock().take();
+        drop(ticket);
+    }
+
+    /// The place, once.
+    pub(super) fn take(&self) -> Option<TicketGuard> {
+        self.ticket.lock().take()
+    }
+}
