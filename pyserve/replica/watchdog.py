@@ -1,0 +1,150 @@
+"""Notices when user code holds the replica's event loop, and says where.
+
+Other calls of the replica wait for the loop, so a handler that blocks is a fault even where
+nothing fails. Looking costs next to nothing: a thread looks at intervals whether the loop's
+thread is inside a callback; only then it asks the loop for a sign of life, and only a loop that
+gives none in time has stalled. Code that keeps the interpreter lock all the while is seen late,
+when it lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import selectors
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Self
+
+# The same place is not logged again within this time; every stall is counted (arbitrary).
+_REPEAT_S = 10.0
+# While a stall lasts, so often the thread looks whether it is to end.
+_END_CHECK_S = 1.0
+_STACK_FRAMES_MAX = 30
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StallStats:
+    """Stalls of one loop that have been noticed.
+
+    Attributes:
+        count: How many, the one that lasts included.
+        total_s, longest_s: Of those that have ended, from when they were first seen.
+    """
+
+    count: int = 0
+    total_s: float = 0.0
+    longest_s: float = 0.0
+
+
+class LoopWatchdog:
+    """Watches the running loop while its context is entered.
+
+    A stall of twice ``stall_s`` is found for certain, a shorter one by chance.
+
+    Args:
+        stall_s: How long a callback may hold the loop, in seconds, above 0.
+        on_stall: Called with the text of each log record; by default it is logged.
+    """
+
+    def __init__(self, stall_s: float, on_stall: Callable[[str], None] | None = None) -> None:
+        self._stall_s = stall_s
+        self._on_stall = on_stall or _LOGGER.warning
+        self._stats = StallStats()
+        self._ended = threading.Event()
+        self._logged_at: dict[tuple[str, int], float] = {}
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        loop, loop_thread_id = asyncio.get_running_loop(), threading.get_ident()
+        self._thread = threading.Thread(
+            target=self._watch, args=(loop, loop_thread_id), name="pyserve-watchdog", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def stats(self) -> StallStats:
+        """Return what was noticed so far; from any thread."""
+        return self._stats
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread_id: int) -> None:
+        while not self._ended.wait(self._stall_s):
+            if _is_idle(sys._current_frames().get(loop_thread_id)):  # noqa: SLF001  # documented
+                continue
+            turned = _SignOfLife()
+            try:
+                loop.call_soon_threadsafe(turned)
+            except RuntimeError:  # The loop was closed under the watch.
+                return
+            if not turned.event.wait(self._stall_s) and not self._ended.is_set():
+                self._on_stalled(loop_thread_id, turned)
+
+    def _on_stalled(self, loop_thread_id: int, turned: _SignOfLife) -> None:
+        frame = sys._current_frames().get(loop_thread_id)  # noqa: SLF001  # documented
+        self._stats = replace(self._stats, count=self._stats.count + 1)
+        if frame is not None and not turned.event.is_set():
+            self._log(frame)
+        del frame  # It would keep the locals of user code alive.
+        while not turned.event.wait(_END_CHECK_S):
+            if self._ended.is_set():
+                return
+        lasted_s = turned.at - turned.asked_at
+        self._stats = replace(
+            self._stats,
+            total_s=self._stats.total_s + lasted_s,
+            longest_s=max(self._stats.longest_s, lasted_s),
+        )
+
+    def _log(self, frame: FrameType) -> None:
+        place, now = (frame.f_code.co_filename, frame.f_lineno), time.monotonic()
+        if now - self._logged_at.get(place, -_REPEAT_S) < _REPEAT_S:
+            return
+        self._logged_at = {p: t for p, t in self._logged_at.items() if now - t < _REPEAT_S}
+        self._logged_at[place] = now
+        stack = "".join(traceback.format_list(traceback.extract_stack(frame)[-_STACK_FRAMES_MAX:]))
+        self._on_stall(
+            f"the event loop has stood still for {self._stall_s:g} s (stall "
+            f"{self._stats.count}): this code holds it, and other calls of the replica wait; "
+            f"await instead, write `def` for the handler, or use asyncio.to_thread\n{stack}"
+        )
+
+
+class _SignOfLife:
+    """A callback of the loop that notes when it ran."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.asked_at = self.at = time.monotonic()
+
+    def __call__(self) -> None:
+        self.at = time.monotonic()
+        self.event.set()
+
+
+def _waiting_code() -> frozenset[object]:
+    """The code in which a thread is whose loop waits: uvloop's is native below the runner."""
+    selecting = {
+        kind.select.__code__
+        for kind in vars(selectors).values()
+        if isinstance(kind, type) and hasattr(kind, "select")
+    }
+    return frozenset({asyncio.Runner.run.__code__, *selecting})
+
+
+_WAITING_CODE = _waiting_code()
+
+
+def _is_idle(frame: FrameType | None) -> bool:
+    return frame is None or frame.f_code in _WAITING_CODE
