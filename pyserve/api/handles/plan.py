@@ -17,7 +17,7 @@ from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Nested, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
 from pyserve.request import CURRENT, new_request_id
-from pyserve.serializers import codec
+from pyserve.serializers import codec, join, size_bytes
 
 if TYPE_CHECKING:
     from pyserve.api.context import Mesh
@@ -183,13 +183,17 @@ class Plan:
                 response_codec=self._answer_codec,
                 references=references,
             )
-            return frame_request(parts, self._flags, header)
+            return _joined(frame_request(parts, self._flags, header))
         prefix = id_prefix(self._flags, request_id)
         if len(parts) == 1:
             body = parts[0]
             if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
                 return prefix + body
-        return [prefix, *parts]
+        return _joined([prefix, *parts])
+
+
+def _joined(parts: Parts) -> Message:
+    return join(parts) if size_bytes(parts) < _JOINED_BYTES_MAX else parts
 
 
 def _has_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

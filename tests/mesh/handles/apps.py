@@ -1,0 +1,234 @@
+"""Deployments that do what their callers say, and calls between them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+
+import pyserve
+from pyserve.request import current_request
+
+
+class HomeMadeError(Exception):
+    """Makes its text from what it is given, which pickling would do twice."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"number {number}")
+        self.number = number
+
+
+@pyserve.deployment(max_ongoing_requests=1_000)
+class Worker:
+    """Counts what runs, so that tests can see what ended and what did not."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.cancelled = 0
+        self.closed = 0
+        self.produced = 0
+        self._opened = asyncio.Event()
+
+    def __call__(self, value: Any = None) -> Any:
+        return value
+
+    async def add(self, *values: float, **named: float) -> float:
+        return sum(values) + sum(named.values())
+
+    async def gather(self, *values: Any) -> list[Any]:
+        return list(values)
+
+    async def fail(self, kind: str) -> None:
+        match kind:
+            case "own":
+                raise HomeMadeError(7)
+            case "builtin":
+                raise KeyError("no such key")
+            case "local":
+
+                class UnreachableError(Exception):
+                    pass
+
+                raise UnreachableError("cannot be imported")
+            case "caused":
+                try:
+                    raise ValueError("the first")
+                except ValueError as error:
+                    raise RuntimeError("the second") from error
+            case "abort":
+                raise pyserve.Abort(grpc.StatusCode.NOT_FOUND, "no such digit", (("why", "7"),))
+
+    async def wait(self, key: str = "") -> str:
+        """Wait until ``open`` is called."""
+        self.running += 1
+        try:
+            await self._opened.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+        return key
+
+    async def open(self) -> None:
+        self._opened.set()
+        self._opened = asyncio.Event()
+
+    async def sleep(self, delay_s: float) -> float:
+        await asyncio.sleep(delay_s)
+        return delay_s
+
+    async def counts(self) -> dict[str, int]:
+        return {
+            "running": self.running,
+            "cancelled": self.cancelled,
+            "closed": self.closed,
+            "produced": self.produced,
+        }
+
+    async def count_up(self, end: int, size: int = 0) -> AsyncIterator[Any]:
+        self.produced = 0
+        try:
+            for number in range(end):
+                self.produced += 1
+                yield bytes(size) if size else number
+        finally:
+            self.closed += 1
+
+    def count_in_thread(self, end: int) -> Iterator[int]:
+        yield from range(end)
+
+    async def stall(self) -> AsyncIterator[int]:
+        """Yield one item, and the next after ``open``."""
+        yield 1
+        await self.wait()
+        yield 2
+
+    async def breaks(self) -> AsyncIterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    async def blob(self, size: int, byte: int = 7) -> bytes:
+        return bytes([byte]) * size
+
+    async def size_of(self, value: Any) -> int:
+        return len(value)
+
+    async def kind_of(self, value: Any) -> str:
+        return type(value).__name__
+
+    async def who(self) -> dict[str, Any]:
+        request = current_request()
+        assert request is not None
+        return {
+            "pid": os.getpid(),
+            "replica": pyserve.get_replica_context().replica_id,
+            "model": pyserve.get_multiplexed_model_id(),
+            "request": request.request_id,
+            "left_s": request.time_remaining(),
+            "thread": threading.current_thread().name,
+        }
+
+
+@pyserve.deployment(max_ongoing_requests=1)
+class OneAtATime:
+    """Has room for one call only."""
+
+    async def __call__(self, value: int) -> int:
+        await asyncio.sleep(0)
+        return value + 1
+
+
+@pyserve.deployment(num_replicas=3)
+class Several:
+    """Runs in several processes."""
+
+    async def __call__(self) -> str:
+        return pyserve.get_replica_context().replica_id
+
+
+@pyserve.deployment
+class Adder:
+    """One node of a graph."""
+
+    def __init__(self, *parts: Any) -> None:
+        self._parts = parts
+
+    async def __call__(self, value: int) -> int:
+        children = [each for each in self._parts if not isinstance(each, int)]
+        own = sum(each for each in self._parts if isinstance(each, int))
+        answers = [child.remote(value) for child in children]
+        return own + sum([await answer for answer in answers])
+
+
+@pyserve.deployment(max_ongoing_requests=1_000)
+class Chief:
+    """Calls the others, as a replica does."""
+
+    def __init__(
+        self,
+        worker: pyserve.DeploymentHandle,
+        one: pyserve.DeploymentHandle,
+        several: pyserve.DeploymentHandle,
+        graph: pyserve.DeploymentHandle,
+    ) -> None:
+        self._worker = worker
+        self._graph = graph
+        self._kept: list[Any] = []
+
+    async def __call__(self, value: Any) -> Any:
+        return await self._worker.remote(value)
+
+    async def sum_of_graph(self, value: int) -> int:
+        return int(await self._graph.remote(value))
+
+    async def type_of_worker(self) -> str:
+        return type(self._worker).__name__
+
+    async def child_waits(self, *, detached: bool = False, shielded: bool = False) -> str:
+        """Wait for a child call, or beside it."""
+        child = self._worker.wait.options(detached=detached).remote("child")
+        self._kept.append(child)
+        if shielded:
+            await asyncio.Event().wait()
+        return str(await child)
+
+    async def leaves_child(self) -> None:
+        """End without having waited for a child call."""
+        self._kept.append(self._worker.wait.remote("left"))
+
+    async def who(self, **options: Any) -> list[dict[str, Any]]:
+        child = await self._worker.who.options(**options).remote()
+        request = current_request()
+        assert request is not None
+        own = {"request": request.request_id, "left_s": request.time_remaining()}
+        return [own, child]
+
+    def from_thread(self, value: int) -> int:
+        """Call from a thread of the pool, which runs no loop."""
+        return int(self._worker.remote(value).result(timeout_s=10))
+
+    async def relay(self, size: int) -> int:
+        """Let one child make a value and another one take it."""
+        return int(await self._worker.size_of.remote(self._worker.blob.remote(size)))
+
+    async def fail_below(self, kind: str) -> None:
+        await self._worker.fail.remote(kind)
+
+    async def put(self, size: int) -> Any:
+        return [pyserve.put(bytes(size)), pyserve.put(b"small")]
+
+
+_leaves = [Adder.options(name=f"Leaf{number}").bind(number) for number in range(5)]
+_graph = Adder.options(name="Root").bind(
+    Adder.options(name="Left").bind(*_leaves[:3]),
+    Adder.options(name="Right").bind(*_leaves[2:]),
+    Adder.options(name="Middle").bind(_leaves[0], 100),
+    1_000,
+)
+
+app = Chief.bind(Worker.bind(), OneAtATime.bind(), Several.bind(), _graph)

@@ -1,0 +1,41 @@
+"""One mesh for all tests of this folder, and this process as one that has attached to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import pyserve
+from pyserve.api.context import attach
+from pyserve.config import read_settings
+from pyserve.control.discovery import find_mesh
+from pyserve.driver.session import Session
+from tests.support.mesh import running_mesh
+
+
+@pytest.fixture(scope="package")
+def session() -> Iterator[Session]:
+    """Attach to a mesh that runs ``apps.py``."""
+    with running_mesh("tests.mesh.handles.apps:app") as running:
+        address = find_mesh(read_settings({"PYSERVE_HOME": str(running.home)}))
+        assert address is not None
+        session = Session(address, None)
+        attach(session)
+        try:
+            yield session
+        finally:
+            attach(None)
+            session.close()
+
+
+@pytest.fixture
+def worker(session: Session) -> pyserve.DeploymentHandle:
+    """Return a handle of the deployment that does what its caller says."""
+    return pyserve.DeploymentHandle("Worker", "default")
+
+
+@pytest.fixture
+def chief(session: Session) -> pyserve.DeploymentHandle:
+    """Return a handle of the deployment that calls the others."""
+    return pyserve.DeploymentHandle("Chief", "default")
