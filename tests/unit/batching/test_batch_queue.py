@@ -224,7 +224,7 @@ async def test_a_caller_whose_deadline_passed_is_told_and_not_run():
 
 @virtual
 async def test_a_batch_has_a_request_of_its_own_with_the_latest_deadline():
-    seen = []
+    seen: list[Any] = []
 
     @pyserve.batch(max_batch_size=2)
     async def look(items: list[int]) -> list[int]:
@@ -319,7 +319,11 @@ async def test_sizes_are_asked_for_once_per_item():
 async def test_several_arguments_are_sized_as_a_tuple():
     asked = []
 
-    @pyserve.batch(max_batch_size=6, batch_size_fn=lambda items: asked.append(items) or 1)
+    def size(items: list[Any]) -> int:
+        asked.append(items)
+        return 1
+
+    @pyserve.batch(max_batch_size=6, batch_size_fn=size)
     async def add(left: list[int], right: list[int]) -> list[int]:
         return [a + b for a, b in zip(left, right, strict=True)]
 

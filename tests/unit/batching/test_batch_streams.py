@@ -32,7 +32,7 @@ class Counter:
             self.closed_at = now()
 
 
-async def read(stream: Any) -> list[Any]:
+async def read(stream: Any) -> Any:
     return [result async for result in stream]
 
 
@@ -69,9 +69,10 @@ async def test_an_exception_as_an_item_ends_one_stream_with_it():
         yield items
         yield [KeyError("mine"), items[1]]
 
-    first, second = await asyncio.gather(
+    results: list[Any] = await asyncio.gather(
         read(function(1)), read(function(2)), return_exceptions=True
     )
+    first, second = results
     assert isinstance(first, KeyError)
     assert [2, 2] == second
 
@@ -83,9 +84,10 @@ async def test_an_exception_raised_ends_every_stream_that_goes_on():
         yield [items[0], StopAsyncIteration]
         raise ValueError("model")
 
-    first, second = await asyncio.gather(
+    results: list[Any] = await asyncio.gather(
         read(function(1)), read(function(2)), return_exceptions=True
     )
+    first, second = results
     assert isinstance(first, ValueError)
     assert [] == second
 
@@ -194,7 +196,7 @@ def test_a_generator_cannot_be_run_again_in_halves():
 
 @virtual
 async def test_keyword_parameters_and_sizes_work_for_streams_too():
-    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0.0, batch_size_fn=lambda _: None)
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0.0, batch_size_fn=lambda _: -1)
     async def refused(items: list[int]) -> Any:
         yield items
 

@@ -90,13 +90,14 @@ async def test_json_may_be_a_plain_function():
 async def test_a_request_that_cannot_be_read_fails_alone():
     predictor = HousePricePredictor()
     call = batched(HousePricePredictor.__call__).bind(predictor)
-    good, broken, other, last = await asyncio.gather(
+    results: list[Any] = await asyncio.gather(
         call(FakeRequest({"features": [1]})),
         call(FakeRequest(ValueError("no JSON"))),
         call(FakeRequest({"feature": [1]})),
         call(FakeRequest({"features": [2]})),
         return_exceptions=True,
     )
+    good, broken, other, last = results
     assert ([1], [2]) == (good["predictions"], last["predictions"])
     assert isinstance(broken, ValueError)
     assert isinstance(other, BatchError)
@@ -156,7 +157,7 @@ async def test_a_generator_yields_columns_too():
 
     call = batched(handler, max_batch_size=2)
 
-    async def read(stream: Any) -> list[Any]:
+    async def read(stream: Any) -> Any:
         return [part async for part in stream]
 
     first, second = await asyncio.gather(
