@@ -1,6 +1,7 @@
 """Validated settings, and the only reader of the process environment."""
 
 from pyserve.config.environment import (
+    ConcurrencySettings,
     MeshSettings,
     NodeSettings,
     check_address,
@@ -18,6 +19,7 @@ from pyserve.config.parts import (
 __all__ = [
     "AutoscalingConfig",
     "BatchingConfig",
+    "ConcurrencySettings",
     "DeploymentOptions",
     "MeshSettings",
     "NodeSettings",

@@ -5,19 +5,27 @@ Every setting is a ``PYSERVE_*`` variable; what is read becomes a frozen value t
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import site
 import socket
 import tempfile
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyserve.config.validation import refuse
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
 
+# What Ray Serve calls the same settings.
+_ALIASES = {
+    "PYSERVE_THROUGHPUT_OPTIMIZED": "RAY_SERVE_THROUGHPUT_OPTIMIZED",
+    "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD",
+    "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP",
+}
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
@@ -41,6 +49,21 @@ class NodeSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConcurrencySettings:
+    """How a replica runs user code beside its own duties.
+
+    Attributes:
+        user_code_in_separate_thread: the replica's talk with its controller and its health
+            checks have an event loop and a thread of their own; otherwise they share the loop
+            of user code.
+        loop_stall_s: how long user code may hold that loop before it is reported; 0: for ever.
+    """
+
+    user_code_in_separate_thread: bool = True
+    loop_stall_s: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
 class MeshSettings:
     """Which mesh a process belongs to.
 
@@ -52,6 +75,7 @@ class MeshSettings:
         development: whether a mesh that this process starts may tell clients the texts of
             exceptions.
         node: see ``NodeSettings``.
+        concurrency: see ``ConcurrencySettings``.
     """
 
     home: Path
@@ -60,6 +84,7 @@ class MeshSettings:
     run_dir: Path | None
     node: NodeSettings
     development: bool = False
+    concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -68,7 +93,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
     Raises:
         OptionError: a variable has a value that cannot be used.
     """
-    variables = os.environ if environment is None else environment
+    variables = _with_current_names(os.environ if environment is None else environment)
     controller = variables.get("PYSERVE_CONTROLLER") or None
     if controller is not None:
         check_address("PYSERVE_CONTROLLER", controller, unix=True)
@@ -85,7 +110,29 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
             advertise_host=variables.get("PYSERVE_ADVERTISE_HOST") or None,
             log_dir=_path(variables, "PYSERVE_LOG_DIR"),
         ),
+        concurrency=_concurrency(variables),
     )
+
+
+def _concurrency(variables: Mapping[str, str]) -> ConcurrencySettings:
+    # The profile changes defaults only: what is set by itself wins, also against it.
+    optimized = _switch(variables, "PYSERVE_THROUGHPUT_OPTIMIZED")
+    # Read so that a wrong value is refused; the router has threads of its own in any case.
+    _switch(variables, "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP")
+    return ConcurrencySettings(
+        user_code_in_separate_thread=_switch(
+            variables, "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD", default=not optimized
+        ),
+        loop_stall_s=_seconds(variables, "PYSERVE_LOOP_STALL_S", ConcurrencySettings.loop_stall_s),
+    )
+
+
+def _with_current_names(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables with those of Ray Serve under our names, unless ours are set too."""
+    found = {name: alias for name, alias in _ALIASES.items() if alias in variables}
+    for name, alias in found.items():
+        warnings.warn(f"{alias} is read as {name}; write {name}", stacklevel=2)
+    return {**{name: variables[alias] for name, alias in found.items()}, **variables}
 
 
 def inherited_environment(changes: Mapping[str, str]) -> dict[str, str]:
@@ -95,6 +142,11 @@ def inherited_environment(changes: Mapping[str, str]) -> dict[str, str]:
     ``PYTHONPATH``; nothing else of this process's ``sys.path`` goes that way.
     """
     environment = {**os.environ, **changes}
+    for name, alias in _ALIASES.items():
+        # This process has warned of the old name; its children are given the new one.
+        if alias in environment:
+            environment.setdefault(name, environment.pop(alias))
+            environment.pop(alias, None)
     if str(_PACKAGE_ROOT) not in site.getsitepackages():
         found = environment.get("PYTHONPATH", "").split(os.pathsep)
         others = [entry for entry in found if entry and entry != str(_PACKAGE_ROOT)]
@@ -122,11 +174,22 @@ def _home(variables: Mapping[str, str]) -> Path:
     return Path(tempfile.gettempdir()) / f"pyserve-{os.getuid()}"
 
 
-def _switch(variables: Mapping[str, str], name: str) -> bool:
+def _switch(variables: Mapping[str, str], name: str, *, default: bool = False) -> bool:
     value = variables.get(name, "")
     if value not in ("", "0", "1"):
-        raise refuse(name, value, "1 for yes, 0 or nothing for no")
-    return value == "1"
+        raise refuse(name, value, "1 for yes, 0 for no")
+    return value == "1" if value else default
+
+
+def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
+    value = variables.get(name, "")
+    try:
+        seconds = float(value) if value else default
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise refuse(name, value, "a number of seconds of at least 0")
+    return seconds
 
 
 def _path(variables: Mapping[str, str], name: str) -> Path | None:

@@ -23,7 +23,7 @@ from typing import Self
 
 # An idle loop is looked at this much less often (measured: ten looks a second cost up to 0.15 %
 # of a core, which is more than everything else that an idle mesh does).
-IDLE_FACTOR = 5
+IDLE_FACTOR = 10
 # The same place is not logged again within this time; every stall is counted (arbitrary).
 _REPEAT_S = 10.0
 # While a stall lasts, so often the thread looks whether it is to end.

@@ -44,7 +44,7 @@ def test_a_stall_is_told_once_with_the_place_that_blocks(run):
     async def main():
         with LoopWatchdog(STALL_S, told.append) as watchdog:
             await asyncio.sleep(2 * STALL_S)
-            hold_the_loop(10 * STALL_S)
+            hold_the_loop(14 * STALL_S)
             await stall_ended(watchdog)
             return watchdog.stats()
 
@@ -67,7 +67,7 @@ def test_a_second_stall_at_the_same_place_is_counted_and_not_told_again_soon(run
         with LoopWatchdog(STALL_S, told.append) as watchdog:
             for _ in range(3):
                 ended_s = watchdog.stats().total_s
-                hold_the_loop(10 * STALL_S)
+                hold_the_loop(14 * STALL_S)
                 await stall_ended(watchdog, ended_s)
             return watchdog.stats()
 
@@ -124,7 +124,7 @@ def test_the_watch_ends_during_a_stall():
 
     async def main():
         with LoopWatchdog(STALL_S, told.append):
-            hold_the_loop(10 * STALL_S)
+            hold_the_loop(14 * STALL_S)
 
     begun = time.monotonic()
     asyncio.run(main())
