@@ -11,7 +11,7 @@ import cloudpickle
 from pyserve.api.code import Code, ShippedCode, ship
 from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
-from pyserve.batching import Batched, BatchOptions
+from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentName
@@ -66,6 +66,7 @@ class _Graph:
     name: ApplicationName
     owners: dict[str, Application] = field(default_factory=dict)
     packed: dict[str, PackedDeployment] = field(default_factory=dict)
+    parents: list[Application] = field(default_factory=list)  # from the root to what is packed
 
     def visit(self, application: Application) -> DeploymentHandle:
         owner = self.owners.setdefault(application.name, application)
@@ -78,14 +79,18 @@ class _Graph:
         handle: DeploymentHandle = DeploymentHandle(application.name, self.name)
         if application.name not in self.packed:
             # Children are packed while the arguments are pickled, so they come first.
+            self.parents.append(application)
             self.packed[application.name] = self._pack(application)
+            self.parents.pop()
+        if self.parents:
+            _warn_of_rests(self.parents[-1], application)
         return handle
 
     def _pack(self, application: Application) -> PackedDeployment:
         deployment = application.deployment
         options = deployment.settings
         limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
-        if limit < (size := max_batch_size(deployment.target)):
+        if limit < (size := _deployment_batch_size(application)):
             warnings.warn(
                 f"deployment {application.name!r} accepts max_ongoing_requests={limit} at once, "
                 f"so its batches never reach max_batch_size={size}; raise the one or lower the "
@@ -130,6 +135,21 @@ class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle h
         if isinstance(value, Application):
             return self._graph.visit(value).__reduce__()
         return super().reducer_override(value)
+
+
+def _warn_of_rests(upstream: Application, downstream: Application) -> None:
+    """Warn where the batches of one deployment do not fill those of one that it calls."""
+    sizes = [_deployment_batch_size(each) for each in (upstream, downstream)]
+    if (mistake := check_chain(*sizes)) is not None:
+        warnings.warn(
+            f"deployment {upstream.name!r} calls {downstream.name!r}, and {mistake}", stacklevel=2
+        )
+
+
+def _deployment_batch_size(application: Application) -> int:
+    configured = application.deployment.settings.batching_config
+    own = 0 if configured is None else configured.max_batch_size
+    return max(own, max_batch_size(application.deployment.target))
 
 
 def max_batch_size(target: Code) -> int:

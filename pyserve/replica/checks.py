@@ -141,8 +141,13 @@ def _check_method(target: type, descriptor: MethodDescriptor) -> Method:
 
 def _wrong_kind(static: object, descriptor: MethodDescriptor) -> str | None:
     if isinstance(static, Batched):
-        if descriptor.client_streaming or descriptor.server_streaming:
-            return "is batched, but its RPC is a stream; only unary methods can be batched"
+        yields = inspect.isasyncgenfunction(static.function)
+        if descriptor.client_streaming:
+            return "is batched, but its RPC takes a stream; only single requests can be batched"
+        if descriptor.server_streaming and not yields:
+            return "is batched, but its RPC answers with a stream; make it an async generator"
+        if yields and not descriptor.server_streaming:
+            return "yields, but its RPC answers with one message; return a list of them"
         return None
     function = _plain(static)
     if function is None:
@@ -190,8 +195,6 @@ def _wrong_combination(
     static: object, descriptor: MethodDescriptor, *, takes_context: bool
 ) -> str | None:
     if isinstance(static, Batched):
-        if takes_context:
-            return "is batched and takes a second list; leave the contexts out"
         return None
     function = _plain(static)
     writes_nothing = inspect.iscoroutinefunction(function) and not takes_context

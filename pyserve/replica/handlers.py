@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -61,7 +61,7 @@ def _behavior(instance: object, method: Method | None, name: str) -> Behavior:
         return _unimplemented
     bound = getattr(instance, name)
     if isinstance(method.function, Batched):
-        adapted = _without_batch_layer(bound)
+        adapted = _without_batch_layer(bound, takes_context=method.takes_context)
     elif method.takes_context:
         adapted = bound
     else:
@@ -82,8 +82,25 @@ async def _unimplemented(_request: object, context: grpc.aio.ServicerContext[Any
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not implemented!")
 
 
-def _without_batch_layer(bound: Any) -> Behavior:
-    submit: Callable[[object], Awaitable[object]] = bound.__pyserve_submit__
+def _without_batch_layer(bound: Any, *, takes_context: bool) -> Behavior:
+    submit: Callable[..., Any] = bound.__pyserve_submit__
+    if inspect.isasyncgenfunction(bound):
+
+        async def stream(request: object, context: object) -> AsyncIterator[object]:
+            results = submit(request, context) if takes_context else submit(request)
+            try:
+                async for message in results:
+                    yield message
+            finally:
+                await results.aclose()
+
+        return stream
+    if takes_context:
+
+        async def handle_with_context(request: object, context: object) -> object:
+            return await submit(request, context)
+
+        return handle_with_context
 
     async def handle(request: object, _context: object) -> object:
         return await submit(request)

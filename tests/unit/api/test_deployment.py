@@ -144,6 +144,30 @@ def test_a_handle_survives_pickling() -> None:
     assert ("Leaf", "app") == (copy.deployment_name, copy.app_name)
 
 
+@pytest.mark.parity("S-25")
 def test_a_limit_below_the_batch_size_warns() -> None:
     with pytest.warns(UserWarning, match="max_ongoing_requests=70 .*max_batch_size=80"):
         packed(Root.options(max_ongoing_requests=70).bind())
+
+
+def test_a_limit_below_the_configured_batch_size_warns() -> None:
+    with pytest.warns(UserWarning, match="max_ongoing_requests=8 .*max_batch_size=32"):
+        packed(Leaf.options(max_ongoing_requests=8, batching_config={}).bind())
+
+
+def chain(upstream: int, downstream: int) -> pyserve.Application:
+    below = Leaf.options(name="below", batching_config={"max_batch_size": downstream})
+    above = Leaf.options(name="above", batching_config={"max_batch_size": upstream})
+    return above.bind(below.bind())
+
+
+@pytest.mark.parity("S-24")
+def test_batches_that_leave_a_rest_downstream_warn() -> None:
+    with pytest.warns(UserWarning, match="'above' calls 'below'.* 2 of them are left over"):
+        packed(chain(8, 6))
+
+
+@pytest.mark.parity("S-24")
+@pytest.mark.parametrize("sizes", [(8, 4), (8, 8), (4, 8)])
+def test_batches_whose_sizes_are_multiples_do_not_warn(sizes: tuple[int, int]) -> None:
+    packed(chain(*sizes))

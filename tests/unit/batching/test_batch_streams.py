@@ -69,7 +69,7 @@ async def test_an_exception_as_an_item_ends_one_stream_with_it():
         yield items
         yield [KeyError("mine"), items[1]]
 
-    results: list[Any] = await asyncio.gather(
+    results: Any = await asyncio.gather(
         read(function(1)), read(function(2)), return_exceptions=True
     )
     first, second = results
@@ -84,7 +84,7 @@ async def test_an_exception_raised_ends_every_stream_that_goes_on():
         yield [items[0], StopAsyncIteration]
         raise ValueError("model")
 
-    results: list[Any] = await asyncio.gather(
+    results: Any = await asyncio.gather(
         read(function(1)), read(function(2)), return_exceptions=True
     )
     first, second = results

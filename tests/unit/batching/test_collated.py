@@ -90,7 +90,7 @@ async def test_json_may_be_a_plain_function():
 async def test_a_request_that_cannot_be_read_fails_alone():
     predictor = HousePricePredictor()
     call = batched(HousePricePredictor.__call__).bind(predictor)
-    results: list[Any] = await asyncio.gather(
+    results: Any = await asyncio.gather(
         call(FakeRequest({"features": [1]})),
         call(FakeRequest(ValueError("no JSON"))),
         call(FakeRequest({"feature": [1]})),

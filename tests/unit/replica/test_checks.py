@@ -59,6 +59,11 @@ async def batched_with_contexts(self: Any, requests: list[Any], contexts: list[A
     return requests
 
 
+@pyserve.batch
+async def batched_generator(self: Any, requests: list[Any]) -> Any:
+    yield requests
+
+
 def test_the_generated_servicers_are_found_behind_other_bases() -> None:
     class Base(echo_pb2_grpc.EchoServicer):
         pass
@@ -97,6 +102,7 @@ def test_methods_left_out_warn_once_with_their_signatures() -> None:
         (unary, True),
         (without_context, False),
         (batched, False),
+        (batched_with_contexts, True),
         (staticmethod(lambda request, context: None), True),
         (staticmethod(lambda request: None), False),
         (classmethod(lambda cls, request, context=None: None), True),
@@ -130,9 +136,10 @@ def test_other_names_are_not_taken_for_misspelt_ones(name: str) -> None:
         ("Echo", with_extra, "takes request, context, third besides self"),
         ("Echo", with_keyword, "keyword-only parameter 'context'"),
         ("Echo", 3, "is no function but 3"),
-        ("Echo", batched_with_contexts, "leave the contexts out"),
+        ("Echo", batched_generator, "yields, but its RPC answers with one message; return a list"),
         ("Echo", plain_with_timeout, "make it `async def`"),
-        ("EchoStream", batched, "only unary methods can be batched"),
+        ("EchoStream", batched, "make it an async generator"),
+        ("Collect", batched, "only single requests can be batched"),
         ("EchoStream", without_context, "has no context to write to"),
         ("Collect", generator, "yields, but its RPC answers with one message"),
     ],

@@ -139,3 +139,27 @@ async def test_a_streams_timeout_counts_the_whole_call(handlers: dict[str, Any])
 def test_only_weights_other_than_one_are_told() -> None:
     methods, _ = check_class(Service, find_services(Service))
     assert {"/services.echo.Echo/PerformStream": 0} == weights(methods)
+
+
+class Batching(echo_pb2_grpc.EchoServicer):
+    @pyserve.batch(max_batch_size=2)
+    async def Echo(self, requests: list[Any], contexts: list[Any]) -> list[Any]:
+        return list(zip(requests, contexts, strict=True))
+
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0.0)
+    async def EchoStream(self, requests: list[Any]) -> Any:
+        for number in range(2):
+            yield [(number, request) for request in requests]
+
+
+async def test_a_batched_method_may_take_the_contexts_and_answer_with_streams() -> None:
+    services = find_services(Batching)
+    methods, _ = check_class(Batching, services)
+    added: dict[str, Any] = {}
+    register(Batching(), services, methods, lambda _name, found: added.update(found))
+    contexts = [Context(), Context()]
+    assert [("a", contexts[0]), ("b", contexts[1])] == await asyncio.gather(
+        *(added["Echo"].unary_unary(name, each) for name, each in zip("ab", contexts, strict=True))
+    )
+    stream = added["EchoStream"].unary_stream("c", Context())
+    assert [(0, "c"), (1, "c")] == [message async for message in stream]
