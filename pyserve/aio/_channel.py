@@ -59,7 +59,7 @@ class Channel(grpc.aio.Channel):
 
     Made by ``insecure_channel`` and ``secure_channel``, or over a native channel that somebody
     else has made (for instance one deployment of a routing table). Belongs to the loop that
-    first uses it.
+    first uses it. With ``replica_id`` every call goes to that replica of the deployment.
     """
 
     def __init__(
@@ -68,8 +68,10 @@ class Channel(grpc.aio.Channel):
         *,
         interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
         call_credentials: CallCredentials | None = None,
+        replica_id: str = "",
     ) -> None:
         self._native = native
+        self._place: dict[str, Any] = {"replica_id": replica_id} if replica_id else {}
         self._closed = False
         self._endpoint: LoopEndpoint | None = None
         self._interceptors = _sorted_by_kind(interceptors)
@@ -146,6 +148,7 @@ class Channel(grpc.aio.Channel):
             compression,
             bool(wait_for_ready),
             response_streaming,
+            **self._place,
         )
         return CallState(call, endpoint, self)
 

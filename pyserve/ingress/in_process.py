@@ -23,10 +23,11 @@ from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.native_caller import NativeCaller
 from pyserve.references import References
-from pyserve.types import DeploymentKey
+from pyserve.references.remote import RemoteHolders
+from pyserve.types import DeploymentKey, ReplicaId
 
 # A controller answers a Watch in milliseconds; ten seconds cover one that is swapped out.
-_FIRST_VIEW_TIMEOUT_S = 10.0
+_VIEW_TIMEOUT_S = 10.0
 
 
 class InProcessRouter:
@@ -61,6 +62,16 @@ class InProcessRouter:
             table = self._table()
         return aio.Channel(_router.Channel(str(key), table=table))
 
+    def open_channel_to(self, key: DeploymentKey, replica_id: ReplicaId) -> aio.Channel:
+        """Return a channel whose calls go to one replica of a deployment.
+
+        Raises:
+            MeshUnavailable: The controller does not answer, or ``close`` was called.
+        """
+        with self._lock:
+            table = self._table()
+        return aio.Channel(_router.Channel(str(key), table=table), replica_id=replica_id)
+
     def caller(self, key: DeploymentKey) -> NativeCaller:
         """Return what makes the calls to one deployment; the same one every time.
 
@@ -83,6 +94,17 @@ class InProcessRouter:
                 found = self._references or self._make_references()
                 self._references = found
         return found
+
+    def await_view(self, version: int) -> None:
+        """Block until the table has a version of the view, if this process has one already.
+
+        Raises:
+            MeshUnavailable: The controller does not send it.
+        """
+        with self._lock:
+            running = self._running
+        if running is not None:
+            running.await_view(version)
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none; made on first use."""
@@ -113,6 +135,7 @@ class InProcessRouter:
             application="" if replica is None else replica.app_name,
             deployment="" if replica is None else replica.deployment,
             run_dir=self._run_dir,
+            remote=RemoteHolders(self.open_channel_to),
         )
 
     def _table(self) -> _router.RoutingTable:
@@ -145,10 +168,21 @@ class _Running:
             self._ready.result()  # Bounded by the wait for the first view.
         except TimeoutError:
             self.close()
-            raise MeshUnavailable(
-                f"the controller at {controller.controller} sent no view of the mesh within "
-                f"{_FIRST_VIEW_TIMEOUT_S:g} s; look whether it runs with `pyserve status`"
-            ) from None
+            raise self._no_view() from None
+
+    def await_view(self, version: int) -> None:
+        """Block until the table has that version; from any thread but the feed's."""
+        wait = self._feed.wait_version(version, timeout_s=_VIEW_TIMEOUT_S)
+        try:
+            asyncio.run_coroutine_threadsafe(wait, self._loop).result()
+        except TimeoutError:
+            raise self._no_view() from None
+
+    def _no_view(self) -> MeshUnavailable:
+        return MeshUnavailable(
+            f"the controller at {self._feed_of[0].controller} sent no view of the mesh within "
+            f"{_VIEW_TIMEOUT_S:g} s; look whether it runs with `pyserve status`"
+        )
 
     def close(self) -> None:
         """End the thread. Idempotent."""
@@ -162,10 +196,10 @@ class _Running:
 
     async def _follow(self) -> None:
         controller, node = self._feed_of
-        feed = TableFeed(controller, node, self.table, None, connect=dial_natively)
+        feed = self._feed = TableFeed(controller, node, self.table, None, connect=dial_natively)
         feed.start()
         try:
-            await feed.wait_version(timeout_s=_FIRST_VIEW_TIMEOUT_S)
+            await feed.wait_version(timeout_s=_VIEW_TIMEOUT_S)
         except Exception as error:  # Whoever waits for the first view gets it.
             self._ready.set_exception(error)
         else:

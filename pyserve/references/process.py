@@ -43,9 +43,6 @@ class Remote(Protocol):
     async def forget(self, descriptor: Descriptor) -> None:
         """Tell the holder that nobody will fetch the value any more."""
 
-    async def close(self) -> None:
-        """Close what was opened. Idempotent."""
-
 
 class References:
     """The values by reference of one process. Nothing runs before the first hold or fetch.
@@ -171,6 +168,14 @@ class References:
         elif self._remote is not None:
             self._loop.call(self._forget_far, descriptor)
 
+    def read(self, key: str) -> Buffer | None:
+        """Return an own value by its key, ``None`` when it was freed; for ``remote.py``."""
+        return self._holding.view(key)
+
+    def forget(self, key: str) -> None:
+        """Release an own value by its key; for ``remote.py``."""
+        self._holding.forget(key)
+
     def end_root(self, root_id: str) -> None:
         """Free the values of a request tree, here and at every holder that there is a way to."""
         if root_id and self._loop.has_started:
@@ -192,9 +197,6 @@ class References:
     def _close_on_loop(self) -> None:
         self._server.close()
         self._connections.close()
-        if self._remote is not None:
-            # The loop ends its tasks before it closes.
-            self._closing = asyncio.get_running_loop().create_task(self._remote.close())
 
     def _open(self) -> None:
         """Open the side socket once; without one, values are fetched as from other machines."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.errors import Abort
+from pyserve.references import remote
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.loading import Loaded
 from pyserve.replica.plain import PlainDispatcher
@@ -70,7 +71,7 @@ def make_server(
             development=development,
             replica_id=replica_id,
             token=token,
-            weights=weights(loaded.methods) | plain.weights(),
+            weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
             codecs=plain.codecs(),
             status_of=status_of,
             default_threads=_HANDLER_THREADS_MAX,
@@ -80,6 +81,8 @@ def make_server(
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
     plain.register(server)
+    if references is not None:
+        server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
     return server
 
 
