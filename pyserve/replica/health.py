@@ -32,13 +32,22 @@ class HealthMonitor:
         instance: The user's object.
         options: ``health_check_period_s`` and ``health_check_timeout_s``.
         report: Called after every check that failed, and after the first that succeeds again.
+        user_loop: Where a hook that is a coroutine function runs; ``None``: in the running loop.
     """
 
-    def __init__(self, instance: object, options: DeploymentOptions, report: Report) -> None:
+    def __init__(
+        self,
+        instance: object,
+        options: DeploymentOptions,
+        report: Report,
+        *,
+        user_loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self._hook: Callable[[], object] | None = getattr(instance, "check_health", None)
         self._period_s = options.health_check_period_s
         self._timeout_s = options.health_check_timeout_s
         self._report = report
+        self._user_loop = user_loop
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -72,14 +81,25 @@ class HealthMonitor:
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 if inspect.iscoroutinefunction(hook):
-                    await hook()
+                    await self._in_user_loop(hook())
                 else:
                     # A plain function may block, and must not hold up the calls in flight.
                     result = await asyncio.to_thread(hook)
                     if inspect.isawaitable(result):
-                        await result
+                        await self._in_user_loop(result)
         except Exception as error:
             if limit.expired():
                 return f"check_health took longer than {self._timeout_s:g} s"
             return f"check_health raised {type(error).__name__}: {error}"
         return ""
+
+    async def _in_user_loop(self, result: Awaitable[object]) -> None:
+        if self._user_loop is None:
+            await result
+        else:
+            check = asyncio.run_coroutine_threadsafe(_finish(result), self._user_loop)
+            await asyncio.wrap_future(check)
+
+
+async def _finish(result: Awaitable[object]) -> None:
+    await result

@@ -7,6 +7,8 @@ signals and the end of the launcher into ``request_stop``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import gc
 import logging
 import os
@@ -20,12 +22,13 @@ from pyserve.aio import Server
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
+from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
-from pyserve.replica.health import HealthMonitor
 from pyserve.replica.loading import Loaded, LoadError, close, construct, load, warm_up
 from pyserve.replica.membership import Membership
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
+from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2
@@ -65,8 +68,11 @@ class Worker:
         self._told = False  # The controller asked for the drain, so it knows.
         self._server: Server | None = None
         self._place: SocketPlace | None = None
-        self._membership = Membership(
-            settings.controller, settings.token, _hello(settings), self._on_command
+        concurrency = settings.mesh.concurrency
+        make_duties = ThreadedDuties if concurrency.user_code_in_separate_thread else SharedDuties
+        self._duties: Duties = make_duties(
+            functools.partial(Membership, settings.controller, settings.token, _hello(settings)),
+            self._on_command,
         )
         self.is_constructing = False
         """User code holds the loop: nothing is in flight, and only a signal can end it."""
@@ -89,7 +95,7 @@ class Worker:
     async def run(self) -> int:
         """Live until the drain has ended; return the exit status of the process."""
         try:
-            assign = await self._unless_stopped(self._membership.join())
+            assign = await self._unless_stopped(self._duties.join())
             loaded, instance = await self._bring_up(assign)
             await self._serve(assign, loaded, instance)
         except _StoppedEarly:
@@ -98,14 +104,14 @@ class Worker:
             _LOGGER.error("%s", error)
             return 1
         except LoadError as error:
-            told = await self._membership.fail(
+            told = await self._duties.fail(
                 summary=error.summary, traceback=error.traceback, user_code=error.user_code
             )
             # The driver shows the traceback, so the log repeats it only when nobody was told.
             _LOGGER.error("%s%s", error.summary, "" if told else f"\n{error.traceback}")
             return 1
         finally:
-            await self._membership.leave()
+            await self._duties.leave()
         return 0
 
     async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Loaded, object]:
@@ -149,15 +155,20 @@ class Worker:
             await server.start()
             self._server = server
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
-            await self._membership.announce(_ready(assign, loaded, endpoints, plain_service))
-            async with HealthMonitor(instance, loaded.options, self._membership.report_health):
-                await self._stop.wait()
-            await self._drain(server, loaded.options.graceful_shutdown_timeout_s)
+            await self._duties.announce(_ready(assign, loaded, endpoints, plain_service))
+            with self._watching_loop():
+                async with self._duties.watching_health(instance, loaded.options):
+                    await self._stop.wait()
+                await self._drain(server, loaded.options.graceful_shutdown_timeout_s)
         finally:
             self._place.close()
         enter_replica(None)
         await close(instance)
         gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
+
+    def _watching_loop(self) -> contextlib.AbstractContextManager[object]:
+        stall_s = self._settings.mesh.concurrency.loop_stall_s
+        return LoopWatchdog(stall_s) if stall_s else contextlib.nullcontext()
 
     def _make_server(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> Server:
         mesh = attachment()
@@ -198,7 +209,7 @@ class Worker:
 
     async def _drain(self, server: Server, default_grace_s: float) -> None:
         if not self._told:
-            await self._membership.begin_drain()
+            await self._duties.begin_drain()
         # Listeners close now. A call that a router has sent meanwhile is refused before it
         # starts, so the router offers it to another replica.
         stopping = asyncio.create_task(

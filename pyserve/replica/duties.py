@@ -1,0 +1,150 @@
+"""Where a replica's own duties run: beside user code in its loop, or in a thread of their own.
+
+The duties are the talk with the controller and the health checks; the data plane is native and
+has its own threads in any case. With a thread of their own they go on while user code holds its
+loop, and a check that user code does not answer fails in time. ``worker.py`` uses either one
+through the same interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol, TypeVar
+
+from pyserve.config import DeploymentOptions
+from pyserve.replica.health import HealthMonitor
+from pyserve.replica.membership import Membership
+from pyserve.wire.v1 import mesh_pb2
+
+Value = TypeVar("Value")
+OnCommand = Callable[[mesh_pb2.ReplicaCommand], None]
+MakeMembership = Callable[[OnCommand], Membership]
+
+
+class Duties(Protocol):
+    """What a worker asks for, from its own loop; see ``Membership`` for the first five."""
+
+    async def join(self) -> mesh_pb2.Assign: ...
+
+    async def announce(self, ready: mesh_pb2.Ready) -> None: ...
+
+    async def begin_drain(self) -> None: ...
+
+    async def fail(self, *, summary: str, traceback: str, user_code: bool) -> bool: ...
+
+    async def leave(self) -> None: ...
+
+    def watching_health(
+        self, instance: object, options: DeploymentOptions
+    ) -> AbstractAsyncContextManager[object]:
+        """Check and report the instance's health while the context is entered."""
+
+
+class SharedDuties:
+    """Runs in the loop of user code.
+
+    Args:
+        make_membership: Makes the talk with the controller, in the loop that it is to use.
+        on_command: Called with each command, in the loop of user code.
+    """
+
+    def __init__(self, make_membership: MakeMembership, on_command: OnCommand) -> None:
+        self._membership = make_membership(on_command)
+        self.join = self._membership.join
+        self.announce = self._membership.announce
+        self.begin_drain = self._membership.begin_drain
+        self.fail = self._membership.fail
+        self.leave = self._membership.leave
+
+    def watching_health(self, instance: object, options: DeploymentOptions) -> HealthMonitor:
+        """Check and report the instance's health while the context is entered."""
+        return HealthMonitor(instance, options, self._membership.report_health)
+
+
+class ThreadedDuties:
+    """Runs in a loop of its own, in a daemon thread that ends with ``leave``.
+
+    What a caller cancels here is cancelled there.
+
+    Args:
+        make_membership: Makes the talk with the controller, in the loop that it is to use.
+        on_command: Called with each command, in the loop of user code.
+    """
+
+    def __init__(self, make_membership: MakeMembership, on_command: OnCommand) -> None:
+        self._user_loop = asyncio.get_running_loop()
+        self._loop = asyncio.new_event_loop()
+        self._make_membership = make_membership
+        self._on_command = on_command
+        self._membership: Membership | None = None
+        self._thread = threading.Thread(target=self._run, name="pyserve-duties", daemon=True)
+
+    async def join(self) -> mesh_pb2.Assign:
+        """Start the thread; see ``Membership.join``."""
+        self._thread.start()
+        return await self._there(self._join())
+
+    async def announce(self, ready: mesh_pb2.Ready) -> None:
+        """See ``Membership.announce``."""
+        await self._there(self._joined().announce(ready))
+
+    async def begin_drain(self) -> None:
+        """See ``Membership.begin_drain``."""
+        await self._there(self._joined().begin_drain())
+
+    async def fail(self, *, summary: str, traceback: str, user_code: bool) -> bool:
+        """See ``Membership.fail``."""
+        return await self._there(
+            self._joined().fail(summary=summary, traceback=traceback, user_code=user_code)
+        )
+
+    async def leave(self) -> None:
+        """See ``Membership.leave``; ends the thread."""
+        if self._membership is not None:
+            await self._there(self._membership.leave())
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()  # It has nothing left to do but to close its loop.
+
+    @asynccontextmanager
+    async def watching_health(
+        self, instance: object, options: DeploymentOptions
+    ) -> AsyncIterator[None]:
+        """Check and report the instance's health while the context is entered.
+
+        The checks themselves are user code, and run in its loop.
+        """
+        monitor = HealthMonitor(
+            instance, options, self._joined().report_health, user_loop=self._user_loop
+        )
+        await self._there(monitor.__aenter__())
+        try:
+            yield
+        finally:
+            await self._there(monitor.__aexit__(None, None, None))
+
+    async def _join(self) -> mesh_pb2.Assign:
+        self._membership = self._make_membership(self._hand_over)
+        return await self._membership.join()
+
+    def _hand_over(self, command: mesh_pb2.ReplicaCommand) -> None:
+        self._user_loop.call_soon_threadsafe(self._on_command, command)
+
+    def _joined(self) -> Membership:
+        assert self._membership is not None, "invariant: join comes first"
+        return self._membership
+
+    async def _there(self, work: Coroutine[object, object, Value]) -> Value:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            # A health check that hangs in a thread of the pool is not waited for.
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
