@@ -14,9 +14,10 @@ from pyserve.replica.plain import PlainDispatcher
 if TYPE_CHECKING:
     from pyserve.references import References
 
-# Threads of `def` handlers. As many as asyncio's own pool has at most; the admission gate
-# bounds how many calls can wait for one.
-_HANDLER_THREADS_MAX = 32
+# Threads of `def` handlers, which the pool makes when calls come and none is idle. The gate
+# admits max_ongoing_requests calls, so there are never more threads than that, also when the
+# limit changes; this bounds them for limits meant for coroutines (arbitrary).
+_HANDLER_THREADS_MAX = 1000
 
 
 def make_server(
