@@ -50,7 +50,7 @@ class ThreadedCall:
         self._parked = False
         try:
             executor = self._context.kit.executor()
-            self._work = executor.submit(self._variables.run, self._step)
+            self._work = executor.submit(self._run)
         except RuntimeError as error:  # the pool was shut down
             fail(self._context, error)
             self._end()
@@ -69,7 +69,17 @@ class ThreadedCall:
             # A generator that has begun is left to the step that waits: it closes it.
             self._end()
 
-    def _step(self) -> None:
+    def _run(self) -> None:
+        # The loop is told when the variables are free again: it may submit the next step at
+        # once, which another thread begins before this one has returned.
+        after = self._end
+        try:
+            after = self._variables.run(self._step)
+        finally:
+            self._tell_loop(after)
+
+    def _step(self) -> Callable[[], None]:
+        """Do the work of one thread; return what the loop is to do then."""
         context = self._context
         try:
             if not context.method.response_streaming:
@@ -77,15 +87,10 @@ class ThreadedCall:
             elif self._send_responses():
                 finish_stream(context)
             else:
-                self._tell_loop(self._park)
-                return
+                return self._park
         except BaseException as error:
-            try:
-                fail(context, error)
-            finally:
-                self._tell_loop(self._end)
-            return
-        self._tell_loop(self._end)
+            fail(context, error)
+        return self._end
 
     def _request(self) -> Any:
         context = self._context
