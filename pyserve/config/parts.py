@@ -148,16 +148,26 @@ class AutoscalingConfig(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Resources(_Part):
-    """What one replica takes of a machine; the launcher reserves it."""
+    """What one replica takes of a machine; the launcher reserves it.
 
-    num_cpus: float = 1.0
+    Attributes:
+        num_cpus: processors; ``None`` reserves none, and counts as one for the variables that
+            bound the threads of numerical libraries.
+        num_gpus: graphics devices: a share of one, or whole ones.
+        memory: bytes.
+        accelerator_type: what kind of device.
+        resources: amounts of what the operator declared by name.
+    """
+
+    num_cpus: float | None = None
     num_gpus: float = 0.0
     memory: float | None = None
     accelerator_type: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_number("resources.num_cpus", self.num_cpus, minimum=0)
+        if self.num_cpus is not None:
+            check_number("resources.num_cpus", self.num_cpus, minimum=0)
         check_number("resources.num_gpus", self.num_gpus, minimum=0)
         if self.memory is not None:
             check_number("resources.memory", self.memory, minimum=0, unit="bytes")

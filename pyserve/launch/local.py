@@ -16,6 +16,7 @@ from pathlib import Path
 from pyserve.config import Resources, inherited_environment
 from pyserve.control.launching import OnExit, ReplicaOrder
 from pyserve.launch.process import Process
+from pyserve.launch.resources import Grant, Ledger, machine_ledger, pin
 from pyserve.types import ReplicaId
 
 # What numeric libraries read to size their thread pools.
@@ -40,6 +41,7 @@ class LocalLauncher:
         run_dir: the mesh's directory, in which replicas put their sockets.
         on_line: called with each line that a replica writes, prefix included.
         module: what runs; tests put another one in its place.
+        ledger: what this machine has; by default what can be found out.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class LocalLauncher:
         run_dir: Path,
         on_line: Callable[[str], None],
         module: str = "pyserve.replica",
+        ledger: Ledger | None = None,
     ) -> None:
         self._controller = controller
         self._token = token
         self._run_dir = run_dir
         self._on_line = on_line
         self._module = module
+        self._ledger = ledger or machine_ledger(inherited_environment({}))
         self._processes: dict[ReplicaId, Process] = {}
         # The writing end stays in this process alone: every exec closes it.
         self._liveness_reader, self._liveness_writer = os.pipe()
@@ -65,24 +69,31 @@ class LocalLauncher:
         """Start a replica; see ``Launcher.start``."""
         if self._closed:
             raise OSError("the launcher is closed")
-        token_reader = self._token_pipe()
+        grant = self._ledger.reserve(order.replica_id, order.resources)
         prefix = f"[{order.replica_id}] "
 
         def ended(summary: str) -> None:
             self._processes.pop(order.replica_id, None)
+            self._ledger.release(order.replica_id)
             on_exit(summary)
 
+        token_reader = self._token_pipe()
         try:
-            self._processes[order.replica_id] = Process(
+            process = Process(
                 self._command(order, token_reader),
-                environment=self._environment(order),
+                environment=self._environment(order, grant),
                 working_directory=order.working_directory or None,
                 descriptors=(token_reader, self._liveness_reader),
                 on_line=lambda line: self._on_line(prefix + line),
                 on_exit=ended,
             )
+        except BaseException:
+            self._ledger.release(order.replica_id)
+            raise
         finally:
             os.close(token_reader)
+        self._processes[order.replica_id] = process
+        pin(process.pid, grant)
 
     def kill(self, replica_id: ReplicaId) -> None:
         """Kill the replica and its group; see ``Launcher.kill``."""
@@ -117,11 +128,12 @@ class LocalLauncher:
             *("--liveness-fd", str(self._liveness_reader)),
         ]
 
-    def _environment(self, order: ReplicaOrder) -> dict[str, str]:
+    def _environment(self, order: ReplicaOrder, grant: Grant) -> dict[str, str]:
         return {
             **_thread_counts(order.resources),
             **_SAFE_FORKS,
             **inherited_environment(order.environment),
+            **({"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if grant.gpus else {}),
             # Lines reach the log when they are printed, not when a buffer is full.
             "PYTHONUNBUFFERED": "1",
             "PYSERVE_RUN_DIR": str(self._run_dir),
@@ -137,5 +149,5 @@ class LocalLauncher:
 
 def _thread_counts(resources: Resources) -> dict[str, str]:
     """Give each replica the threads it reserved, unless the environment says otherwise."""
-    count = str(max(1, int(resources.num_cpus)))
+    count = str(max(1, int(resources.num_cpus or 1)))
     return dict.fromkeys(_THREAD_COUNT_VARIABLES, count)

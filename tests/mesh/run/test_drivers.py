@@ -300,3 +300,19 @@ def test_children_of_multiprocessing_live_beside_a_routed_channel(drive) -> None
             assert 0 == child.exitcode
         assert "x" == asyncio.run(echo_through(handle, "x"))
     """).finish()
+
+
+@pytest.mark.parity("S-08")
+def test_a_reservation_beyond_the_machine_fails_with_both_figures(drive) -> None:
+    drive("""
+        class Greedy:
+            def __call__(self): ...
+
+        Greedy = pyserve.deployment(ray_actor_options={"num_gpus": 1000})(Greedy)
+        try:
+            pyserve.run(Greedy.bind())
+        except pyserve.DeploymentFailed as error:
+            assert "num_gpus is 1000, but of the " in error.summary, error.summary
+        else:
+            raise AssertionError("it was deployed without its devices")
+    """).finish()

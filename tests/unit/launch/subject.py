@@ -27,6 +27,7 @@ def main() -> int:
                 "group": os.getpgrp() == os.getpid(),
                 "session": os.getsid(0) == os.getpid(),
                 "replica": options.replica_id,
+                "processors": sorted(os.sched_getaffinity(0)),
             }
             print(json.dumps(told))
         case "speak":

@@ -14,12 +14,14 @@ import pytest
 
 from pyserve.config import Resources
 from pyserve.launch import LocalLauncher, ReplicaOrder
+from pyserve.launch.resources import Ledger, ResourcesUnavailable
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from tests.support.waiting import eventually, wait_until
 
 TIMEOUT_S = 20.0
 TOKEN = b"s3cret-mesh-token"
 REPLICA = ReplicaId("Echo#abcde")
+PROCESSOR = min(os.sched_getaffinity(0))
 pytestmark = pytest.mark.slow
 
 
@@ -36,6 +38,7 @@ class Launched:
             run_dir=run_dir,
             on_line=self.lines.append,
             module="tests.unit.launch.subject",
+            ledger=Ledger(cpus=[PROCESSOR], gpus=["3", "5"]),
         )
 
     async def start(self, behaviour, **changes):
@@ -86,7 +89,6 @@ async def test_replica_gets_its_place_and_no_secret_in_sight(launched, tmp_path)
         "tell",
         working_directory=str(tmp_path),
         environment={"SUBJECT": "tell", "COLOUR": "blue"},
-        resources=Resources(num_cpus=2),
     )
     assert "ended with exit code 0" == await launched.exit()
 
@@ -99,7 +101,7 @@ async def test_replica_gets_its_place_and_no_secret_in_sight(launched, tmp_path)
         told["session"],
     )
     environment = told["environment"]
-    assert ("blue", "2", str(tmp_path)) == (
+    assert ("blue", "1", str(tmp_path)) == (
         environment["COLOUR"],
         environment["OMP_NUM_THREADS"],
         environment["PYSERVE_RUN_DIR"],
@@ -189,3 +191,30 @@ def is_running(pid):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.parity("S-08")
+async def test_replica_gets_the_processors_and_devices_it_reserved(launched):
+    """They are its own until it ends; who comes meanwhile is refused with both figures."""
+    wanted = Resources(num_cpus=1, num_gpus=1)
+    await launched.start("tell", resources=wanted)
+    with pytest.raises(ResourcesUnavailable, match=r"num_cpus is 1, but of the 1 .* 0 are not"):
+        await launched.start("tell", resources=wanted, replica_id=ReplicaId("Echo#other"))
+    await launched.exit()
+    told = json.loads(launched.lines[0].removeprefix("[Echo#abcde] "))
+    assert [PROCESSOR] == told["processors"]
+    assert "3" == told["environment"]["CUDA_VISIBLE_DEVICES"]
+    await launched.start("tell", resources=wanted)
+    assert "ended with exit code 0" == await launched.exit()
+
+
+@pytest.mark.parity("S-09")
+@pytest.mark.parametrize(("given", "expected"), [({}, "1"), ({"OMP_NUM_THREADS": "7"}, "7")])
+async def test_libraries_get_the_threads_that_were_reserved(launched, given, expected):
+    """Unless the deployment's own environment says otherwise."""
+    environment = {"SUBJECT": "tell", **given}
+    await launched.start("tell", resources=Resources(num_cpus=1), environment=environment)
+    await launched.exit()
+    told = json.loads(launched.lines[0].removeprefix("[Echo#abcde] "))
+    assert expected == told["environment"]["OMP_NUM_THREADS"]
+    assert "1" == told["environment"]["MKL_NUM_THREADS"]
