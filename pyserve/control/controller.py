@@ -396,7 +396,7 @@ class Controller:
     async def _finish(self, watch: DeployWatch) -> None:
         # Whoever asks for a view from now on finds the deployment in it.
         await self._published()
-        watch.deployed(tuple(self.addresses()))
+        watch.deployed(tuple(self.addresses()), self.registry.version)
 
     async def _drain(self, session: Session, grace_s: float) -> None:
         # Told first, a router sends nothing more: no call meets a replica that is closing.

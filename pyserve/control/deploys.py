@@ -66,9 +66,10 @@ class DeployWatch:
             return True
         return None
 
-    def deployed(self, addresses: tuple[str, ...]) -> None:
-        """Say that every deployment serves, and only the new version does."""
-        self._last(control_pb2.DeployEvent(deployed=control_pb2.Deployed(addresses=addresses)))
+    def deployed(self, addresses: tuple[str, ...], view_version: int) -> None:
+        """Say that every deployment serves, and only the new version does, from that view on."""
+        deployed = control_pb2.Deployed(addresses=addresses, view_version=view_version)
+        self._last(control_pb2.DeployEvent(deployed=deployed))
 
     def failed(self, deployment: str, summary: str, traceback: str = "") -> None:
         """Say that the deploy has failed for good."""

@@ -169,6 +169,7 @@ def deploy(
             if kind == "progress":
                 shown.update(event.progress)
             elif kind == "deployed":
+                session.await_view(event.deployed.view_version)
                 return tuple(event.deployed.addresses)
             elif kind == "failed":
                 failed = event.failed

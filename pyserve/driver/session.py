@@ -56,6 +56,14 @@ class Session:
         """Return what makes the calls of handles to one deployment."""
         return self._router.caller(key)
 
+    def await_view(self, version: int) -> None:
+        """Wait until the handles of this process know a version of the controller's view.
+
+        Raises:
+            MeshUnavailable: The controller does not send it.
+        """
+        self._router.await_view(version)
+
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none."""
         return self._router.calls_loop()

@@ -42,10 +42,12 @@ class Progress(_message.Message):
     def __init__(self, deployment: _Optional[str] = ..., ready: _Optional[int] = ..., wanted: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
 
 class Deployed(_message.Message):
-    __slots__ = ("addresses",)
+    __slots__ = ("addresses", "view_version")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    VIEW_VERSION_FIELD_NUMBER: _ClassVar[int]
     addresses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+    view_version: int
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., view_version: _Optional[int] = ...) -> None: ...
 
 class DeployFailed(_message.Message):
     __slots__ = ("deployment", "summary", "traceback")
