@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use bytes::Bytes;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
@@ -76,15 +75,15 @@ pub trait EventSink: Send + Sync + std::fmt::Debug {
 #[derive(Debug)]
 pub enum Command {
     /// Server: the whole answer of a unary call.
-    Reply(Bytes),
+    Reply(Message),
     /// Server: the content type of the answer, instead of the request's; before its headers.
     ContentType(HeaderValue),
     /// Server: response headers; the encoding that messages may use.
     InitialMetadata(MetadataBlock, Encoding),
     /// One message; compressed with the call's encoding, if it has one and this may be.
-    Message { payload: Bytes, may_compress: bool },
+    Message { payload: Message, may_compress: bool },
     /// Server: the end. A last message may come with it.
-    Finish { status: Status, metadata: MetadataBlock, message: Option<Bytes> },
+    Finish { status: Status, metadata: MetadataBlock, message: Option<Message> },
     /// Client: no more messages follow.
     HalfClose,
     /// Client: reset the stream; no `Done` follows.

@@ -92,7 +92,7 @@ fn ping() -> NewCall {
         metadata: HeaderMap::new(),
         timeout: None,
         content_type: CONTENT_TYPE_GRPC,
-        message: Some(Bytes::from_static(b"ping")),
+        message: Some(Bytes::from_static(b"ping").into()),
         encoding: None,
         wait_for_ready: false,
         placement: Placement::Any,
@@ -115,7 +115,7 @@ impl Fixture {
     fn write(&self, call: &Arc<ClientCall>, payload: impl Into<Bytes>) {
         let payload = payload.into();
         call.link().begin_write(payload.len());
-        self.tell(call, Command::Message { payload, may_compress: true });
+        self.tell(call, Command::Message { payload: payload.into(), may_compress: true });
     }
 }
 
@@ -346,7 +346,8 @@ async fn compressed_messages_go_both_ways() {
     let mut response = grpc_response();
     response.headers_mut().insert("grpc-encoding", HeaderValue::from_static("deflate"));
     let mut stream = incoming.respond.send_response(response, false).unwrap();
-    let packed = compress::compress(Encoding::Deflate, Bytes::from_static(b"pong"));
+    let packed =
+        compress::compress(Encoding::Deflate, Bytes::from_static(b"pong").into()).into_bytes();
     let mut data = framed(&packed).to_vec();
     data[0] = 1;
     stream.send_data(data.into(), false).unwrap();
@@ -359,7 +360,8 @@ async fn a_message_over_the_send_limit_is_not_sent() {
     let server = Replica::start("s").await;
     let fixture = to_address(&server.address);
     let message_bytes = vec![0; MESSAGE_BYTES_MAX + 1];
-    let call = fixture.start(NewCall { message: Some(message_bytes.into()), ..ping() });
+    let call =
+        fixture.start(NewCall { message: Some(Bytes::from(message_bytes).into()), ..ping() });
     assert_eq!(None, fixture.sink.done().await);
     assert_eq!(Code::ResourceExhausted, code(&call));
     assert!(message(&call).contains("1048577") && message(&call).contains("1048576"));
@@ -445,4 +447,34 @@ async fn a_channel_to_a_deployment_shares_the_tables_routers() {
     let lost = fixture.start(ping());
     assert_eq!(None, fixture.sink.done().await);
     assert_eq!(Code::Unavailable, code(&lost));
+}
+
+#[tokio::test]
+async fn parts_are_one_message_that_can_go_elsewhere_and_are_given_back() {
+    let mut replica = Replica::start("r-1").await;
+    let table = table(TOKEN);
+    table.apply(vec![deployment(vec![replica.route(1)])]);
+    let channel = Channel::to_deployment("app/Echo", table, config(), threads()).unwrap();
+    let fixture = Fixture { sink: Sink::new(), channel };
+    // The replica's frames are 16 KiB and its window 256 KiB.
+    let parts = [3, 70_000, 10, 300_000, 16_384].map(|size| Arc::new(vec![size as u8; size]));
+    let message =
+        Message::from_parts(parts.iter().map(|part| Bytes::from_owner(Lent(part.clone()))));
+    let expected = framed(&message.clone().into_bytes());
+    let call = fixture.start(NewCall { message: Some(message), ..ping() });
+    replica.next().await.refuse();
+    let mut incoming = replica.next().await;
+    assert_eq!(expected, incoming.read_all().await);
+    incoming.reply(framed(b"pong"));
+    assert_eq!(Some("pong".into()), fixture.sink.done().await);
+    assert_eq!(Code::Ok, code(&call));
+    until("all parts are back", || parts.iter().all(|part| Arc::strong_count(part) == 1)).await;
+}
+
+struct Lent(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }

@@ -157,7 +157,7 @@ impl Fixture {
             path: PATH.to_owned(),
             metadata,
             timeout: Some(Duration::from_secs(10)),
-            message: Some(Bytes::from_static(b"ping")),
+            message: Some(Bytes::from_static(b"ping").into()),
             content_type: CONTENT_TYPE_GRPC,
             encoding: None,
             wait_for_ready: false,
@@ -198,7 +198,7 @@ impl Fixture {
     async fn answer(&self, calls: &[Arc<ClientCall>]) {
         for replica in &self.replicas {
             for call in std::mem::take(&mut *replica.held.calls.lock()) {
-                let reply = Command::Reply(Bytes::from_static(replica.id.as_bytes()));
+                let reply = Command::Reply(Bytes::from_static(replica.id.as_bytes()).into());
                 self.threads.all()[0].run(move || call.link().deliver(reply));
             }
         }

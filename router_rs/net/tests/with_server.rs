@@ -90,7 +90,8 @@ impl Fixture {
     async fn answer_next(&self, payload: &'static str) {
         until("a call is held", || !self.held.calls.lock().is_empty()).await;
         let call = self.held.calls.lock().remove(0);
-        self.threads.all()[0].run(move || call.link().deliver(Command::Reply(payload.into())));
+        self.threads.all()[0]
+            .run(move || call.link().deliver(Command::Reply(Bytes::from(payload).into())));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use http::HeaderValue;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::PyTuple;
 use router_net::client::{self, ChannelConfig, NewCall};
 use router_net::dispatch::{self, Placement};
 use router_net::grpc::content_type;
@@ -16,6 +16,7 @@ use router_net::mesh::names;
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
 use crate::endpoint::Endpoint;
+use crate::payload;
 use crate::ring::Ring;
 use crate::runtime;
 use crate::table::RoutingTable;
@@ -79,7 +80,7 @@ impl Channel {
         path: String,
         metadata: &Bound<'_, PyAny>,
         timeout_s: Option<f64>,
-        message: Option<&Bound<'_, PyBytes>>,
+        message: Option<&Bound<'_, PyAny>>,
         compression: i32,
         wait_for_ready: bool,
         response_streaming: bool,
@@ -90,6 +91,7 @@ impl Channel {
         reservation: Option<&Reservation>,
     ) -> PyResult<ClientCall> {
         let placement = self.placement(replica_id, reservation)?;
+        let ring = &endpoint.ring;
         let mut metadata = metadata_from_python(metadata)?;
         if framed {
             metadata.insert(names::FRAMING, HeaderValue::from_static("1"));
@@ -102,13 +104,13 @@ impl Channel {
             metadata,
             content_type: content_type(subtype).map_err(PyValueError::new_err)?,
             timeout: timeout_s.map(convert::timeout),
-            message: message.map(convert::payload),
+            message: message.map(|message| payload::from_python(message, ring)).transpose()?,
             encoding: if compression < 0 { None } else { Some(encoding(compression)?) },
             wait_for_ready,
             placement,
             is_response_streaming: response_streaming,
         };
-        let ring = endpoint.ring.clone();
+        let ring = ring.clone();
         let call = self.channel.start(ring.clone(), new);
         let is_first = ring.note(self.channel.thread().clone());
         Ok(ClientCall { call, ring, is_first })
@@ -229,11 +231,11 @@ impl ClientCall {
         self.call.peer()
     }
 
-    fn write(&self, message: &Bound<'_, PyBytes>, compression: i32) -> bool {
-        let payload = convert::payload(message);
+    fn write(&self, message: &Bound<'_, PyAny>, compression: i32) -> PyResult<bool> {
+        let payload = payload::from_python(message, &self.ring)?;
         self.call.link().begin_write(payload.len());
         let may_compress = compression != convert::IDENTITY;
-        self.queue(Command::Message { payload, may_compress })
+        Ok(self.queue(Command::Message { payload, may_compress }))
     }
 
     fn writable(&self) -> bool {

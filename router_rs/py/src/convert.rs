@@ -2,41 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::HeaderMap;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString, PyTuple};
+use router_net::grpc::Encoding;
 use router_net::grpc::metadata::{self, Value};
-use router_net::grpc::{Encoding, Message};
 use router_net::server::Keepalive;
-
-/// Below this a copy is cheaper than a reference that must find its way back to the interpreter
-/// to be dropped (arbitrary; the same figure as the ring's credit).
-const COPY_BYTES_MAX: usize = 64 * 1024;
-
-/// A message's bytes for sending; large ones are borrowed from the Python object.
-pub(crate) fn payload(message: &Bound<'_, PyBytes>) -> Bytes {
-    let bytes = message.as_bytes();
-    if bytes.len() < COPY_BYTES_MAX {
-        Bytes::copy_from_slice(bytes)
-    } else {
-        Bytes::from_owner(PyBackedBytes::from(message.clone()))
-    }
-}
-
-/// A received message as one `bytes`, with one copy.
-pub(crate) fn message<'py>(py: Python<'py>, message: &Message) -> PyResult<Bound<'py, PyBytes>> {
-    match &message.segments[..] {
-        [] => Ok(PyBytes::new(py, b"")),
-        [segment] => Ok(PyBytes::new(py, segment)),
-        _ => PyBytes::new_with(py, message.len(), |target| {
-            message.copy_to(target);
-            Ok(())
-        }),
-    }
-}
 
 /// The user's metadata of a header block, see the stub's `Metadata`.
 pub(crate) fn metadata_to_python<'py>(

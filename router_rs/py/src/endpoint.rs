@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use router_net::link::{CancelReason, Event};
 
 use crate::client::Reservation;
-use crate::convert;
+use crate::payload;
 use crate::ring::Ring;
 use crate::runtime::ensure_not_forked;
 use crate::server::ServerCall;
@@ -97,19 +97,19 @@ fn to_python<'py>(
         Event::Call { exchange, message } => {
             let call = Bound::new(py, ServerCall::new(exchange, ring.clone()))?.into_any();
             let payload = match message {
-                Some(message) => convert::message(py, &message)?.into_any(),
+                Some(message) => payload::to_python(py, message)?.into_any(),
                 None => none(),
             };
             (CALL, call, payload)
         }
-        Event::Message(message) => (MESSAGE, none(), convert::message(py, &message)?.into_any()),
+        Event::Message(message) => (MESSAGE, none(), payload::to_python(py, message)?.into_any()),
         Event::HalfClose => (HALF_CLOSE, none(), none()),
         Event::Cancel(reason) => (CANCEL, number(cancel_number(reason))?, none()),
         Event::Writable => (WRITABLE, none(), none()),
         Event::InitialMetadata => (INITIAL_METADATA, none(), none()),
         Event::Done(message) => {
             let payload = match message {
-                Some(message) => convert::message(py, &message)?.into_any(),
+                Some(message) => payload::to_python(py, message)?.into_any(),
                 None => none(),
             };
             (DONE, none(), payload)

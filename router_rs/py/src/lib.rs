@@ -8,6 +8,7 @@ mod client;
 mod convert;
 mod doorbell;
 mod endpoint;
+mod payload;
 mod ring;
 mod runtime;
 mod server;

@@ -42,6 +42,8 @@ pub(crate) struct Ring {
     bell: Doorbell,
     signal: Arc<Signal>,
     is_closed: AtomicBool,
+    /// References to Python's objects were dropped, and wait for a thread of Python.
+    has_released: AtomicBool,
     /// The I/O threads that have commands of this turn and were not woken yet.
     unwoken: Mutex<Vec<IoThread>>,
     pub(crate) stats: RingStats,
@@ -58,6 +60,7 @@ impl Ring {
             bell: Doorbell::new(),
             signal: Arc::new(Signal { descriptor, wakeups: AtomicU64::new(0) }),
             is_closed: AtomicBool::new(false),
+            has_released: AtomicBool::new(false),
             unwoken: Mutex::default(),
             stats: RingStats::default(),
         })
@@ -87,7 +90,8 @@ impl Ring {
         let mut count = [0; 8];
         // "Would block" means that nobody rang: as good as an empty read.
         let _ = rustix::io::read(&self.signal.descriptor, &mut count);
-        self.bell.arm(|| self.queue.is_empty())
+        // What was released before this call was dropped at its entry.
+        self.bell.arm(|| !self.has_released.swap(false, Ordering::AcqRel) && self.queue.is_empty())
     }
 
     /// Queues a command at the call's I/O thread; true when it is the turn's first.
@@ -116,6 +120,21 @@ impl Ring {
         }
     }
 
+    /// After dropping a reference to an object of Python on a thread that has no GIL: makes the
+    /// loop enter this module, which is when PyO3 really drops it.
+    pub(crate) fn note_release(&self) {
+        self.has_released.store(true, Ordering::Release);
+        self.ring_bell();
+    }
+
+    fn ring_bell(&self) {
+        if self.bell.ring() {
+            // The bell rings once until the loop arms it again; the wake-up itself waits until
+            // the thread's turn is over, so that the loop finds the whole turn's events.
+            at_turn_end(self.signal.clone());
+        }
+    }
+
     /// After this, events are dropped: their loop is gone.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
@@ -130,10 +149,6 @@ impl EventSink for Ring {
             return;
         }
         self.queue.push((token, event));
-        if self.bell.ring() {
-            // The bell rings once until the loop arms it again; the wake-up itself waits until
-            // the thread's turn is over, so that the loop finds the whole turn's events.
-            at_turn_end(self.signal.clone());
-        }
+        self.ring_bell();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use router_net::grpc::{Code, Status, content_type};
 use router_net::io::Work;
 use router_net::link::{Command, Mailbox};
@@ -15,6 +15,7 @@ use router_net::server::{Exchange, Method, Server as NetServer, ServerConfig};
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
 use crate::endpoint::Endpoint;
+use crate::payload;
 use crate::ring::Ring;
 use crate::runtime;
 use crate::tls::ServerTls;
@@ -245,8 +246,8 @@ impl ServerCall {
         !self.exchange.link().is_ended()
     }
 
-    fn reply(&self, message: &Bound<'_, PyBytes>) -> bool {
-        self.queue(Command::Reply(convert::payload(message)))
+    fn reply(&self, message: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.queue(Command::Reply(payload::from_python(message, &self.ring)?)))
     }
 
     fn send_initial_metadata(
@@ -258,11 +259,11 @@ impl ServerCall {
         Ok(self.queue(Command::InitialMetadata(block, encoding(compression)?)))
     }
 
-    fn write(&self, message: &Bound<'_, PyBytes>, compression: i32) -> bool {
-        let payload = convert::payload(message);
+    fn write(&self, message: &Bound<'_, PyAny>, compression: i32) -> PyResult<bool> {
+        let payload = payload::from_python(message, &self.ring)?;
         self.exchange.link().begin_write(payload.len());
         let may_compress = compression != convert::IDENTITY;
-        self.queue(Command::Message { payload, may_compress })
+        Ok(self.queue(Command::Message { payload, may_compress }))
     }
 
     fn writable(&self) -> bool {
@@ -279,11 +280,12 @@ impl ServerCall {
         code: u32,
         details: String,
         trailing_metadata: &Bound<'_, PyAny>,
-        message: Option<&Bound<'_, PyBytes>>,
+        message: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let metadata = metadata_from_python(trailing_metadata)?;
         let status = Status::new(Code::from_number(code), details);
-        let message = message.map(convert::payload);
+        let message =
+            message.map(|message| payload::from_python(message, &self.ring)).transpose()?;
         Ok(self.queue(Command::Finish { status, metadata, message }))
     }
 

@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
 use crate::dispatch::Placement;
-use crate::grpc::{Encoding, Status, subtype};
+use crate::grpc::{Encoding, Message, Status, subtype};
 use crate::link::{Link, Mailbox};
 
 /// What a user wants to call.
@@ -23,7 +22,7 @@ pub struct NewCall {
     /// Names the codec of the messages, see `grpc::content_type`.
     pub content_type: HeaderValue,
     /// The only request message, half-close included; `None`: messages come as commands.
-    pub message: Option<Bytes>,
+    pub message: Option<Message>,
     /// What messages may be compressed with; `None`: the channel's default.
     pub encoding: Option<Encoding>,
     /// Wait for a connection instead of failing when the server cannot be reached.

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode, response};
 use super::call::{ClientCall, End};
 use super::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
-use crate::grpc::framing::check_size;
+use crate::grpc::framing::{check_size, prefix};
 use crate::grpc::{
     Code, Decoder, Encoding, GRPC_ENCODING, Message, PREFIX_BYTES, Status, compress,
 };
@@ -82,8 +82,8 @@ impl User {
     }
 
     /// Queues the only message of a unary request.
-    pub(super) fn push_only(&mut self, payload: Bytes) {
-        self.push_message(payload, true, 0);
+    pub(super) fn push_only(&mut self, message: Message) {
+        self.push_message(message, true, 0);
         if let Some(last) = self.pieces.back_mut() {
             last.is_last = true;
         }
@@ -149,31 +149,40 @@ impl User {
         }
     }
 
-    fn push_message(&mut self, payload: Bytes, may_compress: bool, credit: usize) {
-        if let Err(status) = check_size("sent", payload.len(), self.rules.send_bytes_max) {
+    fn push_message(&mut self, message: Message, may_compress: bool, credit: usize) {
+        if let Err(status) = check_size("sent", message.len(), self.rules.send_bytes_max) {
             self.fail(status);
             return;
         }
-        let is_compressed = may_compress && self.rules.encoding != Encoding::Identity;
-        let payload =
-            if is_compressed { compress::compress(self.rules.encoding, payload) } else { payload };
-        let Ok(length) = u32::try_from(payload.len()) else {
+        let message =
+            if may_compress { compress::compress(self.rules.encoding, message) } else { message };
+        if u32::try_from(message.len()).is_err() {
             self.fail(Status::new(Code::ResourceExhausted, "a message must be below 4 GiB"));
             return;
+        }
+        self.unaccepted.push_back((PREFIX_BYTES + message.len(), credit));
+        self.push_pieces(message);
+    }
+
+    /// The prefix takes the segments along that it has room for; those after them go alone.
+    fn push_pieces(&mut self, message: Message) {
+        let mut room = JOINED_BYTES_MAX;
+        let is_small = |segment: &&Bytes| {
+            let fits = segment.len() <= room;
+            room = room.saturating_sub(segment.len());
+            fits
         };
-        self.unaccepted.push_back((PREFIX_BYTES + payload.len(), credit));
-        let is_joined = payload.len() <= JOINED_BYTES_MAX;
-        let mut bytes =
-            BytesMut::with_capacity(PREFIX_BYTES + if is_joined { payload.len() } else { 0 });
-        bytes.put_u8(u8::from(is_compressed));
-        bytes.put_u32(length);
-        if is_joined {
-            bytes.put_slice(&payload);
+        let joined_count = message.segments.iter().take_while(is_small).count();
+        let joined = &message.segments[..joined_count];
+        let joined_bytes: usize = joined.iter().map(Bytes::len).sum();
+        let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + joined_bytes);
+        bytes.put_slice(&prefix(&message));
+        for segment in joined {
+            bytes.put_slice(segment);
         }
         self.pieces.push_back(Piece { bytes: bytes.freeze(), is_last: false });
-        if !is_joined {
-            self.pieces.push_back(Piece { bytes: payload, is_last: false });
-        }
+        let others = message.segments.into_iter().skip(joined_count);
+        self.pieces.extend(others.map(|bytes| Piece { bytes, is_last: false }));
     }
 
     fn announce_head(&mut self) {

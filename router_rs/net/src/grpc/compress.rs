@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -71,21 +70,23 @@ impl Encoding {
 }
 
 /// Compresses one message.
-pub fn compress(encoding: Encoding, payload: Bytes) -> Bytes {
-    const INFALLIBLE: &str = "invariant: writing to a Vec cannot fail";
-    match encoding {
-        Encoding::Identity => payload,
-        Encoding::Gzip => {
-            let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
-            encoder.write_all(&payload).expect(INFALLIBLE);
-            encoder.finish().expect(INFALLIBLE).into()
-        }
-        Encoding::Deflate => {
-            let mut encoder = ZlibEncoder::new(Vec::new(), LEVEL);
-            encoder.write_all(&payload).expect(INFALLIBLE);
-            encoder.finish().expect(INFALLIBLE).into()
-        }
+pub fn compress(encoding: Encoding, message: Message) -> Message {
+    let joined = match encoding {
+        Encoding::Identity => return message,
+        Encoding::Gzip => write_all(GzEncoder::new(Vec::new(), LEVEL), &message).finish(),
+        Encoding::Deflate => write_all(ZlibEncoder::new(Vec::new(), LEVEL), &message).finish(),
+    };
+    let bytes = joined.expect(INFALLIBLE);
+    Message { compressed: true, ..Message::from_bytes(bytes.into()) }
+}
+
+const INFALLIBLE: &str = "invariant: writing to a Vec cannot fail";
+
+fn write_all<W: Write>(mut encoder: W, message: &Message) -> W {
+    for segment in &message.segments {
+        encoder.write_all(segment).expect(INFALLIBLE);
     }
+    encoder
 }
 
 /// Undoes the compression of a received message; `size_max` bounds the result, so that a small
@@ -125,10 +126,11 @@ fn read_limited(reader: impl Read, size_max: usize) -> Result<Message, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     fn compressed(encoding: Encoding, payload: &'static [u8]) -> Message {
-        let bytes = compress(encoding, Bytes::from_static(payload));
-        Message { compressed: true, ..Message::from_bytes(bytes) }
+        let parts = payload.chunks(payload.len().div_ceil(3)).map(Bytes::from_static);
+        compress(encoding, Message::from_parts(parts))
     }
 
     #[test]

@@ -10,7 +10,8 @@ use super::{Code, Status};
 /// One flag byte and four length bytes stand before every message.
 pub const PREFIX_BYTES: usize = 5;
 
-/// A message as it came: pieces of the connection's read buffers, not yet joined.
+/// A message in pieces that follow each other and are not joined: of the connection's read
+/// buffers as they came, or the parts that a sender gave.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     pub segments: SmallVec<[Bytes; 1]>,
@@ -23,6 +24,12 @@ impl Message {
         if !bytes.is_empty() {
             segments.push(bytes);
         }
+        Self { segments, compressed: false }
+    }
+
+    /// A plain message of parts.
+    pub fn from_parts(parts: impl IntoIterator<Item = Bytes>) -> Self {
+        let segments = parts.into_iter().filter(|part| !part.is_empty()).collect();
         Self { segments, compressed: false }
     }
 
@@ -145,41 +152,68 @@ pub fn check_size(verb: &str, size: usize, size_max: usize) -> Result<(), Status
     ))
 }
 
-/// A message with its prefix, to be written without joining the two.
+impl From<Bytes> for Message {
+    fn from(bytes: Bytes) -> Self {
+        Self::from_bytes(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Message {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::from_bytes(bytes.into())
+    }
+}
+
+/// A message's prefix.
+///
+/// The message is shorter than 4 GiB: sizes are limited where messages enter.
+pub fn prefix(message: &Message) -> [u8; PREFIX_BYTES] {
+    let length = u32::try_from(message.len()).expect("invariant: message below 4 GiB");
+    let [a, b, c, d] = length.to_be_bytes();
+    [u8::from(message.compressed), a, b, c, d]
+}
+
+/// A message with its prefix, to be written without joining anything.
 #[derive(Debug)]
 pub struct Framed {
     prefix: [u8; PREFIX_BYTES],
     prefix_sent: u8,
-    payload: Bytes,
+    segments: SmallVec<[Bytes; 1]>,
+    /// The first segment that is not wholly sent; those before it are given back.
+    current: usize,
+    /// What is left of all segments.
+    unsent_bytes: usize,
 }
 
 impl Framed {
-    /// `payload` is shorter than 4 GiB: sizes are limited where messages enter.
-    pub fn new(payload: Bytes, compressed: bool) -> Self {
-        let length = u32::try_from(payload.len()).expect("invariant: message below 4 GiB");
-        let [a, b, c, d] = length.to_be_bytes();
-        Self { prefix: [u8::from(compressed), a, b, c, d], prefix_sent: 0, payload }
+    /// As [`prefix`], the message is shorter than 4 GiB.
+    pub fn new(message: Message) -> Self {
+        let prefix = prefix(&message);
+        let unsent_bytes = message.len();
+        Self { prefix, prefix_sent: 0, segments: message.segments, current: 0, unsent_bytes }
+    }
+
+    fn unsent(&self) -> impl Iterator<Item = &[u8]> {
+        let prefix = &self.prefix[usize::from(self.prefix_sent)..];
+        let segments = self.segments[self.current..].iter().map(|segment| &segment[..]);
+        std::iter::once(prefix).chain(segments).filter(|part| !part.is_empty())
     }
 }
 
 impl Buf for Framed {
     fn remaining(&self) -> usize {
-        PREFIX_BYTES - usize::from(self.prefix_sent) + self.payload.len()
+        PREFIX_BYTES - usize::from(self.prefix_sent) + self.unsent_bytes
     }
 
     fn chunk(&self) -> &[u8] {
-        let prefix = &self.prefix[usize::from(self.prefix_sent)..];
-        if prefix.is_empty() { &self.payload } else { prefix }
+        self.unsent().next().unwrap_or_default()
     }
 
     fn chunks_vectored<'a>(&'a self, target: &mut [IoSlice<'a>]) -> usize {
-        let prefix = &self.prefix[usize::from(self.prefix_sent)..];
         let mut filled = 0;
-        for part in [prefix, &self.payload] {
-            if !part.is_empty() && filled < target.len() {
-                target[filled] = IoSlice::new(part);
-                filled += 1;
-            }
+        for (slot, part) in target.iter_mut().zip(self.unsent()) {
+            *slot = IoSlice::new(part);
+            filled += 1;
         }
         filled
     }
@@ -187,12 +221,26 @@ impl Buf for Framed {
     fn advance(&mut self, count: usize) {
         let of_prefix = count.min(PREFIX_BYTES - usize::from(self.prefix_sent));
         self.prefix_sent += of_prefix as u8;
-        self.payload.advance(count - of_prefix);
+        let mut left = count - of_prefix;
+        self.unsent_bytes -= left;
+        while left > 0 {
+            let segment = &mut self.segments[self.current];
+            let taken = left.min(segment.len());
+            segment.advance(taken);
+            left -= taken;
+            if segment.is_empty() {
+                // Its memory goes back to its owner before the rest of the message is sent.
+                *segment = Bytes::new();
+                self.current += 1;
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use bytes::BufMut;
     use proptest::prelude::*;
@@ -222,7 +270,8 @@ mod tests {
         ) {
             let mut wire = Vec::new();
             for (compressed, payload) in &messages {
-                wire.put(Framed::new(payload.clone().into(), *compressed));
+                let segments = Message::from_parts(payload.chunks(7).map(Bytes::copy_from_slice));
+                wire.put(Framed::new(Message { compressed: *compressed, ..segments }));
             }
             let mut chunks = Vec::new();
             let mut wire = Bytes::from(wire);
@@ -250,12 +299,35 @@ mod tests {
 
     #[test]
     fn vectored_chunks_cover_what_remains() {
-        let mut framed = Framed::new(Bytes::from_static(b"abc"), false);
+        let mut framed = Framed::new(Message::from_bytes(Bytes::from_static(b"abc")));
         framed.advance(3);
         let mut slices = [IoSlice::new(&[]), IoSlice::new(&[])];
         assert_eq!(2, framed.chunks_vectored(&mut slices));
         assert_eq!(5, slices[0].len() + slices[1].len());
         framed.advance(4);
         assert_eq!(b"c", framed.chunk());
+    }
+
+    #[test]
+    fn a_sent_part_is_given_back_while_others_wait() {
+        let (first, second) = (Arc::new(*b"abc"), Arc::new(*b"def"));
+        let parts = [&first, &second].map(|part| Bytes::from_owner(Owned(Arc::clone(part))));
+        let mut framed = Framed::new(Message::from_parts(parts));
+        framed.advance(PREFIX_BYTES + 2);
+        assert_eq!((2, 2), (Arc::strong_count(&first), Arc::strong_count(&second)));
+        framed.advance(2);
+        assert_eq!((1, 2), (Arc::strong_count(&first), Arc::strong_count(&second)));
+        assert_eq!((2, &b"ef"[..]), (framed.remaining(), framed.chunk()));
+        framed.advance(2);
+        assert_eq!((0, &b""[..]), (framed.remaining(), framed.chunk()));
+        assert_eq!(1, Arc::strong_count(&second));
+    }
+
+    struct Owned(Arc<[u8; 3]>);
+
+    impl AsRef<[u8]> for Owned {
+        fn as_ref(&self) -> &[u8] {
+            &*self.0
+        }
     }
 }

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::HeaderMap;
 
 use super::admit::accepted_encoding;
@@ -185,7 +184,7 @@ impl CallTask {
         true
     }
 
-    fn reply(&mut self, payload: Bytes) {
+    fn reply(&mut self, payload: Message) {
         self.is_user_done = true;
         match self.outlet.send_message(payload, true) {
             Ok(()) => {
@@ -197,7 +196,7 @@ impl CallTask {
         }
     }
 
-    fn finish(&mut self, status: &Status, metadata: HeaderMap, message: Option<Bytes>) {
+    fn finish(&mut self, status: &Status, metadata: HeaderMap, message: Option<Message>) {
         self.is_user_done = true;
         if let Err(status) = check_metadata("trailing", &metadata) {
             return self.fail(&status, CancelReason::Client);

@@ -61,7 +61,7 @@ async fn report(
             limit: load.limit,
             models: Some(ModelList { model_ids }),
         };
-        if stream.send_data(Framed::new(report.encode_to_vec().into(), false), false).is_err() {
+        if stream.send_data(Framed::new(report.encode_to_vec().into()), false).is_err() {
             return;
         }
         // A router that does not read gets one report when it does, not all that it missed.

@@ -2,14 +2,13 @@
 
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::grpc::framing::check_size;
-use crate::grpc::{Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Status, compress};
+use crate::grpc::{Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Message, Status, compress};
 
 enum Stage {
     /// No headers have been sent.
@@ -94,18 +93,17 @@ impl Outlet {
     /// `RESOURCE_EXHAUSTED` over the limit; nothing of the message has been sent then.
     pub(super) fn send_message(
         &mut self,
-        payload: Bytes,
+        message: Message,
         may_compress: bool,
     ) -> Result<(), Status> {
-        check_size("sent", payload.len(), self.size_max)?;
-        let is_compressed = may_compress && self.encoding != Encoding::Identity;
-        let payload =
-            if is_compressed { compress::compress(self.encoding, payload) } else { payload };
+        check_size("sent", message.len(), self.size_max)?;
+        let message =
+            if may_compress { compress::compress(self.encoding, message) } else { message };
         if matches!(self.stage, Stage::Head(_)) {
             self.send_block(HeaderMap::with_capacity(2), false);
         }
         if let Stage::Body(stream) = &mut self.stage {
-            if stream.send_data(Framed::new(payload, is_compressed), false).is_err() {
+            if stream.send_data(Framed::new(message), false).is_err() {
                 self.stage = Stage::Closed;
             }
         }
@@ -173,6 +171,6 @@ pub(super) fn check_metadata(kind: &str, metadata: &HeaderMap) -> Result<(), Sta
 }
 
 /// The bytes that a message takes on the wire, for `poll_ready`.
-pub(super) fn wire_size(payload: &Bytes) -> usize {
-    payload.remaining() + crate::grpc::PREFIX_BYTES
+pub(super) fn wire_size(message: &Message) -> usize {
+    message.len() + crate::grpc::PREFIX_BYTES
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, StatusCode};
 use parking_lot::Mutex;
-use router_net::grpc::Encoding;
+use router_net::grpc::{Encoding, Message};
 use router_net::io::{IoThreads, Work};
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
 use router_net::server::{Exchange, Method, Server, ServerConfig};
@@ -31,6 +31,8 @@ pub(crate) const BULKY: &str = "/test.T/Bulky";
 
 /// Its user answers what it was told of the call, as `application/grpc+raw`.
 pub(crate) const ABOUT: &str = "/test.T/About";
+/// Its user answers with as many parts as the request says, of these sizes: "3,70000,1".
+pub(crate) const PARTS: &str = "/test.T/Parts";
 /// Takes pickles and JSON, and messages of 100 bytes.
 pub(crate) const PICKY: &str = "/test.T/Picky";
 
@@ -55,7 +57,7 @@ impl EchoUser {
             send(exchange, Command::Resume);
         }
         exchange.link().begin_write(size);
-        send(exchange, Command::Message { payload, may_compress: true });
+        send(exchange, Command::Message { payload: payload.into(), may_compress: true });
     }
 }
 
@@ -83,7 +85,16 @@ fn tell_about(exchange: &Arc<Exchange>) {
     let text = format!("{subtype} framed={} model={model_id}", exchange.is_framed());
     let content_type = router_net::grpc::content_type("raw").expect("a codec's name");
     send(exchange, Command::ContentType(content_type));
-    send(exchange, Command::Reply(text.into()));
+    send(exchange, Command::Reply(Bytes::from(text).into()));
+}
+
+/// What `PARTS` answers with: every part has other bytes than its neighbours.
+pub(crate) fn parts(sizes: &[u8]) -> Message {
+    let sizes = std::str::from_utf8(sizes).expect("text").split(',');
+    Message::from_parts(sizes.enumerate().map(|(index, size)| {
+        let content: Vec<u8> = (0..size.parse().expect("a size")).map(|at| at as u8).collect();
+        content.iter().map(|byte| byte ^ index as u8).collect()
+    }))
 }
 
 impl EventSink for EchoUser {
@@ -95,10 +106,12 @@ impl EventSink for EchoUser {
                     self.calls.lock().insert(token, exchange);
                 } else if exchange.path() == ABOUT {
                     tell_about(&exchange);
+                } else if exchange.path() == PARTS {
+                    send(&exchange, Command::Reply(parts(&message.into_bytes())));
                 } else if exchange.path() == BULKY {
                     finish_bulkily(&exchange, &message.into_bytes());
                 } else {
-                    send(&exchange, Command::Reply(message.into_bytes()));
+                    send(&exchange, Command::Reply(message));
                 }
             }
             (Event::Call { exchange, message: None }, _) => {
@@ -168,7 +181,7 @@ impl Fixture {
         let threads = IoThreads::start("test-io", 1).expect("threads");
         let user = Arc::new(EchoUser::default());
         let server = Server::new(config, user.clone(), threads);
-        for path in [UNARY, SILENT, STREAM, BULKY, FAULTY, ABOUT, PICKY] {
+        for path in [UNARY, SILENT, STREAM, BULKY, FAULTY, ABOUT, PARTS, PICKY] {
             server.register(path, method(path));
         }
         let port = server.listen_tcp("127.0.0.1:0", None, false).expect("a free port").port();
