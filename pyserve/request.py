@@ -8,7 +8,7 @@ first use.
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -173,4 +173,4 @@ def get_request_context() -> Request:
 
 def new_request_id() -> str:
     """Return 16 random hex digits."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()

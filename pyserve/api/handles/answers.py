@@ -1,4 +1,4 @@
-"""One answer as it came: a value in the codec of the answers, or where the value is held."""
+"""One answer of a stream as it came: a value, or where the value is held."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pyserve.api.handles.leases import Lease
 if TYPE_CHECKING:
     from pyserve.api.handles.plan import Plan
 
-_UNREAD: object = object()
+UNREAD: object = object()
+"""Stands for a value that nobody has asked for yet."""
 
 
 class Answer:
@@ -28,7 +29,7 @@ class Answer:
     def __init__(self, message: bytes, plan: Plan) -> None:
         self._raw: bytes | None = message
         self._plan = plan
-        self._value: object = _UNREAD
+        self._value: object = UNREAD
         self.lease: Lease | None = None
         if message and message[0] == REFERENCE:
             # Told apart at once: it is to be given back also when nobody ever asks.
@@ -37,7 +38,7 @@ class Answer:
     @property
     def is_read(self) -> bool:
         """Whether the value is here, decoded."""
-        return self._value is not _UNREAD
+        return self._value is not UNREAD
 
     def value(self) -> object:
         """Return the value of a message that carries it, or that was fetched.
@@ -45,7 +46,7 @@ class Answer:
         Raises:
             SerializationError: It is not of the codec that it should be of.
         """
-        if self._value is _UNREAD:
+        if self._value is UNREAD:
             raw = self._raw
             assert raw is not None, "the value is held elsewhere"
             self._value = self._plan.response_codec.decode(memoryview(raw)[1:])
@@ -58,13 +59,13 @@ class Answer:
         Raises:
             ReferenceLost: It was freed, or its holder is gone.
         """
-        if self._value is _UNREAD and self.lease is not None:
+        if self._value is UNREAD and self.lease is not None:
             self._value = await self.lease.fetch()
         return self._value
 
     def fetch_blocking(self, timeout_s: float | None) -> object:
         """Return the value from where it is held; for threads without a running loop."""
-        if self._value is _UNREAD and self.lease is not None:
+        if self._value is UNREAD and self.lease is not None:
             self._value = self.lease.fetch_blocking(timeout_s)
         return self._value
 

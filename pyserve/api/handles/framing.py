@@ -31,6 +31,14 @@ HOLD = 4  # results of HOLD_BYTES_MIN and more stay at the producer, a descripto
 VALUE = 0
 REFERENCE = 1
 
+BATCH_END = "pyserve-batch-end"
+"""Metadata of a call to a batched method, anybody's: it is the last one for now, so that its batch
+need not wait for more. Any value but ``0`` counts."""
+
+FLUSH_METHOD = "pyserve-flush"
+"""Every deployment has this method, which no method of Python can be named like. It lets the calls
+leave that wait in batches: those of the method whose name it is given, or of all."""
+
 HOLD_BYTES_MIN = 64 * 1024
 """Smaller results go inline: api.md section 2."""
 

@@ -21,6 +21,12 @@ else:
     Nested = tuple
 
 
+class Use:
+    """Whether this process has ever made a reference; before, nobody needs to look for any."""
+
+    has_begun = False
+
+
 class _Travellers(threading.local):
     found: list[ObjectRef] | None = None
 

@@ -14,7 +14,7 @@ from pyserve.api.context import attached
 from pyserve.api.handles.framing import HOLD_BYTES_MIN
 from pyserve.api.handles.inputs import Input
 from pyserve.api.handles.leases import Lease
-from pyserve.api.handles.nested import note
+from pyserve.api.handles.nested import Use, note
 from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.typing import Result_co
@@ -50,6 +50,7 @@ class ObjectRef(Input, Generic[Result_co]):
         body: tuple[bytes, str] | None = None,
         value: object = _ABSENT,
     ) -> None:
+        Use.has_begun = True
         self._response = response
         self._lease = lease
         self._body = body

@@ -38,16 +38,18 @@ class OutgoingCall:
     Attributes:
         settled: It has ended, or was cancelled.
         error: Why it failed; looked at once it is settled.
+        is_cancel_requested: Somebody has called ``cancel`` before the end.
+        wire: The call on its way, once it is.
+        inputs: What has to live until the call has ended: values that stay elsewhere.
     """
 
     settled = False
     error: BaseException | None = None
     is_cancel_requested = False
-    _wire: WireCall | None = None
+    wire: WireCall | None = None
     _task: asyncio.Task[None] | None = None
     _waiter: asyncio.Future[None] | None = None
     _watchers: deque[Wake] | None = None
-    # What has to live until the call has ended: inputs whose values stay elsewhere.
     inputs: object = None
 
     def __init__(
@@ -62,7 +64,7 @@ class OutgoingCall:
 
     def begin(self, message: Message, timeout_s: float | None) -> None:
         """Send the request; on the call's loop."""
-        self._wire = self.caller.start(self.plan.route, message, timeout_s, self, self.plan.place)
+        self.wire = self.caller.start(self.plan.route, message, timeout_s, self, self.plan.place)
 
     def begin_soon(self, message: Message, timeout_s: float | None) -> None:
         """Send the request from any thread."""
@@ -125,14 +127,14 @@ class OutgoingCall:
 
     def status_error(self) -> Exception:
         """Return the exception for the status that the call has ended with."""
-        wire = self._wire
+        wire = self.wire
         assert wire is not None
         number = wire.code()
         return error_of(self.plan.route, number, wire.details(), wire.trailing_metadata())
 
     def abandon(self) -> None:
         """The loop closes: nobody can be told any more but other threads and loops."""
-        wire, self._wire = self._wire, None
+        wire, self.wire = self.wire, None
         if wire is not None:
             self.caller.cancel(wire, self.loop)
         self.settle(
@@ -175,7 +177,7 @@ class OutgoingCall:
     def _cancel_here(self) -> None:
         if self.settled:
             return
-        task, wire = self._task, self._wire
+        task, wire = self._task, self.wire
         if wire is not None:
             self.caller.cancel(wire, self.loop)
         self.settle(RequestCancelled(f"{self.plan.name}: the call was cancelled"))

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyserve.api.context import attached
 from pyserve.api.handles.calls import Pinned, Reservation, Route
-from pyserve.api.handles.framing import HOLD, STREAM, RequestHeader, frame_request, id_prefix
+from pyserve.api.handles.framing import (
+    HOLD,
+    ID,
+    ID_BYTES,
+    STREAM,
+    RequestHeader,
+    frame_request,
+)
 from pyserve.api.handles.inputs import Input, arrived
-from pyserve.api.handles.nested import Nested, encode_call
+from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
 from pyserve.request import CURRENT, new_request_id
 from pyserve.serializers import codec, join, size_bytes
@@ -53,6 +60,7 @@ class Plan:
         "_detached",
         "_flags",
         "_mesh",
+        "_prefix",
         "_request_codec",
         "_timeout_s",
         "holds",
@@ -90,6 +98,7 @@ class Plan:
         )
         self.holds = get("_by_reference") is not False
         self._flags = (STREAM if self.streaming else 0) | (HOLD if self.holds else 0)
+        self._prefix = bytes((self._flags | ID,))
         self._timeout_s: float | None = get("timeout_s")
         self._detached = bool(get("detached", False))
         self.place = place
@@ -115,38 +124,64 @@ class Plan:
             SerializationError: The codec cannot carry the arguments.
             UsageError: An argument cannot be passed to a call.
         """
-        caller = self.caller()
+        mesh = attached()
+        if mesh is not self._mesh:
+            self.caller()
+        caller = self._caller
+        assert caller is not None
         source = CURRENT.get()
-        request = None if source is None else source.request()
         timeout_s = self._timeout_s
-        if request is None:
+        request = None
+        if source is None:
             request_id = new_request_id()
         else:
+            request = source.request()
             request_id = request.request_id
             if self._detached:
                 request = None
             elif request.deadline is not None:
                 left_s = max(0.0, request.deadline - time.monotonic())
                 timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
-        running = running_loop()
-        call = kind(self, request_id, caller, running or attached().calls_loop())
-        nested: Nested = ()
-        parts: Parts | None = None
-        if not _has_inputs(args, kwargs):
-            parts, nested = encode_call(self._request_codec, args, kwargs)
-        if parts is None or not all(each.is_here for each in nested):
+        loop = running_loop()
+        call = kind(self, request_id, caller, loop or mesh.calls_loop())
+        message = self._encoded(call, args, kwargs)
+        if message is None:
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
             call.begin_after(lambda: self._prepare(call, args, kwargs), deadline)
+        elif loop is None:
+            call.begin_soon(message, timeout_s)
         else:
-            call.inputs = nested
-            message = self._message(parts, request_id)
-            if running is None:
-                call.begin_soon(message, timeout_s)
-            else:
-                call.begin(message, timeout_s)
+            call.wire = caller.start(self.route, message, timeout_s, call, self.place)
         if request is not None:
             request.add_child(call)
         return call
+
+    def _encoded(
+        self, call: OutgoingCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Message | None:
+        """Return the message of a call; ``None`` while some input is not there."""
+        for value in args:
+            if isinstance(value, Input):
+                return None
+        if kwargs:
+            for value in kwargs.values():
+                if isinstance(value, Input):
+                    return None
+        if Use.has_begun:
+            parts, nested = encode_call(self._request_codec, args, kwargs)
+            if nested:
+                if not all(each.is_here for each in nested):
+                    return None
+                call.inputs = nested
+        else:
+            parts = self._request_codec.encode_call(args, kwargs)
+        if len(parts) == 1 and not self._answer_codec:
+            body = parts[0]
+            if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
+                encoded_id = call.request_id.encode()
+                if len(encoded_id) == ID_BYTES:
+                    return self._prefix + encoded_id + body
+        return self._message(parts, call.request_id)
 
     async def _prepare(
         self, call: OutgoingCall, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -177,31 +212,11 @@ class Plan:
         return self._message(parts, call.request_id, tuple(references))
 
     def _message(self, parts: Parts, request_id: str, references: References = ()) -> Message:
-        if references or self._answer_codec:
-            header = RequestHeader(
-                request_id=request_id,
-                response_codec=self._answer_codec,
-                references=references,
-            )
-            return _joined(frame_request(parts, self._flags, header))
-        prefix = id_prefix(self._flags, request_id)
-        if len(parts) == 1:
-            body = parts[0]
-            if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
-                return prefix + body
-        return _joined([prefix, *parts])
+        header = RequestHeader(
+            request_id=request_id, response_codec=self._answer_codec, references=references
+        )
+        return _joined(frame_request(parts, self._flags, header))
 
 
 def _joined(parts: Parts) -> Message:
     return join(parts) if size_bytes(parts) < _JOINED_BYTES_MAX else parts
-
-
-def _has_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    for value in args:
-        if isinstance(value, Input):
-            return True
-    if kwargs:
-        for value in kwargs.values():
-            if isinstance(value, Input):
-                return True
-    return False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from asyncio import get_running_loop
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic
 
-from pyserve.api.handles.answers import Answer
+from pyserve.api.handles.answers import UNREAD, lease_of
+from pyserve.api.handles.framing import REFERENCE
 from pyserve.api.handles.inputs import Input
 from pyserve.api.handles.outgoing import OutgoingCall, check_may_block
 from pyserve.api.handles.typing import Result_co
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from pyserve.api.handles.leases import Lease
     from pyserve.api.handles.objects import ObjectRef
 
+_REFERENCE = bytes((REFERENCE,))
+
 
 class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
     """The result of ``handle.remote(...)``, which is on its way already.
@@ -26,15 +31,28 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
     does not cancel the call.
     """
 
-    _answer: Answer | None = None
+    # The answer: as it came, decoded, or who holds it.
+    _raw: bytes | None = None
+    _value: object = UNREAD
+    _lease: Lease | None = None
 
     def __await__(self) -> Generator[Any, None, Result_co]:
-        while not self.settled:
-            yield from self.wait_here()
-        answer = self._settled_answer()
-        if answer.lease is not None and not answer.is_read:
-            return (yield from answer.fetch().__await__())  # type: ignore[return-value]
-        return answer.value()  # type: ignore[return-value]
+        if not self.settled:
+            # `wait_here` for the most frequent case, without a generator of its own.
+            loop = get_running_loop()
+            if loop is self.loop and self._waiter is None:
+                future: asyncio.Future[None] = loop.create_future()
+                self._waiter = future
+                try:
+                    yield from future
+                except asyncio.CancelledError:
+                    self._give_up(future, None)
+                    raise
+            while not self.settled:
+                yield from self.wait_here()
+        if self._lease is not None and self._value is UNREAD and self.error is None:
+            self._value = yield from self._lease.fetch().__await__()
+        return self.value()  # type: ignore[return-value]
 
     def result(self, timeout_s: float | None = None) -> Result_co:
         """Block until the answer is there, and return it.
@@ -57,11 +75,10 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
                     f"{self.plan.name}: no answer within {timeout_s:g} s; the call goes on until "
                     f".cancel(), or set its deadline with handle.options(timeout_s=...)"
                 )
-        answer = self._settled_answer()
-        if answer.lease is not None and not answer.is_read:
+        if self._lease is not None and self._value is UNREAD and self.error is None:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            return answer.fetch_blocking(left_s)  # type: ignore[return-value]
-        return answer.value()  # type: ignore[return-value]
+            self._value = self._lease.fetch_blocking(left_s)
+        return self.value()  # type: ignore[return-value]
 
     def cancelled(self) -> bool:
         """Say whether ``cancel`` came before the answer."""
@@ -92,7 +109,11 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
         if payload is None:
             self.settle(self.status_error())
             return
-        self._answer = Answer(payload, self.plan)  # type: ignore[arg-type]
+        if payload[:1] == _REFERENCE:  # type: ignore[index]  # It is bytes.
+            # Told apart at once: it is to be given back also when nobody ever asks.
+            self._lease = lease_of(payload)  # type: ignore[arg-type]
+        else:
+            self._raw = payload  # type: ignore[assignment]
         self.inputs = None
         self.settled = True
         waiter = self._waiter
@@ -103,28 +124,33 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
         if self._watchers is not None:
             self.wake_watchers()
 
-    def _settled_answer(self) -> Answer:
-        if self.error is not None:
-            raise self.error.with_traceback(None)
-        assert self._answer is not None
-        return self._answer
-
     # --- as an input of another call --------------------------------------------------------
 
     async def arrive(self) -> None:
         """Wait for the end of the call; see ``Input``."""
         while not self.settled:
             await self.wait_quietly()
-        self._settled_answer()
+        if self.error is not None:
+            raise self.error.with_traceback(None)
 
     def lease(self) -> Lease | None:
         """Return who holds the answer, if it stayed at its producer; see ``Input``."""
-        answer = self._settled_answer()
-        return None if answer.is_read else answer.lease
+        return self._lease
 
     def value(self) -> object:
-        """Return an answer that is here; see ``Input``."""
-        return self._settled_answer().value()
+        """Return an answer that is here; see ``Input``.
+
+        Raises:
+            SerializationError: It is not of the codec that it should be of.
+        """
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        if self._value is UNREAD:
+            raw = self._raw
+            assert raw is not None, "the answer is held elsewhere"
+            self._value = self.plan.response_codec.decode(memoryview(raw)[1:])
+            self._raw = None
+        return self._value
 
     def __reduce__(self) -> Any:
         raise UsageError(

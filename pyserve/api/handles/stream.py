@@ -42,7 +42,7 @@ class StreamCall(OutgoingCall):
             self._answers.append((Answer(payload, self.plan), len(payload)))
             self.wake()
         elif kind == DONE:
-            number = self._wire.code() if self._wire is not None else 0
+            number = self.wire.code() if self.wire is not None else 0
             self.settle(self.status_error() if number else None)
 
     def is_ready(self) -> bool:
@@ -66,8 +66,8 @@ class StreamCall(OutgoingCall):
             answer, size_bytes = self._answers.popleft()
         except IndexError:
             return None
-        if self._wire is not None and not self.settled:
-            self.caller.taken(self._wire, size_bytes, self.loop)
+        if self.wire is not None and not self.settled:
+            self.caller.taken(self.wire, size_bytes, self.loop)
         return answer
 
     @property

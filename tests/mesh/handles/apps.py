@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 import pyserve
+from pyserve.api.context import attached
 from pyserve.request import current_request
 
 
@@ -32,6 +33,7 @@ class Worker:
         self.closed = 0
         self.produced = 0
         self._opened = asyncio.Event()
+        self._working = asyncio.Semaphore(2)
 
     def __call__(self, value: Any = None) -> Any:
         return value
@@ -118,6 +120,24 @@ class Worker:
     async def size_of(self, value: Any) -> int:
         return len(value)
 
+    async def held(self) -> int:
+        return attached().references.held_count
+
+    async def look_up(self, values: dict[str, pyserve.ObjectRef]) -> list[Any]:
+        found = [await each for each in values.values()]
+        return [len(each) if isinstance(each, bytes) else each for each in found]
+
+    async def paced(self, count: int, delay_s: float) -> AsyncIterator[int]:
+        for number in range(count):
+            await asyncio.sleep(delay_s)
+            yield number
+
+    async def pass_on(self, delay_s: float, value: Any) -> Any:
+        """Work on one value at a time."""
+        async with self._working:
+            await asyncio.sleep(delay_s)
+        return value
+
     async def kind_of(self, value: Any) -> str:
         return type(value).__name__
 
@@ -147,8 +167,21 @@ class OneAtATime:
 class Several:
     """Runs in several processes."""
 
-    async def __call__(self) -> str:
+    def __init__(self) -> None:
+        self._noted: list[Any] = []
+
+    async def __call__(self, value: Any = None) -> str:
         return pyserve.get_replica_context().replica_id
+
+    async def size_of(self, value: Any) -> int:
+        return len(value)
+
+    async def note(self, value: Any) -> list[Any]:
+        self._noted.append(value)
+        return self._noted
+
+    async def noted(self) -> list[Any]:
+        return self._noted
 
 
 @pyserve.deployment

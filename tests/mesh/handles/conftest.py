@@ -39,3 +39,9 @@ def worker(session: Session) -> pyserve.DeploymentHandle:
 def chief(session: Session) -> pyserve.DeploymentHandle:
     """Return a handle of the deployment that calls the others."""
     return pyserve.DeploymentHandle("Chief", "default")
+
+
+@pytest.fixture
+def several(session: Session) -> pyserve.DeploymentHandle:
+    """Return a handle of a deployment with three replicas."""
+    return pyserve.DeploymentHandle("Several", "default")
