@@ -6,6 +6,7 @@ never run again in a replica: what it defines travels by value.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import sys
@@ -32,12 +33,14 @@ class ShippedCode:
         pickled: cloudpickle of the class or function.
         sys_path: Where the sender's interpreter looks for modules, in order.
         working_directory: The sender's.
+        fingerprint: Of the source files that the sender has imported, see ``fingerprint``.
     """
 
     import_path: str = ""
     pickled: bytes = b""
     sys_path: tuple[str, ...] = ()
     working_directory: str = ""
+    fingerprint: bytes = b""
 
 
 def ship(target: Code) -> ShippedCode:
@@ -50,12 +53,39 @@ def ship(target: Code) -> ShippedCode:
     directory = str(Path.cwd())
     # An empty entry means the working directory of whoever imports.
     sys_path = tuple(entry or directory for entry in sys.path)
-    if is_reachable(target):
-        path = f"{target.__module__}:{target.__qualname__}"
-        return ShippedCode(import_path=path, sys_path=sys_path, working_directory=directory)
+    reachable = is_reachable(target)
     return ShippedCode(
-        pickled=cloudpickle.dumps(target), sys_path=sys_path, working_directory=directory
+        import_path=f"{target.__module__}:{target.__qualname__}" if reachable else "",
+        pickled=b"" if reachable else cloudpickle.dumps(target),
+        sys_path=sys_path,
+        working_directory=directory,
+        fingerprint=fingerprint(),
     )
+
+
+def fingerprint() -> bytes:
+    """Return a digest of the user's own modules that this process has imported.
+
+    It covers path, size and time of change of their files as they are now, so that a module
+    which was edited since makes a difference. Installed packages and the standard library do
+    not change under a running mesh; pyserve's own version is compared elsewhere.
+    """
+    fixed = tuple(
+        str(Path(place)) + os.sep
+        for place in (sys.prefix, sys.base_prefix, sys.exec_prefix, Path(__file__).parent.parent)
+    )
+    digest = hashlib.sha256()
+    for name, module in sorted(sys.modules.copy().items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or name == "__main__" or file.startswith(fixed):
+            continue
+        try:
+            found = Path(file).stat()
+        except OSError:  # It was removed, or never was a file of its own.
+            digest.update(f"{name}\0{file}\0gone\n".encode())
+        else:
+            digest.update(f"{name}\0{file}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.digest()
 
 
 def is_reachable(target: Code) -> bool:

@@ -32,8 +32,8 @@ from pyserve.control.reconcile import (
 )
 from pyserve.control.registry import Registry
 from pyserve.control.sessions import Session
-from pyserve.control.specs import read_versions
-from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Place, Replica
+from pyserve.control.specs import Versions, changes_limits_only, read_versions
+from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Place, Replica, Version
 from pyserve.control.status import ApplicationInfo, application_statuses
 from pyserve.control.views import views_of
 from pyserve.errors import MeshError, MeshNotFound
@@ -110,12 +110,41 @@ class Controller:
         self._applications[application] = ApplicationInfo(
             route_prefix=request.route_prefix, ingress_deployment=request.ingress_deployment
         )
-        self._specs |= {target.id: spec for target, spec in versions.values()}
-        self.state.on_deploy(application, {key: item for key, (item, _) in versions.items()})
-        watch = DeployWatch(application, {key: item.id for key, (item, _) in versions.items()})
+        specs = {key: spec for key, (_, spec) in versions.items()}
+        if changes_limits_only(self._serving_specs(application), specs):
+            targets = self._change_limits(versions)
+        else:
+            targets = {key: version for key, (version, _) in versions.items()}
+            self.state.on_deploy(application, targets)
+        self._specs |= {targets[key].id: spec for key, spec in specs.items()}
+        watch = DeployWatch(application, {key: item.id for key, item in targets.items()})
         self._watches.add(watch)
         self._changed()
         return watch
+
+    def _serving_specs(
+        self, application: ApplicationName
+    ) -> dict[DeploymentKey, mesh_pb2.DeploymentSpec]:
+        """Return what the deployments run whose target serves undisturbed."""
+        return {
+            item.key: self._specs[item.target.id]
+            for item in self.state.of_application(application)
+            if item.target is not None and item.is_settled() and item.fallback is None
+        }
+
+    def _change_limits(self, versions: Versions) -> dict[DeploymentKey, Version]:
+        """Give the targets that serve the limits of ``versions``; return those targets."""
+        targets = {}
+        for key, (wanted, _) in versions.items():
+            for replica_id in self.state.on_limits(key, wanted.options):
+                if replica_id in self._sessions:
+                    limit = wanted.options.ongoing_requests_limit()
+                    limits = mesh_pb2.Limits(max_ongoing_requests=limit)
+                    self._sessions[replica_id].send(mesh_pb2.ReplicaCommand(limits=limits))
+            target = self.state.deployments[key].target
+            assert target is not None, "limits change while a target serves"
+            targets[key] = target
+        return targets
 
     def forget(self, watch: DeployWatch) -> None:
         """Nobody waits any more; the deploy itself goes on."""

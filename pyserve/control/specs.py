@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 
 from pyserve.config import DeploymentOptions, check_name
 from pyserve.control.state import Version
@@ -22,7 +23,7 @@ def read_versions(
     """Return a new version of each deployment.
 
     The id holds the number of the deploy, because code behind an unchanged import path may have
-    changed: a deploy always replaces what is there.
+    changed: a deploy replaces what is there, unless ``changes_limits_only``.
 
     Args:
         application: the application that all of them belong to.
@@ -46,3 +47,30 @@ def read_versions(
     if not versions:
         raise UsageError(f"the application {application!r} has no deployment")
     return versions
+
+
+def changes_limits_only(
+    before: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
+    after: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
+) -> bool:
+    """Return whether running replicas of an application can take on what was deployed.
+
+    That is so when ``max_ongoing_requests`` differs somewhere and nothing else does anywhere,
+    and the driver's source files are what they were. Deploying the very same again is a wish
+    for new replicas.
+    """
+    return (
+        before != after
+        and before.keys() == after.keys()
+        and all(bool(spec.code.fingerprint) for spec in before.values())
+        and all(_without_limits(before[key]) == _without_limits(after[key]) for key in after)
+    )
+
+
+def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentSpec, object]:
+    rest = mesh_pb2.DeploymentSpec()
+    rest.CopyFrom(spec)
+    rest.options_json = ""
+    options = json.loads(spec.options_json or "{}")
+    options.pop("max_ongoing_requests", None)
+    return rest, options

@@ -183,6 +183,20 @@ class MeshState:
         for key, version in targets.items():
             self.deployments.setdefault(key, Desired(key=key, target=version))
 
+    def on_limits(self, key: DeploymentKey, options: DeploymentOptions) -> list[ReplicaId]:
+        """Give the target other limits; its replicas, which are returned, have to be told."""
+        target = self.deployments[key].target
+        assert target is not None, "limits change while a target serves"
+        if target.options == options:
+            return []
+        target.options = options
+        told = [item for item in self.of_deployment(key) if item.version == target.id]
+        for replica in told:
+            replica.options = options
+        limit = options.ongoing_requests_limit()
+        self.notes.append((key, f"its replicas take {limit} requests at once from now on"))
+        return [replica.id for replica in told]
+
     def on_delete(self, application: ApplicationName) -> None:
         """Let every deployment of the application end."""
         for desired in self.of_application(application):

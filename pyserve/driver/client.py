@@ -126,7 +126,9 @@ def _deploy_request(application: PackedApplication, route_prefix: str) -> contro
 def spec_of(application: ApplicationName, packed: PackedDeployment) -> mesh_pb2.DeploymentSpec:
     """Return a deployment as its replicas get it."""
     code = mesh_pb2.Code(
-        sys_path=packed.code.sys_path, working_directory=packed.code.working_directory
+        sys_path=packed.code.sys_path,
+        working_directory=packed.code.working_directory,
+        fingerprint=packed.code.fingerprint,
     )
     if packed.code.import_path:
         code.import_path = packed.code.import_path

@@ -22,9 +22,18 @@ from pyserve.aio import Server
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
+from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
-from pyserve.replica.loading import Loaded, LoadError, close, construct, load, warm_up
+from pyserve.replica.loading import (
+    Loaded,
+    LoadError,
+    close,
+    construct,
+    drain_batches,
+    load,
+    warm_up,
+)
 from pyserve.replica.membership import Membership
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
@@ -67,6 +76,7 @@ class Worker:
         self._grace_s: float | None = None  # None: the deployment's own.
         self._told = False  # The controller asked for the drain, so it knows.
         self._server: Server | None = None
+        self._limit: int | None = None  # Changed since the Assign.
         self._place: SocketPlace | None = None
         concurrency = settings.mesh.concurrency
         make_duties = ThreadedDuties if concurrency.user_code_in_separate_thread else SharedDuties
@@ -154,12 +164,17 @@ class Worker:
             gc.freeze()
             await server.start()
             self._server = server
+            # Loads that are under way are told too; whoever routes prefers this replica then.
+            PROCESS_DIRECTORY.subscribe(server.native.set_models)
+            server.native.set_models(PROCESS_DIRECTORY.models())
+            if self._limit is not None:
+                server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
             await self._duties.announce(_ready(assign, loaded, endpoints, plain_service))
             with self._watching_loop():
                 async with self._duties.watching_health(instance, loaded.options):
                     await self._stop.wait()
-                await self._drain(server, loaded.options.graceful_shutdown_timeout_s)
+                await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
         finally:
             self._place.close()
         enter_replica(None)
@@ -207,7 +222,7 @@ class Worker:
         advertised = advertised_host(node, controller, host)
         return mesh_pb2.Endpoints(address=f"{advertised}:{port}", unix_path=str(place.path))
 
-    async def _drain(self, server: Server, default_grace_s: float) -> None:
+    async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:
             await self._duties.begin_drain()
         # Listeners close now. A call that a router has sent meanwhile is refused before it
@@ -215,6 +230,8 @@ class Worker:
         stopping = asyncio.create_task(
             server.stop(default_grace_s if self._grace_s is None else self._grace_s)
         )
+        # Calls in batches that wait for company, or for a full batch, get no more of it.
+        batches = asyncio.create_task(drain_batches(instance))
         self._stop.clear()
         again = asyncio.create_task(self._stop.wait())  # A second signal cuts the grace short.
         await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
@@ -222,6 +239,7 @@ class Worker:
         if not stopping.done():
             await server.stop(0)
         await stopping
+        batches.cancel()
         self._server = None
 
     def _on_command(self, command: mesh_pb2.ReplicaCommand) -> None:
@@ -229,8 +247,10 @@ class Worker:
         if kind == "drain":
             self._told = True
             self.request_stop(command.drain.grace_s)
-        elif kind == "limits" and self._server is not None:
-            self._server.set_maximum_concurrent_rpcs(command.limits.max_ongoing_requests)
+        elif kind == "limits":
+            self._limit = command.limits.max_ongoing_requests
+            if self._server is not None:
+                self._server.set_maximum_concurrent_rpcs(self._limit)
 
 
 class _StoppedEarly(Exception):

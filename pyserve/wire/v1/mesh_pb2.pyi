@@ -131,16 +131,18 @@ class DeploymentSpec(_message.Message):
     def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ..., interceptors: _Optional[bytes] = ...) -> None: ...
 
 class Code(_message.Message):
-    __slots__ = ("import_path", "pickled", "sys_path", "working_directory")
+    __slots__ = ("import_path", "pickled", "sys_path", "working_directory", "fingerprint")
     IMPORT_PATH_FIELD_NUMBER: _ClassVar[int]
     PICKLED_FIELD_NUMBER: _ClassVar[int]
     SYS_PATH_FIELD_NUMBER: _ClassVar[int]
     WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     import_path: str
     pickled: bytes
     sys_path: _containers.RepeatedScalarFieldContainer[str]
     working_directory: str
-    def __init__(self, import_path: _Optional[str] = ..., pickled: _Optional[bytes] = ..., sys_path: _Optional[_Iterable[str]] = ..., working_directory: _Optional[str] = ...) -> None: ...
+    fingerprint: bytes
+    def __init__(self, import_path: _Optional[str] = ..., pickled: _Optional[bytes] = ..., sys_path: _Optional[_Iterable[str]] = ..., working_directory: _Optional[str] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("node", "zone", "all", "deployments", "version")
