@@ -59,13 +59,13 @@ def weights(methods: Mapping[str, Method]) -> dict[str, int]:
 def _behavior(instance: object, method: Method | None, name: str) -> Behavior:
     if method is None:
         return _unimplemented
-    bound = getattr(instance, name)
     if isinstance(method.function, Batched):
+        bound: Any = method.function.bind(instance)
         adapted = _without_batch_layer(bound, takes_context=method.takes_context)
     elif method.takes_context:
-        adapted = bound
+        adapted = getattr(instance, name)
     else:
-        adapted = _without_context(bound)
+        adapted = _without_context(getattr(instance, name))
     timeout_s = options_of(_function(method)).timeout_s
     return adapted if timeout_s is None else with_timeout(adapted, timeout_s)
 

@@ -8,16 +8,19 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 
 from pyserve.api.code import Code, ShippedCode, prepare_interpreter, receive
+from pyserve.batching import Batched, drain
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
+from pyserve.multiplexing import close_all, preload_all
+from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.servicers import Service, find_services
 from pyserve.wire.v1 import mesh_pb2
@@ -58,6 +61,7 @@ class Loaded:
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
     interceptors: Sequence[object]
+    batched: Mapping[str, Batched[Any]] = field(default_factory=dict)  # by batching_config
 
 
 def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
@@ -75,10 +79,16 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
     what = code.import_path or f"the code of {spec.name!r}, which the driver sent"
     _attempt(f"the interpreter for {what} could not be prepared", lambda: prepare_interpreter(code))
     target = _attempt(f"importing {what} failed", lambda: receive(code))
+    options = DeploymentOptions.from_json(spec.options_json)
     services: tuple[Service, ...] = ()
     methods: Mapping[str, Method] = {}
     if isinstance(target, type):
         services, methods = _check(target, what)
+    batched: Mapping[str, Batched[Any]] = {}
+    if (config := options.batching_config) is not None:
+        label = f"the batching_config of {spec.name!r} cannot be used"
+        batched = _attempt(label, lambda: batched_methods(target, config))
+        methods = _attempt(label, lambda: with_batched_rpcs(methods, batched))
     args, kwargs = _attempt(
         f"the arguments of {target.__name__}.bind(...) could not be unpacked",
         lambda: cloudpickle.loads(spec.arguments) if spec.arguments else ((), {}),
@@ -87,8 +97,7 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
         f"the interceptors of {spec.name!r} could not be unpacked",
         lambda: cloudpickle.loads(spec.interceptors) if spec.interceptors else [],
     )
-    options = DeploymentOptions.from_json(spec.options_json)
-    return Loaded(target, options, services, methods, args, kwargs, interceptors)
+    return Loaded(target, options, services, methods, args, kwargs, interceptors, batched)
 
 
 def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
@@ -110,7 +119,7 @@ def construct(loaded: Loaded) -> object:
         LoadError: It raised.
     """
     if not isinstance(loaded.target, type):
-        return loaded.target
+        return loaded.batched.get("__call__", loaded.target)
     constructor = where(inspect.getattr_static(loaded.target, "__init__"))
     return _attempt(
         f"the constructor of {loaded.target.__qualname__} ({constructor}) raised",
@@ -119,11 +128,16 @@ def construct(loaded: Loaded) -> object:
 
 
 async def warm_up(instance: object) -> None:
-    """Call the instance's ``warmup`` hook, if it has one.
+    """Load the models that are to be there from the start, then call the ``warmup`` hook.
 
     Raises:
-        LoadError: It raised.
+        LoadError: A loader or the hook raised.
     """
+    try:
+        await preload_all(instance)
+    except Exception as error:
+        label = f"{type(instance).__qualname__} could not preload its models"
+        raise _load_error(label, error) from error
     hook = getattr(instance, "warmup", None)
     if hook is None:
         return
@@ -136,20 +150,35 @@ async def warm_up(instance: object) -> None:
         raise _load_error(label, error) from error
 
 
+async def drain_batches(instance: object) -> None:
+    """From now on let every batch leave without a wait; return when no call waits in one."""
+    if isinstance(instance, Batched):
+        await instance.drain()
+    else:
+        await drain(instance)
+
+
 async def close(instance: object) -> None:
-    """Call the instance's ``aclose``, if it has one; ``__del__`` follows its last reference.
+    """Unload models, then call ``aclose`` if there is one; ``__del__`` follows the last reference.
 
     What it raises is logged: nobody is there any more who could act upon it.
     """
+    await _attempt_close(
+        f"unloading the models of {type(instance).__qualname__}", close_all, instance
+    )
     hook = getattr(instance, "aclose", None)
     if hook is not None:
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                result = hook()
-                if inspect.isawaitable(result):
-                    await result
-        except Exception:
-            _LOGGER.exception("%s.aclose raised", type(instance).__qualname__)
+        await _attempt_close(f"{type(instance).__qualname__}.aclose", hook)
+
+
+async def _attempt_close(what: str, step: Callable[..., object], *args: object) -> None:
+    try:
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            result = step(*args)
+            if inspect.isawaitable(result):
+                await result
+    except Exception:
+        _LOGGER.exception("%s raised", what)
 
 
 class StopRequested(SystemExit):

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pyserve.aio import Status, payload
+from pyserve.api.handles.framing import FLUSH_METHOD
+from pyserve.api.method import MethodOptions
+from pyserve.batching import Batched
 from pyserve.replica.checks import Method
 from pyserve.replica.handlers import with_timeout
 from pyserve.replica.plain_calls import Behavior, behavior_of
 from pyserve.replica.plain_exchange import Exchange
 from pyserve.replica.plain_failures import status_of_plain
-from pyserve.replica.plain_methods import PlainMethod, find_methods
+from pyserve.replica.plain_methods import Kind, PlainMethod, find_methods
 from pyserve.request import CURRENT, Request
 from pyserve.serializers import names
 
@@ -40,6 +43,7 @@ class PlainDispatcher:
         application: Its application.
         deployment: Its deployment.
         rpcs: The RPCs that its class implements, by path.
+        batched: Methods that are batched without a decorator, by name.
         references: Holds large results; ``None``: results are always sent.
         development: Whether texts of exceptions may reach callers that are no handles.
 
@@ -55,15 +59,23 @@ class PlainDispatcher:
         deployment: str,
         *,
         rpcs: Mapping[str, Method] | None = None,
+        batched: Mapping[str, Batched[Any]] | None = None,
         references: References | None = None,
         development: bool = False,
     ) -> None:
         self.service = f"{application}.{deployment}"
-        self.methods: Mapping[str, PlainMethod] = find_methods(instance, rpcs or {})
+        self.methods: Mapping[str, PlainMethod] = find_methods(instance, rpcs or {}, batched)
+        flush = PlainMethod(
+            name=FLUSH_METHOD,
+            kind=Kind.ASYNC,
+            function=self._flush,
+            options=MethodOptions(weight=0),
+        )
         self._deployment = deployment
         self._development = development
         self._behaviors: dict[str, Behavior] = {}
-        for name, method in self.methods.items():
+        self._all = {**self.methods, FLUSH_METHOD: flush}
+        for name, method in self._all.items():
             label = f"{deployment}.{name}"
             exchange = Exchange(label, streams=method.streams, references=references)
             behavior = behavior_of(method, exchange)
@@ -76,13 +88,13 @@ class PlainDispatcher:
 
     def register(self, server: Server) -> None:
         """Register every method at ``server``, and what answers calls of others."""
-        handlers = {name: self._handler(name) for name in self.methods}
+        handlers = {name: self._handler(name) for name in self._all}
         server.add_registered_method_handlers(self.service, handlers)
         server.add_generic_rpc_handlers([_Others(self.service, self._missing_text)])
 
     def paths(self) -> Iterator[tuple[str, PlainMethod]]:
         """Return path and method of everything that is registered."""
-        for name, method in self.methods.items():
+        for name, method in self._all.items():
             yield f"/{self.service}/{name}", method
 
     def weights(self) -> dict[str, int]:
@@ -104,9 +116,17 @@ class PlainDispatcher:
             return None
         return status_of_plain(error, context, development=self._development)
 
+    # --- batches ------------------------------------------------------------------------
+
+    async def _flush(self, name: str = "") -> None:
+        if name and name not in self.methods:
+            raise _missing(self._missing_text(name))
+        for method in [self.methods[name]] if name else self.methods.values():
+            method.flush()
+
     def _handler(self, name: str) -> grpc.RpcMethodHandler[Any, Any]:
         make: Any = grpc.unary_unary_rpc_method_handler
-        if self.methods[name].streams:
+        if self._all[name].streams:
             make = grpc.unary_stream_rpc_method_handler
         made: grpc.RpcMethodHandler[Any, Any] = make(
             self._behaviors[name], response_serializer=payload
@@ -150,13 +170,13 @@ class PlainDispatcher:
         behavior = self._behavior(method)
         context = LocalContext(subtype, framed, request)
         CURRENT.set(request)
-        if self.methods[method].streams:
+        if self._all[method].streams:
             # Only a caller that is wrong about the method comes here; the first step tells it.
             stream = self.stream(
                 method, message, subtype=subtype, framed=framed, request=request, executor=executor
             )
             return await anext(stream), subtype
-        if self.methods[method].is_threaded:
+        if self._all[method].is_threaded:
             run = contextvars.copy_context().run
             loop = asyncio.get_running_loop()
             parts = await loop.run_in_executor(executor, run, _call, behavior, message, context)
@@ -182,7 +202,7 @@ class PlainDispatcher:
         behavior = self._behavior(method)
         context = LocalContext(subtype, framed, request)
         CURRENT.set(request)
-        if not self.methods[method].streams:
+        if not self._all[method].streams:
             yield (
                 await self.unary(
                     method,
@@ -195,7 +215,7 @@ class PlainDispatcher:
             )[0]
             return
         items = behavior(message, context)
-        if self.methods[method].is_threaded:
+        if self._all[method].is_threaded:
             items = _on_threads(items, executor)
         try:
             async for parts in items:

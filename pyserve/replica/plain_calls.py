@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from pyserve.api.handles.framing import BATCH_END
 from pyserve.replica.plain_exchange import CallContext, Exchange
 from pyserve.replica.plain_methods import Kind, PlainMethod
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 # What runs a call: (message, context) -> a payload, a coroutine of one, or an iterator of them.
 Behavior = Callable[[bytes, Any], Any]
-
-BATCH_END = "pyserve-batch-end"
-"""Metadata of a call to a batched method: it is the last for now, so its batch need not wait."""
 
 
 def behavior_of(method: PlainMethod, exchange: Exchange) -> Behavior:

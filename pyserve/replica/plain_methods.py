@@ -50,7 +50,7 @@ class PlainMethod:
         function: Takes the arguments of one call; for the batched kinds it submits them.
         options: What ``@pyserve.method`` says.
         takes_context: It implements an RPC and wants the context after the request.
-        flush: Of the batched kinds: lets a batch leave that still waits for company.
+        flush: Of the batched kinds: lets the calls leave that still wait for company.
     """
 
     name: str
@@ -71,7 +71,11 @@ class PlainMethod:
         return self.kind in _THREADED
 
 
-def find_methods(instance: object, rpcs: Mapping[str, Method]) -> dict[str, PlainMethod]:
+def find_methods(
+    instance: object,
+    rpcs: Mapping[str, Method],
+    batched: Mapping[str, Batched[Any]] | None = None,
+) -> dict[str, PlainMethod]:
     """Return the callable methods of a deployment by name.
 
     They are those of the class whose names do not begin with an underscore, and ``__call__``.
@@ -80,6 +84,7 @@ def find_methods(instance: object, rpcs: Mapping[str, Method]) -> dict[str, Plai
     Args:
         instance: The constructed object, or the function that is deployed.
         rpcs: The implemented RPCs by path, as ``check_class`` returns them.
+        batched: What takes the places of methods of these names.
 
     Raises:
         UsageError: A method has marks that cannot hold; the text names its place.
@@ -91,10 +96,15 @@ def find_methods(instance: object, rpcs: Mapping[str, Method]) -> dict[str, Plai
     for name, static in _public(type(instance)):
         if (rpc := by_name.get(name)) is None:
             if not _is_generated(type(instance), name):
-                found[name] = _method(name, static, getattr(instance, name))
-        elif (method := _rpc_method(name, rpc, getattr(instance, name))) is not None:
+                form = (batched or {}).get(name, static)
+                found[name] = _method(name, form, _bound(instance, name, form))
+        elif (method := _rpc_method(name, rpc, _bound(instance, name, rpc.function))) is not None:
             found[name] = method
     return found
+
+
+def _bound(instance: object, name: str, static: object) -> Any:
+    return static.bind(instance) if isinstance(static, Batched) else getattr(instance, name)
 
 
 def _public(target: type) -> Iterator[tuple[str, object]]:
@@ -123,12 +133,16 @@ def _is_generated(target: type, name: str) -> bool:
 
 def _method(name: str, static: object, bound: Any, *, takes_context: bool = False) -> PlainMethod:
     kind = _kind(static, bound)
-    function = getattr(bound, "__pyserve_submit__", bound) if kind in _BATCHED else bound
-    options = options_of(static.function if isinstance(static, Batched) else bound)
+    is_batched = kind in _BATCHED
     method = PlainMethod(
-        name=name, kind=kind, function=function, options=options, takes_context=takes_context
+        name=name,
+        kind=kind,
+        function=bound.__pyserve_submit__ if is_batched else bound,
+        options=options_of(static.function if isinstance(static, Batched) else bound),
+        takes_context=takes_context,
+        flush=bound.flush if is_batched else _nothing,
     )
-    if options.timeout_s is not None and method.is_threaded:
+    if method.options.timeout_s is not None and method.is_threaded:
         raise UsageError(
             f"{where(static)}: {name} has a timeout_s, but a plain `def` cannot be stopped; make "
             f"it `async def`"

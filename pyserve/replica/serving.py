@@ -51,6 +51,7 @@ def make_server(
         application,
         deployment,
         rpcs=loaded.methods,
+        batched=loaded.batched,
         references=references,
         development=development,
     )

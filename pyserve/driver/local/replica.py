@@ -88,6 +88,7 @@ class LocalReplica:
             spec.application,
             spec.name,
             rpcs=loaded.methods,
+            batched=loaded.batched,
             references=references,
             development=True,
         )
