@@ -71,7 +71,7 @@ impl Channel {
     #[pyo3(signature = (
         endpoint, path, metadata, timeout_s, message, compression, wait_for_ready,
         response_streaming, *, subtype = "", framed = false, model_id = "",
-        replica_id = String::new(), reservation = None,
+        replica_id = "", reservation = None,
     ))]
     #[allow(clippy::too_many_arguments)] // one call from Python instead of several
     fn start_call(
@@ -87,7 +87,7 @@ impl Channel {
         subtype: &str,
         framed: bool,
         model_id: &str,
-        replica_id: String,
+        replica_id: &str,
         reservation: Option<&Reservation>,
     ) -> PyResult<ClientCall> {
         let placement = self.placement(replica_id, reservation)?;
@@ -154,12 +154,12 @@ fn model_id_value(model_id: &str) -> PyResult<HeaderValue> {
 impl Channel {
     fn placement(
         &self,
-        replica_id: String,
+        replica_id: &str,
         reservation: Option<&Reservation>,
     ) -> PyResult<Placement> {
         let placement = match (replica_id.is_empty(), reservation) {
             (true, None) => return Ok(Placement::Any),
-            (false, None) => Placement::Replica(replica_id),
+            (false, None) => Placement::Replica(replica_id.to_owned()),
             (true, Some(reservation)) => Placement::Reserved(reservation.place.clone()),
             (false, Some(_)) => {
                 let text = "replica_id and reservation both say where to go, give one of them";

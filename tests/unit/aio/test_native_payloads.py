@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from typing_extensions import Buffer
@@ -52,6 +53,7 @@ class Ends:
 
     endpoint: LoopEndpoint
     channel: _router.Channel
+    port: int
     answer: Answer = field(default=lambda call, message: call.reply(message or b""))
 
     def on_call(self, token: int, call: _router.ServerCall, message: bytes | None) -> None:
@@ -105,7 +107,7 @@ async def _ends() -> AsyncIterator[Ends]:
     server.register(_PICKY, False, False, 1, subtypes=["json", "raw"], max_message_bytes=100)
     port = server.listen_tcp("127.0.0.1:0", None, False)
     server.start()
-    ends = Ends(endpoint, _router.Channel(f"127.0.0.1:{port}"))
+    ends = Ends(endpoint, _router.Channel(f"127.0.0.1:{port}"), port)
     endpoint.on_call = ends.on_call
     try:
         yield ends
@@ -198,14 +200,23 @@ async def test_buffers_of_a_request_are_taken_until_it_was_answered() -> None:
 
 
 async def test_buffers_of_an_answer_are_free_while_the_loop_sleeps() -> None:
-    """The I/O thread that has sent a buffer wakes the loop that lent it, and waits for nobody."""
+    """The I/O thread that has sent a buffer wakes the loop that lent it, and waits for nobody.
+
+    The client is another library: a call of ours would enter the module, and free the buffer.
+    """
     async with _ends() as ends:
-        mapped = mmap.mmap(-1, _LARGE_BYTES)
-        view = memoryview(mapped)
-        ends.answer = lambda call, message: call.reply([view])
-        assert bytes(view) == await ends.call(b"")
-        view.release()
+        # More than the client's window: when the last of it goes, the loop sleeps.
+        mapped = mmap.mmap(-1, 3_000_000)
+        ends.answer = lambda call, message: call.reply([mapped])
+        assert bytes(mapped) == await asyncio.to_thread(_ask_with_grpcio, ends.port)
         await eventually(lambda: _closes(mapped), what="the map can be closed")
+
+
+def _ask_with_grpcio(port: int) -> bytes:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        ask: Any = channel.unary_unary(_UNARY)
+        answer: bytes = ask(b"", timeout=_TIMEOUT_S)
+        return answer
 
 
 def _closes(mapped: mmap.mmap) -> bool:
