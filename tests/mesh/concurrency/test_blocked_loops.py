@@ -86,7 +86,7 @@ async def test_a_replica_whose_code_never_returns_is_replaced() -> None:
             stub: echo_pb2_grpc.EchoAsyncStub = echo_pb2_grpc.EchoStub(channel)  # type: ignore[assignment]
             await stub.Echo(echo_pb2.EchoRequest(), timeout=10)
             task = await blocked(stub, 25.0)
-            await eventually(lambda: "is not healthy" in mesh.output(), 20)
+            await eventually(lambda: "drains: it is not healthy" in mesh.output(), 20)
             await stub.Echo(echo_pb2.EchoRequest(), timeout=20, wait_for_ready=True)
             assert not task.done()
             task.cancel()
