@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve import _router
 from pyserve.api.handles.calls import Pinned
-from pyserve.bridge import endpoint_of, running_endpoint
+from pyserve.api.handles.statuses import error_of
+from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
@@ -112,7 +113,19 @@ class NativeCaller:
 
     async def choose(self, route: Route, timeout_s: float | None) -> Reservation:
         """Take a place at a replica; see ``Caller``."""
-        raise NotImplementedError
+        endpoint = running_endpoint()
+        token, must_flush = self._channel.choose(
+            endpoint.raw, route.path, timeout_s, route.model_id
+        )
+        choice = _Choice(endpoint, route)
+        endpoint.receivers[token] = choice
+        if must_flush:
+            endpoint.schedule_flush()
+        try:
+            return await choice.future
+        finally:
+            # A place that comes after a cancellation is given back with its object.
+            endpoint.receivers.pop(token, None)
 
     def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
         """Return id, node and loaded models of each replica that serves."""
@@ -121,3 +134,26 @@ class NativeCaller:
     def close(self) -> None:
         """Cancel the calls in flight. Idempotent."""
         self._channel.close()
+
+
+class _Choice:
+    """Receives the one event that follows on ``choose``."""
+
+    def __init__(self, endpoint: LoopEndpoint, route: Route) -> None:
+        self.future: asyncio.Future[Reservation] = endpoint.loop.create_future()
+        self._route = route
+
+    def on_event(self, kind: int, subject: object, payload: object, /) -> None:
+        """Take the place, or the reason why there is none."""
+        if self.future.done():
+            return
+        if kind == _router.CHOSEN:
+            assert isinstance(subject, _router.Reservation)
+            self.future.set_result(subject)
+        else:
+            number, details = subject, payload
+            assert isinstance(number, int)
+            self.future.set_exception(error_of(self._route, number, str(details), None))
+
+    def abandon(self) -> None:
+        """The loop closes; nobody waits any more."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic
 
 from pyserve.api.context import attached
+from pyserve.api.handles.calls import Pinned
+from pyserve.api.handles.choosing import BroadcastResponse, ReplicaSelection
+from pyserve.api.handles.framing import FLUSH_METHOD
 from pyserve.api.handles.options import Options, checked
 from pyserve.api.handles.plan import Plan
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.stream import DeploymentResponseGenerator, StreamCall
 from pyserve.api.handles.typing import Deployed_co
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.errors import DeploymentUnavailable, UsageError
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -59,11 +65,7 @@ class DeploymentHandle(Generic[Deployed_co]):
             SerializationError: The codec cannot carry the arguments.
         """
         plan = self._plan
-        if plan is None:
-            plan = self._plan = Plan(self._key, self._options)
-        if plan.streaming:
-            return DeploymentResponseGenerator(plan.start(StreamCall, args, kwargs))
-        return plan.start(DeploymentResponse, args, kwargs)
+        return _started(self._own_plan() if plan is None else plan, args, kwargs)
 
     def options(self, **options: Any) -> DeploymentHandle[Deployed_co]:
         """Return a copy in which the given options replace the present ones.
@@ -79,6 +81,81 @@ class DeploymentHandle(Generic[Deployed_co]):
         """
         checked(options)
         return self._copy(self._key, {**self._options, **options})
+
+    @asynccontextmanager
+    async def choose_replica(
+        self, *_args: object, **_kwargs: object
+    ) -> AsyncIterator[ReplicaSelection]:
+        """Take a place at a replica before it is known what will be called there.
+
+        ``async with handle.choose_replica() as selection: ...``; the place is given back at the
+        end of the block, unless ``dispatch`` has used it. Arguments are accepted for those who
+        come from Ray Serve; the choice looks at the handle's options only.
+
+        Raises:
+            RequestError: There was none in time.
+        """
+        plan = self._own_plan()
+        _, timeout_s = plan.inherited()
+        reservation = await plan.caller().choose(plan.route, timeout_s)
+        selection = ReplicaSelection(self._key, reservation)
+        try:
+            yield selection
+        finally:
+            selection.release()
+
+    def dispatch(self, selection: ReplicaSelection, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the method at the chosen replica; see ``remote``.
+
+        Raises:
+            UsageError: The selection was used already, or is another deployment's.
+        """
+        return _started(Plan(self._key, self._options, selection.take(self._key)), args, kwargs)
+
+    def broadcast(self, method: str, /, *args: Any, **kwargs: Any) -> BroadcastResponse[Any]:
+        """Call a method at every replica that is ready, whatever it has to do.
+
+        Raises:
+            DeploymentUnavailable: There is none.
+            UsageError: The handle is one for streams.
+        """
+        options = {**self._options, "method_name": method}
+        checked({"method_name": method})
+        return self._to_all(options, args, kwargs)
+
+    def flush(self) -> BroadcastResponse[None]:
+        """Let batches that wait for company run now, at every replica.
+
+        Of one method with ``handle.method.flush()``, else of all. Returns at once; await the
+        result to know that the batches have been closed.
+        """
+        method = self._options.get("method_name", "")
+        options = {"method_name": FLUSH_METHOD, "timeout_s": self._options.get("timeout_s")}
+        return self._to_all(options, (method,), {})
+
+    def _to_all(
+        self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> BroadcastResponse[Any]:
+        if options.get("stream"):
+            raise UsageError("a broadcast is answered with values; leave stream=True out")
+        replicas = self._own_plan().caller().replicas()
+        if not replicas:
+            raise DeploymentUnavailable(f"{self._key} has no replica that is ready")
+        places = [Pinned(ReplicaId(replica_id)) for replica_id, _, _ in replicas]
+        return BroadcastResponse(
+            {
+                place.replica_id: Plan(self._key, options, place).start(
+                    DeploymentResponse, args, kwargs
+                )
+                for place in places
+            }
+        )
+
+    def _own_plan(self) -> Plan:
+        plan = self._plan
+        if plan is None:
+            plan = self._plan = Plan(self._key, self._options)
+        return plan
 
     def __getattr__(self, name: str) -> DeploymentHandle[Deployed_co]:
         if name.startswith("_"):
@@ -131,6 +208,12 @@ class DeploymentHandle(Generic[Deployed_co]):
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self._options.items())
         return f"DeploymentHandle({self.deployment_name!r}, app_name={self.app_name!r}{options})"
+
+
+def _started(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if plan.streaming:
+        return DeploymentResponseGenerator(plan.start(StreamCall, args, kwargs))
+    return plan.start(DeploymentResponse, args, kwargs)
 
 
 def _unpickled(deployment: str, application: str, options: Options) -> DeploymentHandle[Any]:

@@ -23,7 +23,7 @@ from pyserve.api.handles.framing import (
 from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
-from pyserve.request import CURRENT, new_request_id
+from pyserve.request import CURRENT, Request, new_request_id
 from pyserve.serializers import codec, join, size_bytes
 
 if TYPE_CHECKING:
@@ -129,19 +129,8 @@ class Plan:
             self.caller()
         caller = self._caller
         assert caller is not None
-        source = CURRENT.get()
-        timeout_s = self._timeout_s
-        request = None
-        if source is None:
-            request_id = new_request_id()
-        else:
-            request = source.request()
-            request_id = request.request_id
-            if self._detached:
-                request = None
-            elif request.deadline is not None:
-                left_s = max(0.0, request.deadline - time.monotonic())
-                timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
+        request, timeout_s = self.inherited()
+        request_id = new_request_id() if request is None else request.request_id
         loop = running_loop()
         call = kind(self, request_id, caller, loop or mesh.calls_loop())
         message = self._encoded(call, args, kwargs)
@@ -152,9 +141,21 @@ class Plan:
             call.begin_soon(message, timeout_s)
         else:
             call.wire = caller.start(self.route, message, timeout_s, call, self.place)
-        if request is not None:
+        if request is not None and not self._detached:
             request.add_child(call)
         return call
+
+    def inherited(self) -> tuple[Request | None, float | None]:
+        """Return the request that makes a call now, and the seconds that the call may take."""
+        source = CURRENT.get()
+        if source is None:
+            return None, self._timeout_s
+        request = source.request()
+        timeout_s = self._timeout_s
+        if request.deadline is not None and not self._detached:
+            left_s = max(0.0, request.deadline - time.monotonic())
+            timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
+        return request, timeout_s
 
     def _encoded(
         self, call: OutgoingCall, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -185,6 +185,15 @@ class Several:
 
 
 @pyserve.deployment
+class Patient:
+    """Waits for a full batch longer than any test."""
+
+    @pyserve.batch(max_batch_size=50, batch_wait_timeout_s=60)
+    async def __call__(self, values: list[int]) -> list[int]:
+        return [2 * value for value in values]
+
+
+@pyserve.deployment
 class Adder:
     """One node of a graph."""
 
@@ -208,6 +217,7 @@ class Chief:
         one: pyserve.DeploymentHandle,
         several: pyserve.DeploymentHandle,
         graph: pyserve.DeploymentHandle,
+        *_others: pyserve.DeploymentHandle,
     ) -> None:
         self._worker = worker
         self._graph = graph
@@ -264,4 +274,4 @@ _graph = Adder.options(name="Root").bind(
     1_000,
 )
 
-app = Chief.bind(Worker.bind(), OneAtATime.bind(), Several.bind(), _graph)
+app = Chief.bind(Worker.bind(), OneAtATime.bind(), Several.bind(), _graph, Patient.bind())
