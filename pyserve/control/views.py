@@ -34,6 +34,7 @@ def _view(desired: Desired, serving: list[Replica]) -> mesh_pb2.DeploymentView:
         request_timeout_s=options.request_timeout_s or 0.0,
         max_request_bytes=options.max_receive_message_bytes,
         file_descriptors=desired.file_descriptors,
+        serializer=options.serializer,
     )
 
 

@@ -179,7 +179,7 @@ class WatchUpdate(_message.Message):
     def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
 
 class DeploymentView(_message.Message):
-    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors")
+    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,7 @@ class DeploymentView(_message.Message):
     REQUEST_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    SERIALIZER_FIELD_NUMBER: _ClassVar[int]
     key: DeploymentKey
     services: _containers.RepeatedScalarFieldContainer[str]
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaView]
@@ -194,7 +195,8 @@ class DeploymentView(_message.Message):
     request_timeout_s: float
     max_request_bytes: int
     file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    serializer: str
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ...) -> None: ...
 
 class ReplicaView(_message.Message):
     __slots__ = ("replica_id", "node", "zone", "endpoints", "max_ongoing_requests")
