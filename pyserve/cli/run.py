@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from pyserve.api.graph import pack
+from pyserve.cli.in_process import run_in_process
 from pyserve.cli.settings import settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import check_address, check_name
@@ -23,6 +24,7 @@ from pyserve.types import ApplicationName
 
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
 _ALIVE_CHECK_S = 0.2
+_IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 
 
 @click.command(short_help="Run an application in the foreground.")
@@ -38,6 +40,7 @@ _ALIVE_CHECK_S = 0.2
     help="Where the ingress listens; port 0 picks one. [default: 127.0.0.1:8000 and [::1]:8000]",
 )
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
+@click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
 def run(
     target: str,
@@ -46,16 +49,25 @@ def run(
     route_prefix: str,
     addresses: tuple[str, ...],
     controller: str | None,
+    in_process: bool,
     development: bool,
 ) -> None:
     """Run an application until Ctrl-C.
 
     MODULE:ATTRIBUTE names an application, a deployment, or a function that returns an
     application. KEY=VALUE are its arguments.
+
+    With --in-process there is no mesh: one replica of each deployment runs in this process,
+    where breakpoints work, and gRPC is answered at --address.
     """
     check_name("--name", name)
     for address in addresses:
         check_address("--address", address)
+    if in_process:
+        _check_in_process(controller, route_prefix)
+        application = load_application(target, parse_arguments(arguments))
+        run_in_process(pack(application, ApplicationName(name)), addresses or _IN_PROCESS_ADDRESSES)
+        return
     settings = settings_for(controller)
     if development:
         settings = replace(settings, development=True)
@@ -76,6 +88,15 @@ def run(
                 _end(interrupt.session, ApplicationName(name))
         finally:
             end_session()
+
+
+def _check_in_process(controller: str | None, route_prefix: str) -> None:
+    for option, is_given in (("--controller", controller), ("--route-prefix", route_prefix != "/")):
+        if is_given:
+            raise click.UsageError(
+                f"{option} has no meaning with --in-process, which runs neither a mesh nor an "
+                f"ingress; leave one of them out"
+            )
 
 
 class _Interrupted(BaseException):

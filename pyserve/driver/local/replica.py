@@ -37,6 +37,7 @@ class LocalReplica:
     Attributes:
         context: Who it is; what ``get_replica_context`` returns in its code.
         loaded: The class or function and its options.
+        dispatcher: Runs its plain calls.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class LocalReplica:
     ) -> None:
         self.context = context
         self.loaded = loaded
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self._environment = environment
         self._loop = asyncio.get_running_loop()
         limit = loaded.options.ongoing_requests_limit()
@@ -177,7 +178,7 @@ class LocalReplica:
                 self._run(each)
 
     def _weight(self, call: LocalCall) -> int:
-        method = self._dispatcher.methods.get(call.method)
+        method = self.dispatcher.methods.get(call.method)
         return 1 if method is None else method.options.weight
 
     def _full_text(self) -> str:
@@ -215,10 +216,10 @@ class LocalReplica:
         }
         try:
             if call.route.streaming:
-                await self._send_all(call, self._dispatcher.stream(method, call.message, **given))
+                await self._send_all(call, self.dispatcher.stream(method, call.message, **given))
                 self._end(call, StatusCode.OK)
             else:
-                parts, _ = await self._dispatcher.unary(method, call.message, **given)
+                parts, _ = await self.dispatcher.unary(method, call.message, **given)
                 self._end(call, StatusCode.OK, answer=joined(parts))
         except asyncio.CancelledError:
             # Whoever cancels the task has ended the call before; else user code cancelled itself.

@@ -1,0 +1,206 @@
+"""Serves an application of this process on a port: gRPC without an ingress and a mesh.
+
+For breakpoints. One server on the loop of the applications answers the services of all their
+deployments, reflection and health; calls between deployments go the way of local testing mode.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio as reflection
+
+from pyserve.aio import Server, ServerSettings, Status
+from pyserve.api.context import ReplicaContext, enter_local_replica
+from pyserve.errors import Abort, UsageError
+from pyserve.ingress.builtin import HEALTH, REFLECTION
+from pyserve.ingress.descriptors import build_pool
+from pyserve.replica.handlers import register, weights
+from pyserve.replica.servicers import file_descriptors
+
+if TYPE_CHECKING:
+    from pyserve.driver.local.mesh import LocalApplication
+    from pyserve.driver.local.replica import LocalReplica
+
+Handlers = Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]
+
+# As many `def` handlers run at once as asyncio's own pool allows at most.
+_THREADS_MAX = 32
+
+
+async def serve(
+    application: LocalApplication, addresses: Sequence[str]
+) -> tuple[Server, list[str]]:
+    """Start a server for what the application's deployments answer; on their loop.
+
+    Args:
+        application: It has to run.
+        addresses: ``host:port`` each; port 0 picks one.
+
+    Returns:
+        The server, and the addresses where it listens.
+
+    Raises:
+        UsageError: Two deployments answer one service, or an address cannot be used.
+    """
+    replicas = tuple(application.replicas.values())
+    _check_services(replicas)
+    server = Server(settings=_settings(replicas))
+    for replica in replicas:
+        scope = _Scope(server, replica.context)
+        instance = replica.context.servable_object
+        loaded = replica.loaded
+        register(instance, loaded.services, loaded.methods, scope.add_registered_method_handlers)
+        replica.dispatcher.register(scope)
+    _add_reflection(server, replicas)
+    await _add_health(server, replicas)
+    listening = [_listen(server, address) for address in addresses]
+    await server.start()
+    return server, listening
+
+
+def _settings(replicas: Sequence[LocalReplica]) -> ServerSettings:
+    dispatchers = [replica.dispatcher for replica in replicas]
+
+    def status_of(error: BaseException, context: Any) -> Status | None:
+        for dispatcher in dispatchers:
+            if (status := dispatcher.status_of(error, context)) is not None:
+                return status
+        if isinstance(error, Abort):
+            return Status(error.code, error.details, error.trailing_metadata)
+        return None
+
+    return ServerSettings(
+        development=True,
+        weights=_merged([*(weights(each.loaded.methods) for each in replicas)]),
+        codecs=_merged([each.codecs() for each in dispatchers]),
+        status_of=status_of,
+        default_threads=_THREADS_MAX,
+    )
+
+
+def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {path: value for part in parts for path, value in part.items()}
+
+
+def _check_services(replicas: Sequence[LocalReplica]) -> None:
+    for one, other in itertools.combinations(replicas, 2):
+        names = {service.name for service in one.loaded.services}
+        for service in other.loaded.services:
+            if service.name in names:
+                raise UsageError(
+                    f"{one.context.deployment} and {other.context.deployment} both answer "
+                    f"{service.name}; in one process a service can have one deployment only"
+                )
+
+
+def _listen(server: Server, address: str) -> str:
+    host, _, _ = address.rpartition(":")
+    try:
+        return f"{host}:{server.add_insecure_port(address)}"
+    except (OSError, RuntimeError) as error:  # RuntimeError is what grpc raises here.
+        raise UsageError(
+            f"cannot listen on {address}: {error}; give another --address, port 0 picks one"
+        ) from error
+
+
+def _add_reflection(server: Server, replicas: Sequence[LocalReplica]) -> None:
+    services = [service for replica in replicas for service in replica.loaded.services]
+    pool = build_pool(file_descriptors([service.file for service in services]))
+    servicer = reflection.ReflectionServicer(_service_names(replicas), pool=pool)
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    for name in REFLECTION:
+        server.add_registered_method_handlers(name, {"ServerReflectionInfo": handler})
+
+
+async def _add_health(server: Server, replicas: Sequence[LocalReplica]) -> None:
+    servicer = health.HealthServicer()
+    for name in ("", *_service_names(replicas)):
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+
+
+def _service_names(replicas: Sequence[LocalReplica]) -> list[str]:
+    own = [HEALTH, *REFLECTION]
+    rpcs = [service.name for replica in replicas for service in replica.loaded.services]
+    return sorted({*own, *rpcs, *(replica.dispatcher.service for replica in replicas)})
+
+
+class _Scope:
+    """A server as one deployment registers at it: its handlers know whose they are."""
+
+    def __init__(self, server: Server, context: ReplicaContext) -> None:
+        self._server = server
+        self._context = context
+
+    def add_registered_method_handlers(self, service: str, handlers: Handlers) -> None:
+        """Register handlers that enter the replica's context before they run."""
+        scoped = {name: self._scoped(handler) for name, handler in handlers.items()}
+        self._server.add_registered_method_handlers(service, scoped)
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Register handlers that answer without user code."""
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def _scoped(self, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+        kind = (
+            f"{'stream' if handler.request_streaming else 'unary'}_"
+            f"{'stream' if handler.response_streaming else 'unary'}"
+        )
+        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
+        made: grpc.RpcMethodHandler[Any, Any] = make(
+            _in_context(getattr(handler, kind), self._context),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+        return made
+
+
+def _in_context(behavior: Callable[[Any, Any], Any], context: ReplicaContext) -> Any:
+    """Return a handler of the same kind, which is the replica's while it runs.
+
+    Every call has a task or a thread's context of its own, so nothing has to be put back.
+    """
+    if inspect.isasyncgenfunction(behavior):
+
+        async def stream(request: object, call: object) -> Any:
+            enter_local_replica(context)
+            items = behavior(request, call)
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await items.aclose()
+
+        return stream
+    if inspect.iscoroutinefunction(behavior):
+
+        async def unary(request: object, call: object) -> object:
+            enter_local_replica(context)
+            return await behavior(request, call)
+
+        return unary
+    if inspect.isgeneratorfunction(behavior):
+
+        def generator(request: object, call: object) -> Any:
+            enter_local_replica(context)
+            yield from behavior(request, call)
+
+        return generator
+
+    def plain(request: object, call: object) -> object:
+        enter_local_replica(context)
+        return behavior(request, call)
+
+    return plain

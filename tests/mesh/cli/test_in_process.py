@@ -1,0 +1,104 @@
+"""``pyserve run --in-process``: one process, gRPC on a port, and breakpoints."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+
+from services.echo import echo_pb2, echo_pb2_grpc
+from tests.mesh.commands import ROOT, Foreground, foreground, pyserve
+from tests.support.leftovers import SESSION_VARIABLE, processes_of
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 40.0
+
+
+def test_everything_runs_in_one_process_and_knows_whose_it_is(
+    mesh_environment: dict[str, str],
+) -> None:
+    with (
+        foreground(mesh_environment, "tests.mesh.apps.paused:app", "--in-process") as running,
+        grpc.insecure_channel(running.address) as channel,
+    ):
+        stub = echo_pb2_grpc.EchoStub(channel)
+        stream = stub.EchoStream(echo_pb2.StreamRequest(messages=2), timeout=10)
+        assert [b"Paused", b"Paused"] == [reply.payload for reply in stream]
+        reply = stub.Perform(echo_pb2.PerformRequest(payload=b"x"), timeout=10)
+        assert "Paused#local" == reply.facts.replica_id
+        assert 1 == len(processes_of(mesh_environment[SESSION_VARIABLE]))
+        assert "Upper wants 2 replicas; one runs here" in running.output()
+        called = pyserve(
+            *("call", "services.echo.Echo/Perform", "payload=x", "--address", running.address),
+            environment=mesh_environment,
+        )
+        assert 0 == called.returncode, called.stderr
+        running.process.send_signal(signal.SIGINT)
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
+@pytest.mark.parity("G-56")
+def test_a_breakpoint_stops_there_and_the_debugger_reads_the_terminal(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "run.log"
+    command = [
+        *(sys.executable, "-m", "pyserve", "run", "tests.mesh.apps.paused:app"),
+        *("--in-process", "--address", "127.0.0.1:0"),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=mesh_environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        address = Foreground(process, log).address
+        assert process.stdin is not None
+        process.stdin.write(b"p 'stopped with ' + text\ncontinue\n")
+        process.stdin.flush()
+        with grpc.insecure_channel(address) as channel:
+            stub = echo_pb2_grpc.EchoStub(channel)
+            reply = stub.Echo(echo_pb2.EchoRequest(payload=b"ha"), timeout=_TIMEOUT_S)
+        assert b"HA by Upper, Paused" == reply.payload
+        assert "'stopped with ha'" in log.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(_TIMEOUT_S), log.read_text()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--controller", "127.0.0.1:1"], "--controller has no meaning with --in-process"),
+        (["--route-prefix", "/api"], "--route-prefix has no meaning with --in-process"),
+    ],
+)
+def test_options_of_a_mesh_are_refused(
+    arguments: list[str], text: str, mesh_environment: dict[str, str]
+) -> None:
+    done = pyserve(
+        *("run", "tests.mesh.apps.small:app", "--in-process", *arguments),
+        environment=mesh_environment,
+    )
+
+    assert 2 == done.returncode
+    assert text in " ".join(done.stderr.split())
+
+
+def test_a_constructor_that_raises_ends_it_with_the_traceback(
+    mesh_environment: dict[str, str],
+) -> None:
+    done = pyserve(
+        *("run", "tests.mesh.apps.broken:raises", "--in-process"), environment=mesh_environment
+    )
+
+    assert 1 == done.returncode
+    assert "Traceback" in done.stderr
