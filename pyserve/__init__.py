@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from pyserve.api.method import method
     from pyserve.batching.decorator import batch
     from pyserve.driver.api import delete, run, shutdown, start, status
+    from pyserve.driver.handles import (
+        RunTarget,
+        get_app_handle,
+        get_deployment_handle,
+        run_many,
+    )
     from pyserve.errors import (
         Abort,
         BackPressure,
@@ -60,11 +66,14 @@ _MODULE_OF_NAME = {
     "RequestCancelled": "pyserve.errors",
     "RequestError": "pyserve.errors",
     "RequestTimeout": "pyserve.errors",
+    "RunTarget": "pyserve.driver.handles",
     "SerializationError": "pyserve.errors",
     "batch": "pyserve.batching.decorator",
     "delete": "pyserve.driver.api",
     "deployment": "pyserve.api.deployment",
     "get": "pyserve.api.handles.objects",
+    "get_app_handle": "pyserve.driver.handles",
+    "get_deployment_handle": "pyserve.driver.handles",
     "get_multiplexed_model_id": "pyserve.request",
     "get_replica_context": "pyserve.api.context",
     "get_request_context": "pyserve.request",
@@ -72,6 +81,7 @@ _MODULE_OF_NAME = {
     "multiplexed": "pyserve.multiplexing.decorator",
     "put": "pyserve.api.handles.objects",
     "run": "pyserve.driver.api",
+    "run_many": "pyserve.driver.handles",
     "shutdown": "pyserve.driver.api",
     "start": "pyserve.driver.api",
     "status": "pyserve.driver.api",
@@ -98,6 +108,7 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "RequestTimeout",
+    "RunTarget",
     "SerializationError",
     "aio",
     "batch",
@@ -107,6 +118,8 @@ __all__ = [
     "deployment",
     "exceptions",
     "get",
+    "get_app_handle",
+    "get_deployment_handle",
     "get_multiplexed_model_id",
     "get_replica_context",
     "get_request_context",
@@ -115,6 +128,7 @@ __all__ = [
     "multiplexed",
     "put",
     "run",
+    "run_many",
     "shutdown",
     "start",
     "status",

@@ -30,6 +30,7 @@ def application_statuses(
                 _deployment_status(state, desired)
                 for desired in sorted(state.of_application(name), key=lambda item: str(item.key))
             ],
+            ingress_deployment=info.ingress_deployment,
         )
         for name, info in sorted(applications.items())
     ]

@@ -50,11 +50,19 @@ class DeploymentStatus:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationStatus:
-    """One application and its deployments by name."""
+    """One application and its deployments by name.
+
+    Attributes:
+        name: Unique in the mesh.
+        route_prefix: Where plain HTTP reaches it; "": nowhere.
+        deployments: By name.
+        ingress_deployment: The one that ``run`` returned a handle of.
+    """
 
     name: str
     route_prefix: str
     deployments: Mapping[str, DeploymentStatus]
+    ingress_deployment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,9 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
 
 def _application(message: control_pb2.ApplicationStatus) -> ApplicationStatus:
     deployments = {each.name: _deployment(each) for each in message.deployments}
-    return ApplicationStatus(message.name, message.route_prefix, deployments)
+    return ApplicationStatus(
+        message.name, message.route_prefix, deployments, message.ingress_deployment
+    )
 
 
 def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatus:

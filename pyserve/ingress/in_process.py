@@ -37,12 +37,15 @@ class InProcessRouter:
         controller: Whom to follow.
         node: Where this process is.
         run_dir: Where sockets of this process go; ``None``: the temporary folder.
+
+    Attributes:
+        controller: The same.
     """
 
     def __init__(
         self, controller: MeshAddress, node: NodeSettings, run_dir: Path | None = None
     ) -> None:
-        self._controller = controller
+        self.controller = controller
         self._node = node
         self._run_dir = run_dir
         self._lock = threading.Lock()
@@ -130,7 +133,7 @@ class InProcessRouter:
         replica = replica_context()
         return References(
             node=self._node.node_id,
-            token=self._controller.token,
+            token=self.controller.token,
             holder_id="" if replica is None else replica.replica_id,
             application="" if replica is None else replica.app_name,
             deployment="" if replica is None else replica.deployment,
@@ -143,7 +146,7 @@ class InProcessRouter:
         if self._closed:
             raise MeshUnavailable("the mesh of this handle has been shut down")
         if self._running is None:
-            self._running = _Running(self._controller, self._node)
+            self._running = _Running(self.controller, self._node)
         return self._running.table
 
 

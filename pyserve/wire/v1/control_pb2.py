@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pyserve.wire.v1 import mesh_pb2 as pyserve_dot_wire_dot_v1_dot_mesh__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpyserve/wire/v1/control.proto\x12\x0fpyserve.wire.v1\x1a\x1apyserve/wire/v1/mesh.proto\"\x8c\x01\n\rDeployRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\x34\n\x0b\x64\x65ployments\x18\x02 \x03(\x0b\x32\x1f.pyserve.wire.v1.DeploymentSpec\x12\x1a\n\x12ingress_deployment\x18\x03 \x01(\t\x12\x14\n\x0croute_prefix\x18\x04 \x01(\t\"\xa4\x01\n\x0b\x44\x65ployEvent\x12-\n\x08progress\x18\x01 \x01(\x0b\x32\x19.pyserve.wire.v1.ProgressH\x00\x12-\n\x08\x64\x65ployed\x18\x02 \x01(\x0b\x32\x19.pyserve.wire.v1.DeployedH\x00\x12/\n\x06\x66\x61iled\x18\x03 \x01(\x0b\x32\x1d.pyserve.wire.v1.DeployFailedH\x00\x42\x06\n\x04kind\"K\n\x08Progress\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x05\x12\x0e\n\x06wanted\x18\x03 \x01(\x05\x12\x0c\n\x04note\x18\x04 \x01(\t\"3\n\x08\x44\x65ployed\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x14\n\x0cview_version\x18\x02 \x01(\x03\"F\n\x0c\x44\x65ployFailed\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"\x0f\n\rStatusRequest\"\xb4\x01\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x38\n\x0c\x61pplications\x18\x03 \x03(\x0b\x32\".pyserve.wire.v1.ApplicationStatus\x12\x16\n\x0e\x63ontroller_pid\x18\x04 \x01(\x03\x12/\n\x07ingress\x18\x05 \x01(\x0b\x32\x1e.pyserve.wire.v1.IngressStatus\"\xc1\x01\n\rIngressStatus\x12\x11\n\tin_flight\x18\x01 \x01(\x03\x12\x0e\n\x06parked\x18\x02 \x01(\x03\x12S\n\x14in_flight_of_replica\x18\x03 \x03(\x0b\x32\x35.pyserve.wire.v1.IngressStatus.InFlightOfReplicaEntry\x1a\x38\n\x16InFlightOfReplicaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"o\n\x11\x41pplicationStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0croute_prefix\x18\x02 \x01(\t\x12\x36\n\x0b\x64\x65ployments\x18\x03 \x03(\x0b\x32!.pyserve.wire.v1.DeploymentStatus\"\x94\x01\n\x10\x44\x65ploymentStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x30\n\x08replicas\x18\x05 \x03(\x0b\x32\x1e.pyserve.wire.v1.ReplicaStatus\x12\x10\n\x08services\x18\x06 \x03(\t\"|\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04node\x18\x04 \x01(\t\x12-\n\tendpoints\x18\x05 \x01(\x0b\x32\x1a.pyserve.wire.v1.Endpoints\"$\n\rDeleteRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\"\r\n\x0b\x44\x65leteReply\"\"\n\x0fShutdownRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\"\x0f\n\rShutdownReply2\xb1\x02\n\x07\x43ontrol\x12H\n\x06\x44\x65ploy\x12\x1e.pyserve.wire.v1.DeployRequest\x1a\x1c.pyserve.wire.v1.DeployEvent0\x01\x12\x46\n\x06Status\x12\x1e.pyserve.wire.v1.StatusRequest\x1a\x1c.pyserve.wire.v1.StatusReply\x12\x46\n\x06\x44\x65lete\x12\x1e.pyserve.wire.v1.DeleteRequest\x1a\x1c.pyserve.wire.v1.DeleteReply\x12L\n\x08Shutdown\x12 .pyserve.wire.v1.ShutdownRequest\x1a\x1e.pyserve.wire.v1.ShutdownReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpyserve/wire/v1/control.proto\x12\x0fpyserve.wire.v1\x1a\x1apyserve/wire/v1/mesh.proto\"\x8c\x01\n\rDeployRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\x34\n\x0b\x64\x65ployments\x18\x02 \x03(\x0b\x32\x1f.pyserve.wire.v1.DeploymentSpec\x12\x1a\n\x12ingress_deployment\x18\x03 \x01(\t\x12\x14\n\x0croute_prefix\x18\x04 \x01(\t\"\xa4\x01\n\x0b\x44\x65ployEvent\x12-\n\x08progress\x18\x01 \x01(\x0b\x32\x19.pyserve.wire.v1.ProgressH\x00\x12-\n\x08\x64\x65ployed\x18\x02 \x01(\x0b\x32\x19.pyserve.wire.v1.DeployedH\x00\x12/\n\x06\x66\x61iled\x18\x03 \x01(\x0b\x32\x1d.pyserve.wire.v1.DeployFailedH\x00\x42\x06\n\x04kind\"K\n\x08Progress\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x05\x12\x0e\n\x06wanted\x18\x03 \x01(\x05\x12\x0c\n\x04note\x18\x04 \x01(\t\"3\n\x08\x44\x65ployed\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x14\n\x0cview_version\x18\x02 \x01(\x03\"F\n\x0c\x44\x65ployFailed\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"\x0f\n\rStatusRequest\"\xb4\x01\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x38\n\x0c\x61pplications\x18\x03 \x03(\x0b\x32\".pyserve.wire.v1.ApplicationStatus\x12\x16\n\x0e\x63ontroller_pid\x18\x04 \x01(\x03\x12/\n\x07ingress\x18\x05 \x01(\x0b\x32\x1e.pyserve.wire.v1.IngressStatus\"\xc1\x01\n\rIngressStatus\x12\x11\n\tin_flight\x18\x01 \x01(\x03\x12\x0e\n\x06parked\x18\x02 \x01(\x03\x12S\n\x14in_flight_of_replica\x18\x03 \x03(\x0b\x32\x35.pyserve.wire.v1.IngressStatus.InFlightOfReplicaEntry\x1a\x38\n\x16InFlightOfReplicaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x8b\x01\n\x11\x41pplicationStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0croute_prefix\x18\x02 \x01(\t\x12\x36\n\x0b\x64\x65ployments\x18\x03 \x03(\x0b\x32!.pyserve.wire.v1.DeploymentStatus\x12\x1a\n\x12ingress_deployment\x18\x04 \x01(\t\"\x94\x01\n\x10\x44\x65ploymentStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x30\n\x08replicas\x18\x05 \x03(\x0b\x32\x1e.pyserve.wire.v1.ReplicaStatus\x12\x10\n\x08services\x18\x06 \x03(\t\"|\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04node\x18\x04 \x01(\t\x12-\n\tendpoints\x18\x05 \x01(\x0b\x32\x1a.pyserve.wire.v1.Endpoints\"$\n\rDeleteRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\"\r\n\x0b\x44\x65leteReply\"\"\n\x0fShutdownRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\"\x0f\n\rShutdownReply2\xb1\x02\n\x07\x43ontrol\x12H\n\x06\x44\x65ploy\x12\x1e.pyserve.wire.v1.DeployRequest\x1a\x1c.pyserve.wire.v1.DeployEvent0\x01\x12\x46\n\x06Status\x12\x1e.pyserve.wire.v1.StatusRequest\x1a\x1c.pyserve.wire.v1.StatusReply\x12\x46\n\x06\x44\x65lete\x12\x1e.pyserve.wire.v1.DeleteRequest\x1a\x1c.pyserve.wire.v1.DeleteReply\x12L\n\x08Shutdown\x12 .pyserve.wire.v1.ShutdownRequest\x1a\x1e.pyserve.wire.v1.ShutdownReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,20 +52,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INGRESSSTATUS']._serialized_end=984
   _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._serialized_start=928
   _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._serialized_end=984
-  _globals['_APPLICATIONSTATUS']._serialized_start=986
-  _globals['_APPLICATIONSTATUS']._serialized_end=1097
-  _globals['_DEPLOYMENTSTATUS']._serialized_start=1100
-  _globals['_DEPLOYMENTSTATUS']._serialized_end=1248
-  _globals['_REPLICASTATUS']._serialized_start=1250
-  _globals['_REPLICASTATUS']._serialized_end=1374
-  _globals['_DELETEREQUEST']._serialized_start=1376
-  _globals['_DELETEREQUEST']._serialized_end=1412
-  _globals['_DELETEREPLY']._serialized_start=1414
-  _globals['_DELETEREPLY']._serialized_end=1427
-  _globals['_SHUTDOWNREQUEST']._serialized_start=1429
-  _globals['_SHUTDOWNREQUEST']._serialized_end=1463
-  _globals['_SHUTDOWNREPLY']._serialized_start=1465
-  _globals['_SHUTDOWNREPLY']._serialized_end=1480
-  _globals['_CONTROL']._serialized_start=1483
-  _globals['_CONTROL']._serialized_end=1788
+  _globals['_APPLICATIONSTATUS']._serialized_start=987
+  _globals['_APPLICATIONSTATUS']._serialized_end=1126
+  _globals['_DEPLOYMENTSTATUS']._serialized_start=1129
+  _globals['_DEPLOYMENTSTATUS']._serialized_end=1277
+  _globals['_REPLICASTATUS']._serialized_start=1279
+  _globals['_REPLICASTATUS']._serialized_end=1403
+  _globals['_DELETEREQUEST']._serialized_start=1405
+  _globals['_DELETEREQUEST']._serialized_end=1441
+  _globals['_DELETEREPLY']._serialized_start=1443
+  _globals['_DELETEREPLY']._serialized_end=1456
+  _globals['_SHUTDOWNREQUEST']._serialized_start=1458
+  _globals['_SHUTDOWNREQUEST']._serialized_end=1492
+  _globals['_SHUTDOWNREPLY']._serialized_start=1494
+  _globals['_SHUTDOWNREPLY']._serialized_end=1509
+  _globals['_CONTROL']._serialized_start=1512
+  _globals['_CONTROL']._serialized_end=1817
 # @@protoc_insertion_point(module_scope)

@@ -95,14 +95,16 @@ class IngressStatus(_message.Message):
     def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ApplicationStatus(_message.Message):
-    __slots__ = ("name", "route_prefix", "deployments")
+    __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     route_prefix: str
     deployments: _containers.RepeatedCompositeFieldContainer[DeploymentStatus]
-    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ...) -> None: ...
+    ingress_deployment: str
+    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
     __slots__ = ("name", "state", "message", "wanted", "replicas", "services")

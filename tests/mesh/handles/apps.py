@@ -259,6 +259,9 @@ class Chief:
         """Let one child make a value and another one take it."""
         return int(await self._worker.size_of.remote(self._worker.blob.remote(size)))
 
+    async def look_up(self, name: str, value: str) -> str:
+        return str(await pyserve.get_deployment_handle(name).remote(value))
+
     async def fail_below(self, kind: str) -> None:
         await self._worker.fail.remote(kind)
 

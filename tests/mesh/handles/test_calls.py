@@ -10,6 +10,7 @@ import time
 import pytest
 
 import pyserve
+from pyserve.driver.session import Session
 from pyserve.errors import RequestTimeout, UsageError
 from tests.support.waiting import eventually, wait_until
 
@@ -203,3 +204,21 @@ async def test_codecs_are_chosen_for_each_direction(worker: pyserve.DeploymentHa
     mixed = worker.options(request_serialization="pickle", response_serialization="msgpack")
     assert [1, 2] == await mixed.remote((1, 2))
     assert "tuple" == await mixed.kind_of.remote((1, 2))
+
+
+@pytest.mark.parity("G-53")
+async def test_a_replica_finds_handles_by_name(chief: pyserve.DeploymentHandle) -> None:
+    """Of its own application unless another one is named."""
+    assert "found" == await chief.look_up.remote("Worker", "found")
+    with pytest.raises(pyserve.exceptions.MeshNotFound, match="no deployment 'Nobody'; it has"):
+        await chief.look_up.remote("Nobody", "lost")
+
+
+@pytest.mark.parity("G-53")
+def test_a_driver_finds_handles_by_name(session: Session) -> None:
+    handle = pyserve.get_app_handle("default")
+    assert ("Chief", "default") == (handle.deployment_name, handle.app_name)
+    assert 1 == handle.remote(1).result(_TIMEOUT_S)
+    assert 1 == pyserve.get_deployment_handle("Worker").remote(1).result(_TIMEOUT_S)
+    with pytest.raises(pyserve.exceptions.MeshNotFound, match="no application 'other' runs"):
+        pyserve.get_app_handle("other")
