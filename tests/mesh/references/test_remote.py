@@ -1,5 +1,7 @@
 """Values between machines, with two names for one machine."""
 
+from typing import Any
+
 import numpy
 import pytest
 
@@ -73,7 +75,7 @@ def test_nobody_from_outside_of_the_mesh_gets_a_value(handle):
 
     descriptor = Descriptor.from_wire(handle.hold.remote().result(timeout_s=20))
     with grpc.insecure_channel(pyserve.status().addresses[0]) as channel:
-        call = channel.unary_stream(FETCH)(descriptor.key.encode(), timeout=10)
+        call: Any = channel.unary_stream(FETCH)
         with pytest.raises(grpc.RpcError) as refused:
-            list(call)
+            list(call(descriptor.key.encode(), timeout=10))
     assert grpc.StatusCode.UNIMPLEMENTED is refused.value.code()
