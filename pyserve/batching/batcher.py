@@ -88,14 +88,8 @@ class BatchStats:
         return self.items / self.batches if self.batches else 0.0
 
 
-class _Waiting(Generic[Item]):
-    __slots__ = ("arrived", "deadline", "item", "size")
-
-    def __init__(self, item: Item, arrived: float, deadline: float, size: float) -> None:
-        self.item = item
-        self.arrived = arrived
-        self.deadline = deadline
-        self.size = size
+# What waits: arrival, deadline, size, item. A tuple, because one is made for every call.
+_Waiting = tuple[float, float, float, Item]
 
 
 class _Lane(Generic[Item]):
@@ -114,20 +108,20 @@ class _Lane(Generic[Item]):
 
     def pop(self) -> _Waiting[Item]:
         head = self.waiting.popleft()
-        self.size = self.size - head.size if self.waiting else 0
+        self.size = self.size - head[2] if self.waiting else 0
         self.flushing -= self.flushing > 0
         return head
 
     def push_back(self, entries: list[_Waiting[Item]], flushing: int) -> None:
         self.waiting.extendleft(reversed(entries))
-        self.size += sum(entry.size for entry in entries)
+        self.size += sum(size for _, _, size, _ in entries)
         self.flushing += flushing
 
     def find_deadline(self, count: int) -> None:
         """Look for the earliest deadline among the first ``count``."""
         if self.has_deadlines:
             entries = zip(self.waiting, range(count), strict=False)
-            self.deadline = min((entry.deadline for entry, _ in entries), default=_INFINITE)
+            self.deadline = min((entry[1] for entry, _ in entries), default=_INFINITE)
 
 
 class Batcher(Generic[Item]):
@@ -202,7 +196,7 @@ class Batcher(Generic[Item]):
             lane = self._lanes[key] = _Lane(key)
         if not self._count and options.stride_s and now >= self._tick:
             self._tick = _next_tick(now, options.stride_s)
-        lane.waiting.append(_Waiting(item, now, deadline, size))
+        lane.waiting.append((now, deadline, size, item))
         lane.size += size
         self._count += 1
         if deadline < _INFINITE:
@@ -306,7 +300,7 @@ class Batcher(Generic[Item]):
     def _leaves_at(self, lane: _Lane[Item]) -> tuple[float, Reason]:
         """Return when the batch at the head of a lane leaves, if nothing else happens."""
         options = self.options
-        opened = lane.waiting[0].arrived
+        opened = lane.waiting[0][0]
         is_full = lane.size >= options.max_batch_size
         if lane.flushing or self._draining:
             asked = Reason.DRAIN if self._draining else Reason.FLUSH
@@ -346,7 +340,7 @@ class Batcher(Generic[Item]):
             leaves, reason = self._leaves_at(lane)
             if leaves > now:
                 continue
-            score = (now - lane.waiting[0].arrived) * (1 + min(1, lane.size / size_max))
+            score = (now - lane.waiting[0][0]) * (1 + min(1, lane.size / size_max))
             if score > chosen_score:
                 chosen, chosen_reason, chosen_score = lane, reason, score
         return chosen, chosen_reason
@@ -355,23 +349,25 @@ class Batcher(Generic[Item]):
         """Take the batch out of its lane, or only callers who have gone and return ``None``."""
         size_max = self.options.max_batch_size
         entries: list[_Waiting[Item]] = []
-        size: float = 0
+        size_sum: float = 0
         flushed = 0  # of `entries`
         has_dropped = False
         waiting = lane.waiting
-        while waiting and size < size_max:
+        while waiting and size_sum < size_max:
             head = waiting[0]
-            if not self._keep(head, now):
+            _, deadline, size, item = head
+            is_fine = deadline > now and size <= size_max and self._is_live(item)
+            if not is_fine and not self._keep(head, now):
                 self._count -= 1
                 has_dropped = True
                 lane.pop()
                 continue
-            if size + head.size > size_max:
+            if size_sum + size > size_max:
                 break
             flushed += lane.flushing > 0
             lane.pop()
             entries.append(head)
-            size += head.size
+            size_sum += size
         if has_dropped:
             # They neither fill a batch nor open its window, so the decision is made once more.
             lane.push_back(entries, flushed)
@@ -383,7 +379,7 @@ class Batcher(Generic[Item]):
             lane.find_deadline(size_max)
         if has_dropped:
             return None
-        return Batch([entry.item for entry in entries], reason, lane.key, size)
+        return Batch([item for _, _, _, item in entries], reason, lane.key, size_sum)
 
     def _sweep(self) -> None:
         # A storm of cancels during one long run must not pile up; twice as many until the next
@@ -407,14 +403,15 @@ class Batcher(Generic[Item]):
             del self._lanes[lane.key]
 
     def _keep(self, entry: _Waiting[Item], now: float) -> bool:
-        if not self._is_live(entry.item):
+        _, deadline, size, item = entry
+        if not self._is_live(item):
             self._cancelled += 1
             return False
-        if entry.deadline <= now:
-            self._drop(entry.item, Drop.EXPIRED)
+        if deadline <= now:
+            self._drop(item, Drop.EXPIRED)
             return False
-        if entry.size > self.options.max_batch_size:  # It was lowered meanwhile.
-            self._drop(entry.item, Drop.OVERSIZED)
+        if size > self.options.max_batch_size:  # It was lowered meanwhile.
+            self._drop(item, Drop.OVERSIZED)
             return False
         return True
 

@@ -38,8 +38,6 @@ class Parameters:
         Raises:
             TypeError: The call does not fit the signature.
         """
-        if not keywords and len(arguments) == self.count and not self.keywords:
-            return arguments
         try:
             bound = self._signature.bind(*arguments, **keywords)
         except TypeError as error:

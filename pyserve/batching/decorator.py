@@ -131,6 +131,8 @@ class Submit:
         self.options = options
         self.label: str = getattr(function, "__qualname__", type(function).__qualname__)
         self._parameters = Parameters(function, self.label)
+        # So many arguments by position are a row as they are; -1 where some go by keyword.
+        self._direct_count = -1 if self._parameters.keywords else self._parameters.count
         self._columns_function = self._parameters.adapted(function)
         self._queue: BatchQueue | None = None
 
@@ -144,14 +146,15 @@ class Submit:
             TypeError: The call does not fit the function's signature.
             Exception: What ``batch_size_fn`` raised.
         """
-        row = self._parameters.row(arguments, keywords)
+        if keywords or len(arguments) != self._direct_count:
+            arguments = self._parameters.row(arguments, keywords)
         queue = self._queue
         loop = asyncio.get_running_loop()
         if queue is None or queue.loop is not loop:
             queue = self._queue = BatchQueue(
                 self._columns_function, label=self.label, options=self.options, loop=loop
             )
-        return queue.open(row) if queue.is_stream else queue.submit(row)
+        return queue.open(arguments) if queue.is_stream else queue.submit(arguments)
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
         """Set the most items of a batch, at least 1.

@@ -47,7 +47,7 @@ class BatchQueue:
         self._function = function
         self._label = label
         self._options = options
-        self._batcher: Batcher[Any] = Batcher(options, _is_live)
+        self._batcher: Batcher[Any] = Batcher(options, _reads if self.is_stream else _waits)
         # uvloop counts whole milliseconds from the start of the turn, too coarse for steps.
         is_coarse = type(loop).__module__.partition(".")[0] == "uvloop"
         self._clock = time.monotonic if is_coarse else loop.time
@@ -204,6 +204,9 @@ class BatchQueue:
         return error
 
 
-def _is_live(call: Any) -> bool:
-    live: bool = call.is_live()
-    return live
+def _waits(call: Call) -> bool:
+    return not call.future.done()
+
+
+def _reads(call: StreamCall) -> bool:
+    return call.is_live()

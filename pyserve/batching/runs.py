@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyserve.batching.batcher import Batch
@@ -17,7 +16,6 @@ from pyserve.request import CURRENT, Request
 Function = Callable[..., Awaitable[Any]]
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """One caller who waits for one result.
 
@@ -27,9 +25,17 @@ class Call:
         request: The caller's, ``None`` outside of one.
     """
 
-    arguments: tuple[object, ...]
-    future: asyncio.Future[Any]
-    request: Request | None
+    __slots__ = ("arguments", "future", "request")
+
+    def __init__(
+        self,
+        arguments: tuple[object, ...],
+        future: asyncio.Future[Any],
+        request: Request | None,
+    ) -> None:
+        self.arguments = arguments
+        self.future = future
+        self.request = request
 
     def is_live(self) -> bool:
         """Return whether the caller still waits."""
