@@ -11,6 +11,8 @@ import asyncio
 import concurrent.futures
 import secrets
 import threading
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from pyserve import _router, aio
@@ -22,9 +24,11 @@ from pyserve.control.transport import dial_natively
 from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.native_caller import NativeCaller
+from pyserve.ingress.watcher import Views
 from pyserve.references import References
 from pyserve.references.remote import RemoteHolders
 from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
 
 # A controller answers a Watch in milliseconds; ten seconds cover one that is swapped out.
 _VIEW_TIMEOUT_S = 10.0
@@ -62,7 +66,7 @@ class InProcessRouter:
             MeshUnavailable: The controller does not answer, or ``close`` was called.
         """
         with self._lock:
-            table = self._table()
+            table = self._open().table
         return aio.Channel(_router.Channel(str(key), table=table))
 
     def open_channel_to(self, key: DeploymentKey, replica_id: ReplicaId) -> aio.Channel:
@@ -72,7 +76,7 @@ class InProcessRouter:
             MeshUnavailable: The controller does not answer, or ``close`` was called.
         """
         with self._lock:
-            table = self._table()
+            table = self._open().table
         return aio.Channel(_router.Channel(str(key), table=table), replica_id=replica_id)
 
     def caller(self, key: DeploymentKey) -> NativeCaller:
@@ -84,8 +88,9 @@ class InProcessRouter:
         caller = self._callers.get(key)
         if caller is None:
             with self._lock:
-                table = self._table()
-                caller = self._callers.setdefault(key, NativeCaller(key, table))
+                running = self._open()
+                made = NativeCaller(key, running.table, partial(running.view, key))
+                caller = self._callers.setdefault(key, made)
         return caller
 
     @property
@@ -141,13 +146,13 @@ class InProcessRouter:
             remote=RemoteHolders(self.open_channel_to),
         )
 
-    def _table(self) -> _router.RoutingTable:
-        """Return the table, which is fed from now on; under the lock."""
+    def _open(self) -> _Running:
+        """Return table and views, which are fed from now on; under the lock."""
         if self._closed:
             raise MeshUnavailable("the mesh of this handle has been shut down")
         if self._running is None:
             self._running = _Running(self.controller, self._node)
-        return self._running.table
+        return self._running
 
 
 class _Running:
@@ -160,6 +165,7 @@ class _Running:
             token=controller.token,
             seed=secrets.randbits(64),
         )
+        self._views: Views = {}
         self._feed_of = (controller, node)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -172,6 +178,10 @@ class _Running:
         except TimeoutError:
             self.close()
             raise self._no_view() from None
+
+    def view(self, key: DeploymentKey) -> mesh_pb2.DeploymentView | None:
+        """Return what the controller says about a deployment; from any thread."""
+        return self._views.get(key)
 
     def await_view(self, version: int) -> None:
         """Block until the table has that version; from any thread but the feed's."""
@@ -199,7 +209,9 @@ class _Running:
 
     async def _follow(self) -> None:
         controller, node = self._feed_of
-        feed = self._feed = TableFeed(controller, node, self.table, None, connect=dial_natively)
+        feed = self._feed = TableFeed(
+            controller, node, self.table, None, extra_routes=self._note, connect=dial_natively
+        )
         feed.start()
         try:
             await feed.wait_version(timeout_s=_VIEW_TIMEOUT_S)
@@ -210,3 +222,7 @@ class _Running:
             await self._stop.wait()
         finally:
             await feed.close()
+
+    def _note(self, views: Views) -> Sequence[_router.DeploymentRoute]:
+        self._views = dict(views)  # A copy: others read it while the feed changes its own.
+        return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyserve import _router
@@ -14,6 +14,7 @@ from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
     from pyserve.types import DeploymentKey
+    from pyserve.wire.v1 import mesh_pb2
 
 _CANCELLED = 1  # The number of grpc.StatusCode.CANCELLED.
 
@@ -24,10 +25,17 @@ class NativeCaller:
     Args:
         key: The deployment.
         table: Knows where its replicas are.
+        view: Returns what the controller says about the deployment now.
     """
 
-    def __init__(self, key: DeploymentKey, table: _router.RoutingTable) -> None:
+    def __init__(
+        self,
+        key: DeploymentKey,
+        table: _router.RoutingTable,
+        view: Callable[[], mesh_pb2.DeploymentView | None],
+    ) -> None:
         self._key = key
+        self._view = view
         self._table = table
         # No limits: calls of handles are chunked by HTTP/2, and one mesh trusts itself.
         self._channel = _router.Channel(
@@ -126,6 +134,11 @@ class NativeCaller:
         finally:
             # A place that comes after a cancellation is given back with its object.
             endpoint.receivers.pop(token, None)
+
+    def serializer(self) -> str:
+        """Return the codec that the deployment's options name, ``""`` while that is unknown."""
+        view = self._view()
+        return "" if view is None else view.serializer
 
     def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
         """Return id, node and loaded models of each replica that serves."""

@@ -129,5 +129,8 @@ class Caller(Protocol):
             RequestError: There was none in time.
         """
 
+    def serializer(self) -> str:
+        """Return the codec that the deployment's options name, ``""`` while that is unknown."""
+
     def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
         """Return id, node and loaded models of each replica that serves."""

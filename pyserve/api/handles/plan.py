@@ -59,7 +59,9 @@ class Plan:
         "_caller",
         "_detached",
         "_flags",
+        "_key",
         "_mesh",
+        "_options",
         "_prefix",
         "_request_codec",
         "_timeout_s",
@@ -78,16 +80,30 @@ class Plan:
         place: Reservation | Pinned | None = None,
     ) -> None:
         get = options.get
-        method = get("method_name", "__call__")
-        request = codec(get("request_serialization") or DEFAULT_CODEC)
+        self._key = key
+        self._options = options
+        self.streaming = bool(get("stream", False))
+        self.name = f"{key}.{get('method_name', '__call__')}"
+        self.holds = get("_by_reference") is not False
+        self.place = place
+        self._flags = (STREAM if self.streaming else 0) | (HOLD if self.holds else 0)
+        self._prefix = bytes((self._flags | ID,))
+        self._timeout_s: float | None = get("timeout_s")
+        self._detached = bool(get("detached", False))
+        self._bind(attached())
+
+    def _bind(self, mesh: Mesh) -> None:
+        """Work out what depends on the mesh; handles may outlive one."""
+        get = self._options.get
+        key = self._key
+        caller = mesh.caller(key)
+        request = codec(get("request_serialization") or caller.serializer() or DEFAULT_CODEC)
         response = codec(get("response_serialization") or request.name)
         self._request_codec, self.response_codec = request, response
         self._answer_codec = "" if response.name == request.name else response.name
-        self.streaming = bool(get("stream", False))
-        self.name = f"{key}.{method}"
         self.route = Route(
             key=key,
-            path=f"/{key.application}.{key.deployment}/{method}",
+            path=f"/{key.application}.{key.deployment}/{get('method_name', '__call__')}",
             codec=request.name,
             streaming=self.streaming,
             model_id=get("multiplexed_model_id", ""),
@@ -96,14 +112,8 @@ class Plan:
             idempotent=get("idempotent", False),
             prefer_local=get("_prefer_local_routing", False),
         )
-        self.holds = get("_by_reference") is not False
-        self._flags = (STREAM if self.streaming else 0) | (HOLD if self.holds else 0)
-        self._prefix = bytes((self._flags | ID,))
-        self._timeout_s: float | None = get("timeout_s")
-        self._detached = bool(get("detached", False))
-        self.place = place
-        self._mesh: Mesh | None = None
-        self._caller: Caller | None = None
+        self._mesh = mesh
+        self._caller = caller
 
     def caller(self) -> Caller:
         """Return the way to the replicas.
@@ -112,8 +122,8 @@ class Plan:
             MeshNotFound: This process is in no mesh.
         """
         mesh = attached()
-        if mesh is not self._mesh or self._caller is None:
-            self._mesh, self._caller = mesh, mesh.caller(self.route.key)
+        if mesh is not self._mesh:
+            self._bind(mesh)
         return self._caller
 
     def start(self, kind: type[Call], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -126,9 +136,8 @@ class Plan:
         """
         mesh = attached()
         if mesh is not self._mesh:
-            self.caller()
+            self._bind(mesh)
         caller = self._caller
-        assert caller is not None
         request, timeout_s = self.inherited()
         request_id = new_request_id() if request is None else request.request_id
         loop = running_loop()

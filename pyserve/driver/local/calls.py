@@ -223,6 +223,11 @@ class LocalCaller:
             raise DeploymentUnavailable(f"{self._key} does not run in this process (any more)")
         return await asyncio.wrap_future(replica.reserve(timeout_s))
 
+    def serializer(self) -> str:
+        """Return the codec that the deployment's options name."""
+        replica = self._find()
+        return "" if replica is None else replica.loaded.options.serializer
+
     def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
         """Return id, node and loaded models of the one replica."""
         replica = self._find()

@@ -163,6 +163,14 @@ class OneAtATime:
         return value + 1
 
 
+@pyserve.deployment(serializer="msgpack")
+class Packing:
+    """Its callers use msgpack unless they say something else."""
+
+    async def __call__(self, value: Any) -> str:
+        return type(value).__name__
+
+
 @pyserve.deployment(num_replicas=3)
 class Several:
     """Runs in several processes."""
@@ -277,4 +285,6 @@ _graph = Adder.options(name="Root").bind(
     1_000,
 )
 
-app = Chief.bind(Worker.bind(), OneAtATime.bind(), Several.bind(), _graph, Patient.bind())
+app = Chief.bind(
+    Worker.bind(), OneAtATime.bind(), Several.bind(), _graph, Patient.bind(), Packing.bind()
+)

@@ -206,6 +206,12 @@ async def test_codecs_are_chosen_for_each_direction(worker: pyserve.DeploymentHa
     assert "tuple" == await mixed.kind_of.remote((1, 2))
 
 
+async def test_a_deployment_names_the_codec_of_its_handles(session: Session) -> None:
+    packing = pyserve.DeploymentHandle("Packing", "default")
+    assert "list" == await packing.remote((1, 2))
+    assert "tuple" == await packing.options(request_serialization="pickle").remote((1, 2))
+
+
 @pytest.mark.parity("G-53")
 async def test_a_replica_finds_handles_by_name(chief: pyserve.DeploymentHandle) -> None:
     """Of its own application unless another one is named."""
