@@ -1,0 +1,34 @@
+"""A deployment that loads models and tells where it is."""
+
+from collections.abc import AsyncIterator
+
+import pyserve
+
+
+@pyserve.deployment(num_replicas=2)
+class Models:
+    def __init__(self) -> None:
+        self.loads: list[str] = []
+
+    @pyserve.multiplexed(max_num_models_per_replica=2, preload=["warm"])
+    async def get_model(self, model_id: str) -> str:
+        self.loads.append(model_id)
+        return f"model {model_id}"
+
+    async def __call__(self) -> tuple[str, str]:
+        """Return the model of the call and the replica."""
+        model = await self.get_model(pyserve.get_multiplexed_model_id())
+        return model, pyserve.get_replica_context().replica_id
+
+    async def stream(self) -> AsyncIterator[str]:
+        for _ in range(2):
+            yield await self.get_model()
+
+    @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=0.05)
+    async def together(self, items: list[int]) -> list[tuple[int, str, int]]:
+        model = await self.get_model()
+        return [(item, model, len(items)) for item in items]
+
+    async def loaded(self) -> list[str]:
+        """Return the ids in the order of their loads."""
+        return self.loads
