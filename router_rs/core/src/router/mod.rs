@@ -97,9 +97,16 @@ impl Router {
             self.totals.expired += 1;
             return Decision::Refused(Refusal::Expired);
         }
-        let index = self.admit(offer, now);
-        let choice = self.choose_for_new_call(index, now);
-        self.follow(index, choice, now)
+        if offer.model.is_empty() {
+            // The way of most calls, kept short.
+            if let Some(slot) = self.slot_for_any_call(now) {
+                let index = self.admit(offer, now);
+                return Decision::Send(self.send(index, slot, now));
+            }
+            let index = self.admit(offer, now);
+            return self.follow(index, Choice::Nothing, now);
+        }
+        self.offer_with_model(offer, now)
     }
 
     /// Sends a call to `replica` whatever its load and its backoff; `None` if it is no member.
@@ -267,34 +274,47 @@ impl Router {
 // === impl Router: steps ===
 
 impl Router {
-    fn choose_for_new_call(&mut self, index: u32, now: Nanos) -> Choice {
+    fn slot_for_any_call(&mut self, now: Nanos) -> Option<u32> {
         if self.queue.has_ready() {
-            return Choice::Nothing;
+            return None;
         }
         // While calls wait for certain replicas, what time brings is theirs first: a tick is due.
+        if !self.queue.has_faithful() {
+            self.fleet.reopen(now);
+        }
+        self.fleet.pick(&[])
+    }
+
+    fn offer_with_model(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
+        let index = self.admit(offer, now);
+        if self.queue.has_ready() {
+            return self.follow(index, Choice::Nothing, now);
+        }
         if !self.queue.has_faithful() {
             self.fleet.reopen(now);
             self.directory.end_promises(now);
         }
         let wish = self.calls.at_mut(index).wish;
-        choose(&mut self.fleet, &self.directory, wish, &[], now)
+        let choice = choose(&mut self.fleet, &self.directory, wish, &[], now);
+        self.follow(index, choice, now)
     }
 
     /// Takes the call into the books.
     fn admit(&mut self, offer: Offer<'_>, now: Nanos) -> u32 {
         let sequence = self.totals.offered;
-        let wish = if offer.model.is_empty() {
-            Wish::default()
-        } else {
-            let model = Some(self.directory.open_call(offer.model));
-            Wish { model, patient_until: now.saturating_add(self.config.model_wait_max) }
-        };
+        let wish = if offer.model.is_empty() { Wish::default() } else { self.wish(offer, now) };
         let (key, call) = self.calls.occupy();
         call.turn = Turn::new(now, offer.deadline, sequence);
         call.deadline = offer.deadline;
         call.wish = wish;
         call.tried.clear();
         index_of(key)
+    }
+
+    #[cold]
+    fn wish(&mut self, offer: Offer<'_>, now: Nanos) -> Wish {
+        let model = Some(self.directory.open_call(offer.model));
+        Wish { model, patient_until: now.saturating_add(self.config.model_wait_max) }
     }
 
     /// Takes the call out of the books.
