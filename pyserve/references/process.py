@@ -59,6 +59,7 @@ class References:
         run_dir: Where the socket goes; ``None``: the temporary folder.
         remote: The way to other machines; ``None``: there is none.
         limits: Bounds of what is held.
+        listens: Whether other processes may fetch; without it there is no socket.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class References:
         run_dir: Path | None = None,
         remote: Remote | None = None,
         limits: Limits | None = None,
+        listens: bool = True,
     ) -> None:
+        self._listens = listens
         self.holder_id = holder_id or f"process-{secrets.token_hex(8)}"
         self._node = node
         self._application = application
@@ -205,7 +208,7 @@ class References:
         with self._opening:
             if self._is_open:
                 return
-            if IS_SUPPORTED:
+            if IS_SUPPORTED and self._listens:
                 self._server.open()
                 self._loop.call(self._server.start)
             self._is_open = True

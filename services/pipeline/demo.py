@@ -14,7 +14,7 @@ import pyserve
 from services.pipeline.service import FRAMES, app
 from services.pipeline.timing import Timing, measure
 
-CHUNK_FRAMES = 8
+CHUNK_FRAMES = 4
 # What the example of the guide gained: 66 s to 7 s.
 RATIO_MIN = 66 / 7
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Eight frames are more than 64 KiB, so chunks of them travel by reference.
-SIDE = 96
+# Four frames are 64 KiB, so chunks of them travel by reference.
+SIDE = 128
 SQUARE = 8
 _BRIGHT = 255
 _OUTLINE = 128

@@ -8,9 +8,11 @@ other.
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 import pyserve
 from services.digits.ordered import ordered
@@ -21,6 +23,9 @@ FRAMES = 800
 CHUNK_FRAMES = 20
 # More than the stages can hold, so that reading ahead never waits for them.
 _CHUNKS_AHEAD = 32
+_PREDICT_REPLICAS = 4
+_ENCODE_REPLICAS = 3
+_CHUNKS_EACH = 2  # A replica works on so many at once.
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,16 @@ class Pace:
     decode_ms: float = 0.5
     predict_ms: float = 4.75
     encode_ms: float = 3.0
+
+    def naive_s(self, frames: int) -> float:
+        """Return how long the stages take one after the other."""
+        return frames * (self.decode_ms + self.predict_ms + self.encode_ms) / 1000
+
+    def slowest_stage_s(self, frames: int) -> float:
+        """Return how long the slowest stage takes with all its replicas."""
+        predict_ms = self.predict_ms / (_PREDICT_REPLICAS * _CHUNKS_EACH)
+        encode_ms = self.encode_ms / (_ENCODE_REPLICAS * _CHUNKS_EACH)
+        return frames * max(self.decode_ms, predict_ms, encode_ms) / 1000
 
 
 @pyserve.deployment
@@ -54,7 +69,7 @@ class Decode:
             yield film.decode(first, count)
 
 
-@pyserve.deployment(num_replicas=4, max_ongoing_requests=2)
+@pyserve.deployment(num_replicas=_PREDICT_REPLICAS, max_ongoing_requests=_CHUNKS_EACH)
 class Predict:
     """Finds the square in each frame, two chunks at a time in each replica."""
 
@@ -66,7 +81,7 @@ class Predict:
         return Detected(frames, film.detect(frames))
 
 
-@pyserve.deployment(num_replicas=3, max_ongoing_requests=2)
+@pyserve.deployment(num_replicas=_ENCODE_REPLICAS, max_ongoing_requests=_CHUNKS_EACH)
 class Encode:
     """Packs frames, two chunks at a time in each replica."""
 
@@ -127,20 +142,30 @@ class Pipeline:
             async for piece in pieces:
                 yield piece
 
+    async def peak_bytes(self) -> int:
+        """Return the most memory that this replica has had; only references come through it."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
     async def _decoded(self, frames: int, chunk_frames: int) -> AsyncIterator[pyserve.ObjectRef]:
-        stream = self._chunks.remote(frames, chunk_frames)
+        stream: pyserve.DeploymentResponseGenerator = self._chunks.remote(frames, chunk_frames)
         return await stream._to_object_ref_gen()  # noqa: SLF001  # its name in Ray Serve
 
     def _packed(self, chunk: pyserve.ObjectRef) -> pyserve.DeploymentResponse:
-        return self._encode.remote(self._predict.remote(chunk))
+        packed: pyserve.DeploymentResponse = self._encode.remote(self._predict.remote(chunk))
+        return packed
 
 
 def build(pace: Pace | None = None) -> pyserve.Application:
     """Return the application; ``pace`` says how long the stages take."""
     chosen = pace or Pace()
-    return Pipeline.bind(
-        Decode.bind(chosen), Predict.bind(chosen), Encode.bind(chosen), Join.bind()
-    )
+    stages = [_bound(stage, chosen) for stage in (Decode, Predict, Encode)]
+    return _bound(Pipeline, *stages, _bound(Join))
+
+
+# mypy does not look at what class decorators return, so it sees classes here.
+def _bound(deployment: Any, *arguments: object) -> pyserve.Application:
+    application: pyserve.Application = deployment.bind(*arguments)
+    return application
 
 
 app = build()

@@ -1,5 +1,7 @@
 """The house prices of the article: one handler, without and with ``batching_config``."""
 
+from typing import Any
+
 import numpy as np
 
 import pyserve as serve
@@ -16,7 +18,8 @@ class Model:
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         self.passes.append(rows.shape)
-        return rows @ _WEIGHTS
+        prices: np.ndarray = rows @ _WEIGHTS
+        return prices
 
 
 class Request:
@@ -25,7 +28,7 @@ class Request:
     def __init__(self, **body: object) -> None:
         self._body = body
 
-    async def json(self) -> object:
+    async def json(self) -> Any:
         return self._body
 
 

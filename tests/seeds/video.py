@@ -83,7 +83,8 @@ class StreamingOrchestration:
             self.fused_detect_encode.run.remote(frames)
             async for frames in await stream._to_object_ref_gen()
         ]
-        return await self.concat_video.concat.remote(output_path, *pieces)
+        film: tuple[str, list[int]] = await self.concat_video.concat.remote(output_path, *pieces)
+        return film
 
 
 naive = NaiveOrchestration.bind(WholeDecoder.bind(), WholeDetector.bind())

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from pyserve.api.handles.loops import CallsLoop
 from pyserve.driver.client import spec_of
 from pyserve.driver.local.calls import LocalCaller
-from pyserve.driver.local.references import LocalReferences
 from pyserve.driver.local.replica import LocalReplica
 from pyserve.errors import DeploymentFailed, MeshNotFound, UsageError
+from pyserve.references import References
 from pyserve.replica.loading import LoadError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 
@@ -41,7 +41,7 @@ class LocalApplication:
 
     async def close(self) -> None:
         """End callers before those they call."""
-        for replica in reversed(self.replicas.values()):
+        for replica in reversed([*self.replicas.values()]):
             await replica.close()
 
 
@@ -58,7 +58,7 @@ class LocalMesh:
 
     def __init__(self, outer: Callable[[], Mesh | None]) -> None:
         self.applications: dict[ApplicationName, LocalApplication] = {}
-        self.references = LocalReferences()
+        self.references = References(node="", token=b"", holder_id="local", listens=False)
         self._outer = outer
         self._callers: dict[DeploymentKey, LocalCaller] = {}
         self._calls_loop = CallsLoop("pyserve-local-calls")
@@ -107,7 +107,10 @@ class LocalMesh:
         return None if application is None else application.replicas.get(key.deployment)
 
     def close(self) -> None:
-        """End the loop for calls and free what is held; the applications have ended. Idempotent."""
+        """End the loop for calls and free what is held. Idempotent.
+
+        To be called when the applications have ended.
+        """
         self._calls_loop.close()
         self.references.close()
 

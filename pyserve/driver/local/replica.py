@@ -17,9 +17,9 @@ from pyserve.api.handles.calls import Metadata
 from pyserve.api.handles.framing import read_request
 from pyserve.driver.local.calls import LocalCall, LocalReservation, joined
 from pyserve.driver.local.gate import Gate
-from pyserve.driver.local.references import LocalReferences
 from pyserve.driver.local.threads import CallThreads
 from pyserve.errors import BackPressure, RequestTimeout
+from pyserve.references import References
 from pyserve.replica.loading import Loaded, close, construct, load, warm_up
 from pyserve.replica.plain import PlainDispatcher
 from pyserve.replica.plain_failures import status_of_plain
@@ -62,9 +62,7 @@ class LocalReplica:
         self._closed = False
 
     @classmethod
-    async def start(
-        cls, spec: mesh_pb2.DeploymentSpec, references: LocalReferences
-    ) -> LocalReplica:
+    async def start(cls, spec: mesh_pb2.DeploymentSpec, references: References) -> LocalReplica:
         """Load the code, construct the instance and warm it up.
 
         Raises:
@@ -227,7 +225,7 @@ class LocalReplica:
             self._end(call, StatusCode.CANCELLED, "the method was cancelled")
         except Exception as error:
             status = status_of_plain(error, _Failed(call), development=True)
-            self._end(call, status.code, status.details, status.trailing_metadata)
+            self._end(call, status.code, status.details, tuple(status.trailing_metadata))
         finally:
             request.end()
             del self._tasks[call]

@@ -58,7 +58,7 @@ async def serve(
         instance = replica.context.servable_object
         loaded = replica.loaded
         register(instance, loaded.services, loaded.methods, scope.add_registered_method_handlers)
-        replica.dispatcher.register(scope)
+        replica.dispatcher.register(scope)  # type: ignore[arg-type]  # all that it uses
     _add_reflection(server, replicas)
     await _add_health(server, replicas)
     listening = [_listen(server, address) for address in addresses]

@@ -69,8 +69,8 @@ def local_status(mesh: LocalMesh) -> MeshStatus:
 
 
 def _application(application: LocalApplication) -> ApplicationStatus:
-    deployments = {name: _deployment(each) for name, each in application.replicas.items()}
-    return ApplicationStatus(application.name, "", dict(deployments))
+    found = [_deployment(replica) for replica in application.replicas.values()]
+    return ApplicationStatus(application.name, "", {each.name: each for each in found})
 
 
 def _deployment(replica: LocalReplica) -> DeploymentStatus:

@@ -148,7 +148,8 @@ class Narrow:
         self._door = door
 
     async def enter(self, name: str) -> str:
-        return await self._door.enter.remote(name)
+        entered: str = await self._door.enter.remote(name)
+        return entered
 
 
 @pyserve.deployment(max_ongoing_requests=1)
@@ -212,7 +213,8 @@ class Front:
         self._others = others
 
     async def __call__(self, word: str) -> str:
-        return await self._shout.remote(self._echo.say.remote(word))
+        shouted: str = await self._shout.remote(self._echo.say.remote(word))
+        return shouted
 
     async def relay(self, count: int) -> AsyncIterator[int]:
         async for number in self._echo.numbers.options(stream=True).remote(count):
@@ -222,16 +224,19 @@ class Front:
         await self._echo.wait.remote(name)
 
     async def deadline_below(self) -> bool:
-        return (await self._echo.seen.remote())[2]
+        _, _, has_deadline, _ = await self._echo.seen.remote()
+        return bool(has_deadline)
 
     async def id_below(self) -> tuple[str, str]:
         return pyserve.get_request_context().request_id, (await self._echo.seen.remote())[0]
 
     def from_thread(self, word: str) -> str:
-        return self._echo.say.remote(word).result(timeout_s=5)
+        said: str = self._echo.say.remote(word).result(timeout_s=5)
+        return said
 
     async def large_through(self, fill: int) -> list[tuple[int, int]]:
-        return await self._echo.sizes.remote(self._echo.large.remote(fill))
+        sizes: list[tuple[int, int]] = await self._echo.sizes.remote(self._echo.large.remote(fill))
+        return sizes
 
 
 app = Front.bind(

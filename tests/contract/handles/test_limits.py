@@ -23,7 +23,8 @@ def narrow(handles):
 
 async def _inside(door, count):
     async def there() -> bool:
-        return (await door.look.remote())[0] == count
+        inside, _, _ = await door.look.remote()
+        return bool(inside == count)
 
     await eventually(there, what=f"{count} calls are inside")
 
