@@ -79,8 +79,10 @@ fn unusual(subtype: &str) -> Result<HeaderValue, String> {
 /// `UNIMPLEMENTED`, asking for another codec.
 pub fn refuse_pickle(value: Option<&HeaderValue>) -> Result<(), Status> {
     let is_pickle = value.is_some_and(|value| {
-        let mut parts = value.as_bytes().windows(PICKLE.len());
-        parts.any(|part| part.eq_ignore_ascii_case(PICKLE))
+        // Most name no codec, and leave nothing to search.
+        let bytes = value.as_bytes();
+        let rest = bytes.strip_prefix(BASE.as_bytes()).unwrap_or(bytes);
+        rest.windows(PICKLE.len()).any(|part| part.eq_ignore_ascii_case(PICKLE))
     });
     if is_pickle {
         let text = "pickle is spoken only inside the mesh, use another codec";
