@@ -53,3 +53,7 @@ class Gauge:
         with self._lock:
             most, self._most = self._most, self._inside
         return most
+
+    def stamp(self) -> float:
+        """Return when it ran, on the clock that all processes of a machine share."""
+        return time.monotonic()

@@ -38,13 +38,13 @@ HEAD = """
 
 @pytest.fixture
 def drive(tmp_path: Path, mesh_environment: Mapping[str, str]):
-    def run(script: str) -> str:
+    def run(script: str, **environment: str) -> str:
         file = tmp_path / "driver.py"
         file.write_text(textwrap.dedent(HEAD) + textwrap.dedent(script))
         done = subprocess.run(
             [sys.executable, "-W", "error", str(file)],
             cwd=tmp_path,
-            env={**mesh_environment, "PYTHONPATH": str(ROOT)},
+            env={**mesh_environment, **environment, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -121,3 +121,26 @@ def test_a_source_file_that_changed_makes_new_replicas(drive, tmp_path: Path) ->
         deploy(4)
         assert name != replica()
     """)
+
+
+@pytest.mark.parity("S-56")
+@pytest.mark.parametrize("separate", ["0", "1"])
+def test_a_parked_call_is_sent_while_its_callers_loop_stands_still(drive, separate: str) -> None:
+    """The router has threads of its own, whatever the setting says."""
+    drive(
+        """
+        import asyncio
+
+        async def main(handle):
+            first = handle.work.remote(0.3)
+            parked = handle.stamp.remote()
+            await asyncio.sleep(0.1)
+            time.sleep(1.5)
+            woke = time.monotonic()
+            await first
+            assert await parked < woke - 0.5
+
+        asyncio.run(main(deploy(1)))
+        """,
+        PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP=separate,
+    )

@@ -57,7 +57,6 @@ def test_children_are_given_the_new_names_and_do_not_warn_again(monkeypatch):
         assert not read_settings(environment).concurrency.user_code_in_separate_thread
 
 
-@pytest.mark.parity("S-56")
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
     assert concurrency() == concurrency(PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP=value)
