@@ -12,6 +12,7 @@ import mmap
 import os
 import secrets
 import socket
+import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,9 @@ class Connections:
         """
         self._loop.check()
         taken: Taken = concurrent.futures.Future()
-        self._loop.call(self._take, descriptor, taken)
+        connection = self._connections.get(descriptor.unix_path)
+        if connection is None or not connection.take_directly(descriptor.key, taken):
+            self._loop.call(self._take, descriptor, taken)
         return taken
 
     def note(self, descriptor: Descriptor, kind: int, text: str) -> None:
@@ -103,7 +106,7 @@ class Connections:
 
 
 class _Connection:
-    """One connection. Everything here runs on the loop.
+    """One connection. Everything here but ``take_directly`` runs on the loop.
 
     What waits to be sent is bounded by its senders: one request for each caller that waits, one
     note for each value that was taken.
@@ -123,6 +126,8 @@ class _Connection:
         self._nonce = secrets.token_bytes(wire.NONCE_BYTES)
         self._has_answered = False
         self._is_welcome = False
+        # Held by threads that send directly, so that the socket is not closed under them.
+        self._sending = threading.Lock()
         self._unsent: deque[bytes] = deque()
         self._waiting: dict[int, tuple[str, Taken]] = {}
         self._numbers = itertools.count()
@@ -149,8 +154,27 @@ class _Connection:
             return
         self._loop.add_reader(self.socket, self._on_readable)
 
+    def take_directly(self, key: str, taken: Taken) -> bool:
+        """Ask for a value from any thread, without a detour through the loop's.
+
+        Returns:
+            Whether it was asked for; the answer comes to ``taken`` as always.
+        """
+        with self._sending:
+            if not self._is_welcome or self._unsent or self.socket.fileno() < 0:
+                return False
+            number = next(self._numbers)
+            self._waiting[number] = (key, taken)
+            try:
+                # Messages of this kind of socket go whole or not at all.
+                self.socket.send(wire.take(number, key))
+            except OSError:  # It is full, or the holder is gone.
+                del self._waiting[number]
+                return False
+        return True
+
     def take(self, key: str, taken: Taken) -> None:
-        """Ask for a value."""
+        """Ask for a value; on the loop."""
         number = next(self._numbers)
         self._waiting[number] = (key, taken)
         self.send(wire.take(number, key))
@@ -170,7 +194,8 @@ class _Connection:
         self._timer.cancel()
         self._loop.remove_reader(self.socket)
         self._loop.remove_writer(self.socket)
-        self.socket.close()
+        with self._sending:
+            self.socket.close()
         self._unsent.clear()
         self._owner.gone(self._path, self)
         waiting, self._waiting = self._waiting, {}
