@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pyserve.config import Resources, inherited_environment
 from pyserve.control.launching import OnExit, ReplicaOrder
+from pyserve.launch.ledger import Grant, Ledger
 from pyserve.launch.process import Process
-from pyserve.launch.resources import Grant, Ledger, machine_ledger, pin
+from pyserve.launch.resources import machine_ledger, pin
 from pyserve.types import ReplicaId
 
 # What numeric libraries read to size their thread pools.

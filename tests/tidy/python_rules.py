@@ -18,6 +18,7 @@ PURE_MODULES = (
     "pyserve/control/status.py",
     "pyserve/control/views.py",
     "pyserve/errors.py",
+    "pyserve/launch/ledger.py",
     "pyserve/launch/output.py",
     "pyserve/multiplexing/cache.py",
     "pyserve/multiplexing/history.py",

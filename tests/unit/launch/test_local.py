@@ -14,7 +14,7 @@ import pytest
 
 from pyserve.config import Resources
 from pyserve.launch import LocalLauncher, ReplicaOrder
-from pyserve.launch.resources import Ledger, ResourcesUnavailable
+from pyserve.launch.ledger import Ledger, ResourcesUnavailable
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from tests.support.waiting import eventually, wait_until
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.config import Resources
-from pyserve.launch.resources import Grant, Ledger, ResourcesUnavailable
+from pyserve.launch.ledger import Grant, Ledger, ResourcesUnavailable
 from pyserve.types import ReplicaId
 
 A, B, C = (ReplicaId(name) for name in "ABC")

@@ -1,0 +1,124 @@
+"""What of this machine is reserved by which replica. Pure.
+
+A replica that names a number of processors gets them for itself: whole ones are pinned, shares
+are counted. One that names none reserves none, so that a laptop can run more replicas than it has
+processors; its numerical libraries still get one thread. Graphics processors are always counted,
+also in shares: two replicas of half a device see the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyserve.config import Resources
+from pyserve.types import ReplicaId
+
+# Sums of shares are compared with whole numbers: three thirds shall fit into one.
+_TOLERANCE = 1e-9
+
+
+class ResourcesUnavailable(OSError):
+    """The machine has not enough left; the text names what was asked, is left, and is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one replica got.
+
+    Attributes:
+        cpus: Processors that are its own; empty: any.
+        gpus: Devices that it may see, as ``CUDA_VISIBLE_DEVICES`` names them; empty: not said.
+    """
+
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Share:
+    grant: Grant
+    cpu_share: float = 0.0
+    gpu_share: float = 0.0  # of the one device, when below 1
+    custom: Mapping[str, float] | None = None
+
+
+class Ledger:
+    """Who has what.
+
+    Args:
+        cpus: Numbers of the processors that may be used.
+        gpus: Names of the graphics devices.
+        custom: Amounts of what the operator declared by name.
+    """
+
+    def __init__(
+        self,
+        *,
+        cpus: Sequence[int],
+        gpus: Sequence[str] = (),
+        custom: Mapping[str, float] | None = None,
+    ) -> None:
+        self._cpus = tuple(cpus)
+        self._gpus = tuple(gpus)
+        self._custom = dict(custom or {})
+        self._shares: dict[ReplicaId, _Share] = {}
+
+    def reserve(self, owner: ReplicaId, wanted: Resources) -> Grant:
+        """Give ``owner`` what it wants, all of it or nothing.
+
+        Raises:
+            ResourcesUnavailable: Something is not left.
+        """
+        cpu = wanted.num_cpus or 0.0
+        self._check("num_cpus", cpu, self._cpu_left(), len(self._cpus))
+        for name, amount in wanted.resources.items():
+            whole = self._custom.get(name, 0.0)
+            taken = sum((each.custom or {}).get(name, 0.0) for each in self._shares.values())
+            self._check(f"resources[{name!r}]", amount, whole - taken, whole)
+        gpus = self._pick_gpus(wanted.num_gpus)
+        cpus = self._free_cpus()[: int(cpu)] if cpu == int(cpu) else ()
+        grant = Grant(cpus, gpus)
+        gpu_share = wanted.num_gpus if 0 < wanted.num_gpus < 1 else 1.0
+        self._shares[owner] = _Share(grant, cpu, gpu_share, dict(wanted.resources))
+        return grant
+
+    def release(self, owner: ReplicaId) -> None:
+        """Take back what ``owner`` has; unknown ones are ignored."""
+        self._shares.pop(owner, None)
+
+    def _cpu_left(self) -> float:
+        return len(self._cpus) - sum(each.cpu_share for each in self._shares.values())
+
+    def _free_cpus(self) -> tuple[int, ...]:
+        pinned = {number for each in self._shares.values() for number in each.grant.cpus}
+        return tuple(number for number in self._cpus if number not in pinned)
+
+    def _pick_gpus(self, amount: float) -> tuple[str, ...]:
+        if amount == 0:
+            return ()
+        left = {name: self._gpu_left(name) for name in self._gpus}
+        if amount < 1:
+            # The fullest device that still has room, so that whole ones stay whole.
+            fitting = [name for name in self._gpus if left[name] + _TOLERANCE >= amount]
+            self._check("num_gpus", amount, max(left.values(), default=0.0), len(self._gpus))
+            return (min(fitting, key=lambda name: left[name]),)
+        if amount != int(amount):
+            raise ResourcesUnavailable(
+                f"num_gpus is {amount:g}; a replica gets a share of one device or whole devices"
+            )
+        whole = tuple(name for name in self._gpus if left[name] + _TOLERANCE >= 1)
+        self._check("num_gpus", amount, len(whole), len(self._gpus))
+        return whole[: int(amount)]
+
+    def _gpu_left(self, name: str) -> float:
+        return 1.0 - sum(
+            each.gpu_share for each in self._shares.values() if name in each.grant.gpus
+        )
+
+    def _check(self, name: str, wanted: float, left: float, whole: float) -> None:
+        if wanted > left + _TOLERANCE:
+            raise ResourcesUnavailable(
+                f"{name} is {wanted:g}, but of the {whole:g} of this machine {max(left, 0):g} "
+                f"are not reserved; ask for less, or end what holds them"
+            )
