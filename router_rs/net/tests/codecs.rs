@@ -66,12 +66,14 @@ async fn a_codec_that_the_method_does_not_take_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_method_has_its_own_limit_of_messages() {
-    assert_eq!("0", status(&ask(PICKY, &[JSON], 100, false).await));
-    let refused = ask(PICKY, &[JSON], 101, false).await;
+async fn a_method_has_its_own_limit_of_messages_for_handles() {
+    assert_eq!("0", status(&ask(PICKY, &[JSON, FRAMING], 100, true).await));
+    let refused = ask(PICKY, &[JSON, FRAMING], 101, true).await;
     assert_eq!("8", status(&refused));
     assert!(refused.message.contains("limit of 100 bytes"), "{}", refused.message);
-    assert_eq!("0", status(&ask(UNARY, &[], 101, false).await));
+    assert_eq!("0", status(&ask(UNARY, &[FRAMING], 101, true).await));
+    assert_eq!("0", status(&ask(PICKY, &[JSON], 101, true).await));
+    assert_eq!("0", status(&ask(PICKY, &[JSON, FRAMING], 101, false).await));
 }
 
 #[tokio::test]

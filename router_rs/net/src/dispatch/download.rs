@@ -11,7 +11,7 @@ use router_core::Load;
 
 use super::caller::{Caller, Gone};
 use super::gather;
-use crate::mesh::names::{LOAD, PREFIX, REFUSED};
+use crate::mesh::names::{LOAD, REFUSED, passes};
 
 /// How far the answer has come.
 #[derive(Debug)]
@@ -160,10 +160,8 @@ impl Body {
 
 /// Removes everything that only the mesh may see.
 pub(crate) fn strip_mesh_headers(headers: &mut HeaderMap) {
-    let is_clean = headers.keys().all(|name| !name.as_str().starts_with(PREFIX));
-    if !is_clean {
-        let names: Vec<HeaderName> =
-            headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+    if !headers.keys().all(passes) {
+        let names: Vec<HeaderName> = headers.keys().filter(|name| !passes(name)).cloned().collect();
         for name in names {
             headers.remove(name);
         }
@@ -191,12 +189,14 @@ mod tests {
     #[test]
     fn mesh_headers_are_stripped_and_others_stay() {
         let mut headers = HeaderMap::new();
-        for name in ["pyserve-load", "pyserve-x-bin", "grpc-status", "x-pyserve-y"] {
+        for name in
+            ["pyserve-load", "pyserve-x-bin", "grpc-status", "x-pyserve-y", "pyserve-batch-end"]
+        {
             headers.insert(name, http::HeaderValue::from_static("1"));
         }
         strip_mesh_headers(&mut headers);
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
-        assert_eq!(vec!["grpc-status", "x-pyserve-y"], left);
+        assert_eq!(vec!["grpc-status", "pyserve-batch-end", "x-pyserve-y"], left);
     }
 }

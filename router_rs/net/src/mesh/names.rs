@@ -1,7 +1,7 @@
 //! Paths and metadata keys that only the mesh uses.
 //!
 //! Everything under [`PREFIX`] is stripped at the ingress, both ways, but for the documented
-//! [`ANSWERED_BY`].
+//! [`ANSWERED_BY`] and what [`passes`].
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -32,6 +32,13 @@ pub const BYPASS: HeaderName = HeaderName::from_static("pyserve-bypass");
 pub const ANSWERED_BY: HeaderName = HeaderName::from_static("pyserve-answered-by");
 /// Request metadatum `1`: a handle calls, its messages are framed. Trusted connections only.
 pub const FRAMING: HeaderName = HeaderName::from_static("pyserve-framing");
+/// Request metadatum: the last call for now, a batch need not wait for more. Anybody may send it.
+pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
+
+/// Whether a header is for the two ends of a call, so that routers pass it on as it is.
+pub fn passes(name: &HeaderName) -> bool {
+    !name.as_str().starts_with(PREFIX) || *name == BATCH_END
+}
 
 /// Metadatum with the model that a call is for, as it is sent.
 pub const MODEL_ID: HeaderName = HeaderName::from_static("multiplexed_model_id");

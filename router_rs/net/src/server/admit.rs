@@ -60,8 +60,6 @@ pub(super) fn admit(
         return keep_out(respond, refused, connection.info.is_trusted());
     }
     let link = Link::new(next_token(), deadline, server.sink.clone(), connection.thread.clone());
-    let receive_bytes_max = method.message_bytes_max.unwrap_or(server.config.receive_bytes_max);
-    let send_bytes_max = method.message_bytes_max.unwrap_or(server.config.send_bytes_max);
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
     let exchange = Arc::new(Exchange {
@@ -70,6 +68,10 @@ pub(super) fn admit(
         method: method.index,
         connection: connection.info.clone(),
     });
+    // A method's own limit is for handles; a stranger gets no more memory here than elsewhere.
+    let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
+    let receive_bytes_max = own_max.unwrap_or(server.config.receive_bytes_max);
+    let send_bytes_max = own_max.unwrap_or(server.config.send_bytes_max);
     let registration = connection.calls.borrow_mut().insert(exchange.clone());
     tokio::task::spawn_local(CallTask {
         exchange,

@@ -18,7 +18,7 @@ pub struct Method {
     pub weight: u32,
     /// The codecs that it takes, in lower case; `None`: any.
     pub subtypes: Option<Arc<[String]>>,
-    /// Replaces the server's limits of messages, both ways.
+    /// Replaces the limits of messages for calls of handles, both ways.
     pub message_bytes_max: Option<usize>,
 }
 
