@@ -15,7 +15,14 @@ import pickle
 import struct
 from typing import TYPE_CHECKING
 
-from pyserve.serializers.base import Buffer, Parts, ValueCodec, garbled, refusal
+from pyserve.serializers.base import (
+    PART_BYTES_MIN,
+    Buffer,
+    Parts,
+    ValueCodec,
+    garbled,
+    refusal,
+)
 from pyserve.serializers.buffers import cut, flat, lay_out
 
 if TYPE_CHECKING:
@@ -31,10 +38,40 @@ _LENGTH_BYTES = 8
 _MAIN = b"__main__"
 
 
+class _Apart:
+    """Large bytes that are to be a buffer of their own, which pickle does for arrays only."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self._data = data
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self._data), (pickle.PickleBuffer(self._data),)
+
+
+def _apart(value: object) -> object:
+    if (type(value) is bytes or type(value) is bytearray) and len(value) >= PART_BYTES_MIN:
+        return _Apart(value)
+    return value
+
+
 class _PickleBase(ValueCodec):
     """What both have in common: the layout, and reading it."""
 
     mesh_only = True
+
+    def encode_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Parts:
+        """Return the body of ``[args, kwargs]``; large bytes among them are not copied."""
+        named = {name: _apart(value) for name, value in kwargs.items()} if kwargs else kwargs
+        return self._encoded([[_apart(value) for value in args], named])
+
+    def encode(self, value: object) -> Parts:
+        """Return the body of ``value``; see ``Codec``. Arrays and large bytes are not copied."""
+        return self._encoded(_apart(value))
+
+    def _encoded(self, value: object) -> Parts:
+        raise NotImplementedError
 
     def decode(self, body: Buffer) -> object:
         """Return the value of a body; see ``Codec``. Arrays are read-only views of it."""
@@ -51,8 +88,7 @@ class PickleCodec(_PickleBase):
 
     name = "pickle"
 
-    def encode(self, value: object) -> Parts:
-        """Return the body of ``value``; see ``Codec``. Arrays are not copied."""
+    def _encoded(self, value: object) -> Parts:
         buffers: list[pickle.PickleBuffer] = []
         try:
             head = pickle.dumps(value, _PROTOCOL, buffer_callback=buffers.append)
@@ -68,8 +104,7 @@ class CloudpickleCodec(_PickleBase):
 
     name = "cloudpickle"
 
-    def encode(self, value: object) -> Parts:
-        """Return the body of ``value``; see ``Codec``. Arrays are not copied."""
+    def _encoded(self, value: object) -> Parts:
         return _by_cloudpickle(self.name, value)
 
 

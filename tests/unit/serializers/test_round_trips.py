@@ -76,6 +76,19 @@ def test_large_arrays_are_read_only_views_of_the_body(name):
         assert offset % 64 == 0
 
 
+@pytest.mark.parametrize("name", ["pickle", "cloudpickle"])
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_large_bytes_are_not_copied_while_they_are_pickled(name, kind):
+    """They arrive as what they were, which takes one copy."""
+    data = kind(b"0123456789" * 10_000)
+    address = numpy.frombuffer(data, "u1").ctypes.data
+    for parts in (codec(name).encode(data), codec(name).encode_call((data,), {"b": data})):
+        assert address in [numpy.frombuffer(part, "u1").ctypes.data for part in parts]
+    received = round_trip(name, data)
+    assert (kind, data) == (type(received), received)
+    assert ([data, 1], {"b": data}) == call_round_trip(name, data, 1, b=data)
+
+
 def test_small_pieces_are_one_part():
     """Each part costs; only large ones are worth one of their own."""
     small = [numpy.arange(10)] * 20
