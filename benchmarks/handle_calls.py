@@ -51,7 +51,7 @@ class Caller:
         return await drive(call, callee_cpu_s, calls, concurrency)
 
 
-app = Caller.bind(Callee.bind())
+app = Caller.bind(Callee.bind())  # type: ignore[attr-defined]  # what decorators return
 
 
 async def drive(

@@ -188,9 +188,9 @@ class Plan:
         if len(parts) == 1 and not self._answer_codec:
             body = parts[0]
             if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
-                encoded_id = call.request_id.encode()
-                if len(encoded_id) == ID_BYTES:
-                    return self._prefix + encoded_id + body
+                request_id = call.request_id
+                if len(request_id) == ID_BYTES and request_id.isascii():
+                    return self._prefix + request_id.encode() + body
         return self._message(parts, call.request_id)
 
     async def _prepare(

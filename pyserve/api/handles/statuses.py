@@ -27,6 +27,8 @@ _ERROR_OF_CODE: dict[grpc.StatusCode, type[PyserveError]] = {
     grpc.StatusCode.UNAVAILABLE: DeploymentUnavailable,
     grpc.StatusCode.DATA_LOSS: ReferenceLost,
     grpc.StatusCode.INVALID_ARGUMENT: UsageError,
+    # Of a method that is not there user code tells; the native half refuses codecs.
+    grpc.StatusCode.UNIMPLEMENTED: SerializationError,
 }
 
 
@@ -45,8 +47,6 @@ def error_of(
             return Abort(code, text, _of_user(trailers))
         return rebuild(failure)
     where = f"{route.key} {route.path.rpartition('/')[2]}"
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return _unimplemented(where, text)
     kind = _ERROR_OF_CODE.get(code)
     if kind is not None:
         return kind(f"{where}: {text or _DEFAULT_TEXTS.get(code, code.name)}")
@@ -62,17 +62,6 @@ _DEFAULT_TEXTS = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "no replica has room",
     grpc.StatusCode.UNAVAILABLE: "no replica is there",
 }
-
-
-def _unimplemented(where: str, text: str) -> PyserveError:
-    # The replica refuses a codec by naming the content-type; everything else is a method that
-    # is not there. Both are UNIMPLEMENTED in gRPC.
-    if "codec" in text or "content-type" in text:
-        return SerializationError(f"{where}: {text}")
-    return UsageError(
-        f"{where}: {text or 'no such method'}; call a public method of the class, and look "
-        f"whether it is spelt as there"
-    )
 
 
 def _of_user(trailers: Metadata | None) -> Metadata:

@@ -212,7 +212,7 @@ class Adder:
         children = [each for each in self._parts if not isinstance(each, int)]
         own = sum(each for each in self._parts if isinstance(each, int))
         answers = [child.remote(value) for child in children]
-        return own + sum([await answer for answer in answers])
+        return int(own + sum([await answer for answer in answers]))
 
 
 @pyserve.deployment(max_ongoing_requests=1_000)

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_responses_outlive_the_loops_that_ask(worker: pyserve.DeploymentHandle) 
 
     assert [1, 1, 1] == [asyncio.run(ask()) for _ in range(3)]
 
-    async def leave() -> pyserve.DeploymentResponse:
+    async def leave() -> Any:
         return worker.wait.remote()
 
     left = asyncio.run(leave())

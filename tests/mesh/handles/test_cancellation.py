@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 async def _running(worker: pyserve.DeploymentHandle, count: int) -> None:
     async def reached() -> bool:
-        return count == (await worker.counts.remote())["running"]
+        return bool(count == (await worker.counts.remote())["running"])
 
     await eventually(reached, what=f"{count} calls run")
 

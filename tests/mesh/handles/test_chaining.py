@@ -133,7 +133,7 @@ def test_get_and_put_work_in_scripts(worker: pyserve.DeploymentHandle) -> None:
     with pytest.raises(TimeoutError):
         pyserve.get(worker.sleep.remote(10), timeout=0.05)
     with pytest.raises(UsageError, match=r"pyserve\.get"):
-        pyserve.get("reference")  # type: ignore[call-overload]
+        pyserve.get("reference")  # type: ignore[arg-type]
 
 
 @pytest.mark.parity("S-39")
@@ -186,7 +186,7 @@ async def test_held_values_are_freed_when_nobody_refers_to_them(
     del responses
 
     async def nothing_held() -> bool:
-        return 0 == await worker.held.remote()
+        return bool(0 == await worker.held.remote())
 
     await eventually(nothing_held, what="the producer holds nothing")
     assert 0 == attached().references.held_count

@@ -57,7 +57,7 @@ async def test_a_storm_leaves_nothing_behind(
 
     async def settled() -> bool:
         held = await worker.held.remote()
-        return (await worker.counts.remote())["running"] == 0 == held
+        return bool((await worker.counts.remote())["running"] == 0 == held)
 
     await eventually(settled, 20, "nothing runs and nothing is held")
     assert 0 == attached().references.held_count

@@ -20,7 +20,7 @@ def counting(worker: pyserve.DeploymentHandle) -> pyserve.DeploymentHandle:
 
 async def _closed(worker: pyserve.DeploymentHandle, count: int) -> None:
     async def reached() -> bool:
-        return count == (await worker.counts.remote())["closed"]
+        return bool(count == (await worker.counts.remote())["closed"])
 
     await eventually(reached, what=f"{count} generators are closed")
 
@@ -46,7 +46,7 @@ async def test_the_first_item_comes_before_the_generator_ends(
     assert 1 == await anext(stream)
 
     async def waits() -> bool:
-        return 1 == (await worker.counts.remote())["running"]
+        return bool(1 == (await worker.counts.remote())["running"])
 
     await eventually(waits)
     await worker.open.remote()

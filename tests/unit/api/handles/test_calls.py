@@ -1,0 +1,327 @@
+"""The life of a call: started, awaited, waited for, cancelled, and what it inherits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from typing import Any
+
+import grpc
+import pytest
+
+import pyserve
+from pyserve.errors import (
+    BackPressure,
+    DeploymentUnavailable,
+    RemoteError,
+    RequestCancelled,
+    RequestTimeout,
+    SerializationError,
+    UsageError,
+)
+from pyserve.request import CURRENT, Request
+from tests.support.waiting import eventually, wait_until
+from tests.unit.api.handles.fakes import FakeCaller, FakeMesh, descriptor
+
+
+async def test_a_call_is_sent_before_remote_returns(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    response = handle.remote(1)
+    [call] = caller.calls
+    assert call.header.request_id == response.request_id
+    assert not response.done()
+    call.answer("x")
+    assert "x" == await response
+    assert response.done()
+
+
+def test_a_thread_without_a_loop_uses_the_private_one(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    response = handle.remote(1)
+    wait_until(lambda: caller.calls)
+    caller.calls[0].answer("x")
+    assert "x" == response.result(timeout_s=5)
+    assert "x" == asyncio.run(_await(response))
+
+
+async def _await(response: pyserve.DeploymentResponse) -> object:
+    return await response
+
+
+async def test_a_value_is_decoded_once(handle: pyserve.DeploymentHandle, caller: FakeCaller):
+    response = handle.remote()
+    caller.calls[0].answer([1])
+    assert await response is await response
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.CANCELLED, RequestCancelled),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, RequestTimeout),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, BackPressure),
+        (grpc.StatusCode.UNAVAILABLE, DeploymentUnavailable),
+        (grpc.StatusCode.UNIMPLEMENTED, SerializationError),
+        (grpc.StatusCode.INTERNAL, RemoteError),
+        (grpc.StatusCode.ABORTED, pyserve.Abort),
+    ],
+)
+async def test_a_status_is_an_exception(
+    handle: pyserve.DeploymentHandle,
+    caller: FakeCaller,
+    code: grpc.StatusCode,
+    kind: type[Exception],
+):
+    response = handle.remote()
+    caller.calls[0].fails(code, "the text")
+    with pytest.raises(kind, match="the text") as caught:
+        await response
+    assert kind is type(caught.value)
+
+
+async def test_an_exception_is_raised_each_time(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    response = handle.remote()
+    caller.calls[0].raises(KeyError("k"))
+    for _ in range(3):
+        with pytest.raises(KeyError) as caught:
+            await response
+        depth = len(list(_frames(caught.value)))
+    assert depth < 10
+
+
+def _frames(error: BaseException):
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+# --- cancellation ---------------------------------------------------------------------------
+
+
+async def test_cancel_before_the_answer_wins(handle: pyserve.DeploymentHandle, caller: FakeCaller):
+    response = handle.remote()
+    response.cancel()
+    assert response.cancelled()
+    assert caller.calls[0].is_cancelled
+    caller.calls[0].answer("late")
+    with pytest.raises(RequestCancelled, match=r"Model\.__call__"):
+        await response
+
+
+async def test_cancel_from_another_thread(handle: pyserve.DeploymentHandle, caller: FakeCaller):
+    response = handle.remote()
+    await asyncio.to_thread(response.cancel)
+    with pytest.raises(RequestCancelled):
+        await response
+    assert caller.calls[0].is_cancelled
+
+
+async def test_the_last_waiter_that_gives_up_cancels(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    response = handle.remote()
+    first, second = (asyncio.create_task(_await(response)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    assert not caller.calls[0].is_cancelled
+    second.cancel()
+    await asyncio.wait([second])
+    assert caller.calls[0].is_cancelled
+
+
+async def test_a_dropped_response_is_not_cancelled(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    handle.remote()
+    gc.collect()
+    caller.calls[0].answer("nobody waits")
+    await asyncio.sleep(0)
+    assert not caller.calls[0].is_cancelled
+
+
+def test_a_closed_loop_ends_its_calls_for_others(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    async def leave() -> Any:
+        return handle.remote()
+
+    response = asyncio.run(leave())
+    caller.calls[0].receiver.abandon()
+    with pytest.raises(RequestCancelled, match="loop on which the call was made"):
+        response.result(timeout_s=5)
+    response.cancel()
+
+
+# --- what a call inherits ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def request_now():
+    request = Request(request_id="0123456789abcdef", deadline=time.monotonic() + 10)
+    token = CURRENT.set(request)
+    yield request
+    CURRENT.reset(token)
+
+
+async def test_a_child_inherits_id_deadline_and_cancellation(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, request_now: Request
+):
+    response = handle.remote()
+    handle.options(timeout_s=3).remote()
+    handle.options(timeout_s=30).remote()
+    assert request_now.request_id == response.request_id
+    timeouts = [call.timeout_s for call in caller.calls]
+    assert timeouts[0] is not None
+    assert timeouts[2] is not None
+    assert 9 < timeouts[0] <= 10
+    assert 3 == timeouts[1]
+    assert 9 < timeouts[2] <= 10
+    request_now.cancel()
+    assert [True] * 3 == [call.is_cancelled for call in caller.calls]
+    late = handle.remote()
+    assert late.cancelled()
+
+
+async def test_a_detached_call_inherits_the_id_only(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, request_now: Request
+):
+    response = handle.options(detached=True).remote()
+    request_now.cancel()
+    assert request_now.request_id == response.request_id
+    assert (None, False) == (caller.calls[0].timeout_s, caller.calls[0].is_cancelled)
+
+
+async def test_the_model_id_is_not_inherited(handle: pyserve.DeploymentHandle, caller: FakeCaller):
+    token = CURRENT.set(Request(multiplexed_model_id="m"))
+    handle.remote()
+    CURRENT.reset(token)
+    assert "" == caller.calls[0].route.model_id
+
+
+async def test_request_ids_of_any_length_arrive(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    token = CURRENT.set(Request(request_id="from-a-client/ä"))
+    handle.remote(1)
+    CURRENT.reset(token)
+    [call] = caller.calls
+    assert "from-a-client/ä" == call.header.request_id
+    assert ([1], {}) == call.arguments()
+
+
+# --- blocking ---------------------------------------------------------------------------------
+
+
+async def test_result_refuses_to_block_a_loop(handle: pyserve.DeploymentHandle):
+    with pytest.raises(UsageError, match="await response"):
+        handle.remote().result()
+    with pytest.raises(UsageError, match="async for"):
+        iter(handle.options(stream=True).remote())
+    with pytest.raises(UsageError, match="await response"):
+        pyserve.get(handle.remote())
+
+
+@pytest.mark.slow
+def test_ctrl_c_interrupts_result_at_once(handle: pyserve.DeploymentHandle):
+    import signal
+
+    response = handle.remote()
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    begun = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        response.result(timeout_s=20)
+    timer.join()
+    assert time.monotonic() - begun < 2
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+async def test_items_give_credit_back_when_they_are_taken(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    stream = handle.options(stream=True).remote()
+    [call] = caller.calls
+    for number in range(3):
+        call.send(number)
+    await asyncio.sleep(0)
+    assert 0 == call.taken_bytes
+    assert 0 == await anext(stream)
+    assert call.taken_bytes > 0
+    call.end()
+    assert [1, 2] == [item async for item in stream]
+
+
+async def test_a_failed_stream_gives_its_items_first(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    stream = handle.options(stream=True).remote()
+    caller.calls[0].send(1)
+    caller.calls[0].raises(ValueError("broken"))
+    assert 1 == await anext(stream)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"):
+            await anext(stream)
+
+
+async def test_a_dropped_stream_is_cancelled(handle: pyserve.DeploymentHandle, caller: FakeCaller):
+    stream = handle.options(stream=True).remote()
+    del stream
+    gc.collect()
+    assert caller.calls[0].is_cancelled
+
+
+async def test_a_dropped_stream_that_has_ended_is_not(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    stream = handle.options(stream=True).remote()
+    caller.calls[0].end()
+    assert [] == [item async for item in stream]
+    del stream
+    gc.collect()
+    assert not caller.calls[0].is_cancelled
+
+
+def test_a_thread_iterates(handle: pyserve.DeploymentHandle, caller: FakeCaller):
+    stream = handle.options(stream=True).remote()
+    wait_until(lambda: caller.calls)
+
+    def produce() -> None:
+        for number in range(3):
+            caller.calls[0].send(number)
+        caller.calls[0].end()
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    assert [0, 1, 2] == list(stream)
+    producer.join()
+
+
+async def test_held_answers_are_released_with_their_last_reference(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, mesh: FakeMesh
+):
+    """Also when nobody has ever asked for the answer."""
+    references = mesh.references
+    handle.remote()
+    caller.calls[0].answer_held(descriptor("unread"))
+    await eventually(lambda: ["unread"] == references.released)
+    response = handle.remote()
+    reference = response._to_object_ref_sync()
+    caller.calls[1].answer_held(descriptor("kept"))
+    await eventually(response.done)
+    del response
+    gc.collect()
+    assert ["unread"] == references.released
+    del reference
+    gc.collect()
+    assert ["unread", "kept"] == references.released

@@ -1,0 +1,132 @@
+"""Exceptions as plain data."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pyserve
+from pyserve.api.handles.failures import (
+    FAILURE_BYTES_MAX,
+    encode_failure,
+    is_abort,
+    rebuild,
+)
+from pyserve.errors import RemoteError, RequestTimeout
+
+
+class TwoFieldsError(Exception):
+    """Its arguments are not those of its constructor."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(f"{code}: {why}")
+        self.code = code
+        self.why = why
+
+
+class HostileError(Exception):
+    """Refuses to describe itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def _raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("text"),
+        ValueError(),
+        ValueError(1, (2, [3.5, None]), {"four": b"4"}),
+        KeyError("key"),
+        FileNotFoundError(2, "not there", "/a/file"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad byte"),
+        TwoFieldsError(5, "because"),
+        RequestTimeout("late"),
+        ValueError("surrogate \udcff"),
+    ],
+    ids=repr,
+)
+def test_an_exception_keeps_type_arguments_and_text(error: Exception):
+    rebuilt = rebuild(encode_failure(_raised(error)))
+    assert type(error) is type(rebuilt)
+    assert error.args == rebuilt.args
+    assert str(error) == str(rebuilt)
+    assert "in _raised" in rebuilt.remote_traceback
+    state = {key: value for key, value in vars(rebuilt).items() if key != "remote_traceback"}
+    assert vars(error) == state
+
+
+def test_what_is_not_plain_becomes_a_remote_error():
+    for error in (ValueError(object()), ValueError(2**70)):
+        rebuilt = rebuild(encode_failure(_raised(error)))
+        assert isinstance(rebuilt, RemoteError)
+        assert type(error).__name__ in rebuilt.type_name
+
+
+def test_an_exception_that_cannot_describe_itself_arrives():
+    assert isinstance(rebuild(encode_failure(_raised(HostileError("x")))), HostileError)
+
+
+def test_only_exceptions_are_made():
+    """Neither functions nor exits nor other classes, whatever a trailer names."""
+    import msgpack
+
+    for name in ("os:system", "builtins:SystemExit", "pathlib:Path", "no_such:Thing", "x", ""):
+        data = msgpack.packb({"type": name, "text": "t", "args": ["t"], "state": {}})
+        assert isinstance(rebuild(data), RemoteError)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_a_remote_error(data: bytes):
+    assert isinstance(rebuild(data), Exception)
+
+
+def test_notes_and_causes_are_told():
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError as first:
+            raise ValueError("second") from first
+    except ValueError as error:
+        error.add_note("a note")
+        rebuilt = rebuild(encode_failure(error))
+    assert ["a note"] == rebuilt.__notes__
+    assert "KeyError: 'first'" in str(rebuilt.__cause__)
+
+
+def test_a_remote_error_passes_through_unchanged():
+    first = rebuild(encode_failure(_raised(ValueError(object()))))
+    second = rebuild(encode_failure(_raised(first)))
+    assert isinstance(first, RemoteError)
+    assert isinstance(second, RemoteError)
+    assert first.args == second.args
+
+
+def test_long_failures_fit():
+    def deep(depth: int) -> None:
+        if depth == 0:
+            raise ValueError("x" * 100_000, "y" * 100_000)
+        deep(depth - 1)
+
+    try:
+        deep(200)
+    except ValueError as error:
+        error.add_note("z" * 100_000)
+        data = encode_failure(error)
+    assert len(data) <= FAILURE_BYTES_MAX
+    assert isinstance(rebuild(data), RemoteError)
+
+
+def test_abort_is_in_the_status():
+    import grpc
+
+    assert is_abort(encode_failure(pyserve.Abort(grpc.StatusCode.ABORTED, "why")))
+    assert not is_abort(encode_failure(ValueError()))
