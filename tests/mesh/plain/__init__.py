@@ -1,0 +1,1 @@
+"""Plain deployments in a real mesh, called by handles and by other clients."""
