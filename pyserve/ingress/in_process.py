@@ -89,7 +89,9 @@ class InProcessRouter:
         if caller is None:
             with self._lock:
                 running = self._open()
-                made = NativeCaller(key, running.table, partial(running.view, key))
+                made = NativeCaller(
+                    key, running.table, partial(running.view, key), self._node.node_id
+                )
                 caller = self._callers.setdefault(key, made)
         return caller
 

@@ -26,6 +26,7 @@ class NativeCaller:
         key: The deployment.
         table: Knows where its replicas are.
         view: Returns what the controller says about the deployment now.
+        node: This machine.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class NativeCaller:
         key: DeploymentKey,
         table: _router.RoutingTable,
         view: Callable[[], mesh_pb2.DeploymentView | None],
+        node: str,
     ) -> None:
+        self._node = node
         self._key = key
         self._view = view
         self._table = table
@@ -134,6 +137,11 @@ class NativeCaller:
         finally:
             # A place that comes after a cancellation is given back with its object.
             endpoint.receivers.pop(token, None)
+
+    def is_near(self) -> bool:
+        """Tell whether every replica runs on this machine; see ``Caller``."""
+        replicas = self.replicas()
+        return bool(replicas) and all(node == self._node for _, node, _ in replicas)
 
     def serializer(self) -> str:
         """Return the codec that the deployment's options name, ``""`` while that is unknown."""

@@ -129,6 +129,9 @@ class Caller(Protocol):
             RequestError: There was none in time.
         """
 
+    def is_near(self) -> bool:
+        """Tell whether every replica runs on this machine and shares its memory."""
+
     def serializer(self) -> str:
         """Return the codec that the deployment's options name, ``""`` while that is unknown."""
 

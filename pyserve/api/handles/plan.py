@@ -14,6 +14,7 @@ from pyserve.api.context import attached
 from pyserve.api.handles.calls import Pinned, Reservation, Route
 from pyserve.api.handles.framing import (
     HOLD,
+    HOLD_BYTES_MIN,
     ID,
     ID_BYTES,
     STREAM,
@@ -42,6 +43,13 @@ DEFAULT_CODEC = "pickle"
 _JOINED_BYTES_MAX = 64 * 1024
 
 
+# From here on an argument crosses a machine faster by reference: at 4 MiB both took 5 ms, at 16 MiB
+# 44 ms whole and 33 ms by reference (two cores, Python 3.11).
+_BULKY_BYTES_MIN = 8 * 1024 * 1024
+# Types of most arguments, which are neither inputs nor large in themselves.
+_SMALL = frozenset({int, float, bool, str, type(None), list, dict, tuple})
+
+
 class Plan:
     """The fixed part of the calls of one handle. Immutable but for what it remembers.
 
@@ -59,6 +67,7 @@ class Plan:
         "_caller",
         "_detached",
         "_flags",
+        "_held_bytes_min",
         "_key",
         "_mesh",
         "_options",
@@ -86,6 +95,7 @@ class Plan:
         self.name = f"{key}.{get('method_name', '__call__')}"
         self.holds = get("_by_reference") is not False
         self.place = place
+        self._held_bytes_min = _held_bytes_min(get("_by_reference"))
         self._flags = (STREAM if self.streaming else 0) | (HOLD if self.holds else 0)
         self._prefix = bytes((self._flags | ID,))
         self._timeout_s: float | None = get("timeout_s")
@@ -171,11 +181,11 @@ class Plan:
     ) -> Message | None:
         """Return the message of a call; ``None`` while some input is not there."""
         for value in args:
-            if isinstance(value, Input):
+            if type(value) not in _SMALL and (isinstance(value, Input) or self._is_bulky(value)):
                 return None
         if kwargs:
             for value in kwargs.values():
-                if isinstance(value, Input):
+                if isinstance(value, Input) or self._is_bulky(value):
                     return None
         if Use.has_begun:
             parts, nested = encode_call(self._request_codec, args, kwargs)
@@ -193,12 +203,22 @@ class Plan:
                     return self._prefix + request_id.encode() + body
         return self._message(parts, call.request_id)
 
+    def _is_bulky(self, value: object) -> bool:
+        """Tell whether an argument goes by reference, since that is less work than sending it."""
+        size = len(value) if isinstance(value, bytes | bytearray) else getattr(value, "nbytes", 0)
+        return isinstance(size, int) and size >= self._held_bytes_min > 0 and self._caller.is_near()
+
     async def _prepare(
         self, call: OutgoingCall, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Message:
         """Wait for the inputs of a call, and return its message."""
+        from pyserve.api.handles.objects import put
+
         values: dict[int | str, object] = dict(enumerate(args))
         values.update(kwargs)
+        for where, value in values.items():
+            if self._is_bulky(value):
+                values[where] = put(value)
         places = [(each, value) for each, value in values.items() if isinstance(value, Input)]
         await arrived([value for _, value in places])
         references: list[tuple[int | str, object]] = []
@@ -226,6 +246,13 @@ class Plan:
             request_id=request_id, response_codec=self._answer_codec, references=references
         )
         return _joined(frame_request(parts, self._flags, header))
+
+
+def _held_bytes_min(by_reference: bool | None) -> int:
+    """Return from which size on arguments go by reference; 0: never."""
+    if by_reference is None:
+        return _BULKY_BYTES_MIN
+    return HOLD_BYTES_MIN if by_reference else 0
 
 
 def _joined(parts: Parts) -> Message:

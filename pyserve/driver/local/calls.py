@@ -223,6 +223,10 @@ class LocalCaller:
             raise DeploymentUnavailable(f"{self._key} does not run in this process (any more)")
         return await asyncio.wrap_future(replica.reserve(timeout_s))
 
+    def is_near(self) -> bool:
+        """Tell that arguments need no shared memory: there is nothing to cross."""
+        return False
+
     def serializer(self) -> str:
         """Return the codec that the deployment's options name."""
         replica = self._find()

@@ -99,6 +99,7 @@ class FakeCaller:
         self.calls: list[FakeCall] = []
         self.replica_ids = ["A", "B"]
         self.default_codec = ""
+        self.near = True
 
     def start(
         self,
@@ -124,6 +125,9 @@ class FakeCaller:
 
     async def choose(self, route: Route, timeout_s: float | None) -> FakeReservation:
         return FakeReservation("A")
+
+    def is_near(self) -> bool:
+        return self.near
 
     def serializer(self) -> str:
         return self.default_codec

@@ -167,6 +167,26 @@ async def test_a_large_value_is_held_once_and_freed_with_its_reference(
     assert ["key0"] == mesh.references.released
 
 
+@pytest.mark.parity("S-76")
+async def test_large_arguments_go_by_reference_on_one_machine(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, mesh: FakeMesh
+):
+    """By default very large ones only; with True all from 64 KiB on; with False none."""
+    small, large, huge = bytes(1_000), bytes(LARGE), bytearray(9 * 2**20)
+
+    async def held(by_reference: bool | None, value: object) -> bool:
+        before = len(caller.calls)
+        handle.options(_by_reference=by_reference).remote(value, key=value)
+        await eventually(lambda: before + 1 == len(caller.calls))
+        return 2 == len(caller.calls[-1].header.references)
+
+    assert [False, False, True] == [await held(None, each) for each in (small, large, huge)]
+    assert [False, True, True] == [await held(True, each) for each in (small, large, huge)]
+    assert [False, False, False] == [await held(False, each) for each in (small, large, huge)]
+    caller.near = False
+    assert not await held(True, huge)
+
+
 @pytest.mark.parity("S-39")
 async def test_a_stream_of_references_brings_nothing_here(
     handle: pyserve.DeploymentHandle, caller: FakeCaller, mesh: FakeMesh
