@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
+import logging
 import resource
 import secrets
 import threading
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 OWN = 0
 
 _MIB = 2**20
+_LOGGER = logging.getLogger(__name__)
+_NO_MEMORY = (errno.ENOMEM, errno.ENOSPC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,13 @@ class Holding:
     def _written(self, parts: Parts, size_bytes: int) -> Segment | bytes:
         if not IS_SUPPORTED or not size_bytes or self._segments >= self._segments_max:
             return b"".join(parts)
-        segment = Segment(parts)
+        try:
+            segment = Segment(parts)
+        except OSError as error:
+            if error.errno in _NO_MEMORY:
+                raise
+            _LOGGER.warning("a value is kept as bytes, which costs a copy: %s", error)
+            return b"".join(parts)
         with self._lock:
             self._segments += 1
         return segment

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 IS_SUPPORTED = hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 """Whether this platform has memfds with seals: Linux."""
 
+# No write from now on (Linux 5.1). F_SEAL_WRITE says the same of a file that nobody has mapped for
+# writing, but first waits until no page is in use anywhere, and fails with EBUSY on a busy machine.
+_SEAL_FUTURE_WRITE = 0x10
+_SEALS = _SEAL_FUTURE_WRITE | (
+    fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if IS_SUPPORTED else 0
+)
+
 _NAME = "pyserve-value"  # shown in /proc/<pid>/fd
 _PARTS_MAX = 1024  # IOV_MAX of Linux
 
@@ -43,7 +50,7 @@ class Segment:
         self.fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             self.size_bytes = _write(self.fd, parts)
-            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _seals())
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
         except BaseException:
             os.close(self.fd)
             raise
@@ -64,16 +71,12 @@ def map_value(fd: int, size_bytes: int) -> mmap.mmap:
         ValueError: It is not sealed (its owner could cut it off under our feet), or too short.
     """
     seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    if seals & _seals() != _seals():
+    if seals & _SEALS != _SEALS:
         raise ValueError(f"a value came in memory that is not sealed (seals {seals:#x})")
     found = os.fstat(fd).st_size
     if found != size_bytes:
         raise ValueError(f"a value of {size_bytes} bytes came in memory of {found}")
     return mmap.mmap(fd, size_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-
-
-def _seals() -> int:
-    return fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def _write(fd: int, parts: Parts) -> int:

@@ -60,7 +60,7 @@ def test_memory_that_can_be_cut_off_is_not_mapped():
     os.write(fd, b"12345")
     with pytest.raises(ValueError, match="not sealed"):
         memory.map_value(fd, 5)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, memory._seals())
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, memory._SEALS)
     with pytest.raises(ValueError, match="of 6 bytes came in memory of 5"):
         memory.map_value(fd, 6)
     assert b"12345" == bytes(memory.map_value(fd, 5))

@@ -1,6 +1,7 @@
 """Two processes' worth of references in one, with the real socket between them."""
 
 import asyncio
+import errno
 import gc
 import os
 import socket
@@ -184,6 +185,27 @@ def test_a_value_without_memory_of_its_own_is_lent_all_the_same(holder, consumer
     holder.release(descriptor)
     is_free(holder)
     assert before >= open_files()
+
+
+def failing(number):
+    def fail(_name, _flags):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_value_for_which_there_is_no_descriptor_is_kept_as_bytes(holder, monkeypatch, caplog):
+    monkeypatch.setattr("os.memfd_create", failing(errno.EMFILE))
+    descriptor = holder.hold([VALUE, b"end"], "raw")
+    assert VALUE + b"end" == holder.fetch_blocking(descriptor)
+    assert "costs a copy" in caplog.text
+
+
+def test_a_machine_without_memory_pushes_back(holder, monkeypatch):
+    monkeypatch.setattr("os.memfd_create", failing(errno.ENOMEM))
+    with pytest.raises(BackPressure, match="no memory to hold 262144 bytes"):
+        holder.hold([VALUE], "raw")
+    assert (0, 0) == (holder.held_count, holder.held_bytes)
 
 
 def test_a_process_with_another_token_gets_nothing(holder, make, caplog):
