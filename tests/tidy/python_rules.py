@@ -17,6 +17,7 @@ PURE_MODULES = (
     "pyserve/control/state.py",
     "pyserve/control/status.py",
     "pyserve/control/views.py",
+    "pyserve/driver/local/gate.py",
     "pyserve/errors.py",
     "pyserve/launch/ledger.py",
     "pyserve/launch/output.py",

@@ -76,8 +76,16 @@ class LocalRuntime:
 
 
 def _run(ready: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        asyncio.set_event_loop(loop)
-        ready.set_result(loop)
+    # Not asyncio.Runner, which waits at its end for threads of user code, however long they take.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    ready.set_result(loop)
+    try:
         loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()

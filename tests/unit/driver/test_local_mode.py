@@ -1,0 +1,222 @@
+"""Local testing mode: what ``run``, ``delete``, ``status`` and ``shutdown`` do in one process."""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pyserve
+from pyserve.driver.local import find_local
+from pyserve.exceptions import MeshNotFound, RequestTimeout
+from tests.support.waiting import wait_until
+
+CLOSED: list[str] = []
+
+
+@pyserve.deployment
+class Greeter:
+    def __init__(self, word: str = "hello") -> None:
+        self._word = word
+        self._gate = asyncio.Event()
+        self._thread_gate = threading.Event()
+
+    def __call__(self, name: str) -> str:
+        return f"{self._word} {name}"
+
+    async def wait(self) -> str:
+        await self._gate.wait()
+        return self._word
+
+    def block(self) -> str:
+        self._thread_gate.wait()
+        return self._word
+
+    async def let_go(self) -> None:
+        self._gate.set()
+        self._thread_gate.set()
+
+    def where(self) -> tuple[int, str, object]:
+        context = pyserve.get_replica_context()
+        return os.getpid(), threading.current_thread().name, context.servable_object is self
+
+    async def aclose(self) -> None:
+        CLOSED.append(self._word)
+
+
+@pyserve.deployment
+class Outer:
+    def __init__(self, greeter: pyserve.DeploymentHandle) -> None:
+        self._greeter = greeter
+
+    async def __call__(self, name: str) -> str:
+        greeting: str = await self._greeter.remote(name)
+        return greeting.upper()
+
+    async def run_another(self) -> None:
+        pyserve.run(Greeter.bind(), name="another", local_testing_mode=True)
+
+
+@pyserve.deployment
+class Broken:
+    def __init__(self) -> None:
+        raise ValueError("no weights")
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Leave no thread and no application behind."""
+    CLOSED.clear()
+    before = set(threading.enumerate())
+    yield
+    pyserve.shutdown()
+    assert find_local() is None
+    wait_until(lambda: set(threading.enumerate()) <= before, 5, "the threads have ended")
+
+
+def run(application, **options):
+    return pyserve.run(application, local_testing_mode=True, **options)
+
+
+@pytest.mark.parity("G-56")
+def test_a_graph_runs_in_this_process_on_a_thread_of_its_own():
+    handle = run(Outer.bind(Greeter.bind("good day")))
+
+    assert "GOOD DAY YOU" == handle.remote("you").result(timeout_s=5)
+    pid, thread, is_itself = (
+        pyserve.DeploymentHandle("Greeter", "default").where.remote().result(timeout_s=5)
+    )
+    assert os.getpid() == pid
+    assert threading.current_thread().name != thread
+    assert is_itself
+
+
+@pytest.mark.parity("G-56")
+def test_the_spelling_of_ray_serve_is_accepted():
+    handle = pyserve.run(Greeter.bind(), _local_testing_mode=True)
+
+    assert "hello you" == handle.remote("you").result(timeout_s=5)
+
+
+async def test_it_works_inside_a_running_loop():
+    handle = run(Greeter.bind())
+
+    assert "hello loop" == await handle.remote("loop")
+
+
+def test_no_socket_is_opened_but_those_that_wake_loops():
+    before = _sockets()
+    handle = run(Outer.bind(Greeter.bind()))
+    handle.remote("you").result(timeout_s=5)
+
+    # A pair for each loop: that of the deployments, and that of calls from threads.
+    assert before + 4 == _sockets()
+
+
+def _sockets() -> int:
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # That of the listing itself.
+            count += str(entry.readlink()).startswith("socket:")
+    return count
+
+
+def test_run_again_replaces_and_closes_what_was_there():
+    run(Greeter.bind("old"))
+    handle = run(Greeter.bind("new"))
+
+    assert "new you" == handle.remote("you").result(timeout_s=5)
+    assert ["old"] == CLOSED
+
+
+def test_a_replaced_instance_ends_its_calls_first():
+    handle = run(Greeter.options(graceful_shutdown_timeout_s=20).bind("old"))
+    call = handle.wait.remote()
+    handle.let_go.remote().result(timeout_s=5)
+
+    run(Greeter.bind("new"))
+
+    assert "old" == call.result(timeout_s=5)
+
+
+def test_a_call_that_outlives_the_grace_is_ended():
+    handle = run(Greeter.options(graceful_shutdown_timeout_s=0.05).bind("old"))
+    call = handle.wait.remote()
+    with pytest.raises(TimeoutError):
+        call.result(timeout_s=0.05)
+
+    handle_after = run(Greeter.bind("new"))
+
+    with pytest.raises(pyserve.PyserveError, match="its time to end was over"):
+        call.result(timeout_s=5)
+    assert "new you" == handle_after.remote("you").result(timeout_s=5)
+
+
+def test_applications_are_deleted_one_by_one():
+    first = run(Greeter.bind("first"), name="first")
+    second = run(Greeter.bind("second"), name="second")
+    assert {"first", "second"} == set(pyserve.status().applications)
+
+    pyserve.delete("first")
+
+    assert ["first"] == CLOSED
+    with pytest.raises(MeshNotFound, match="no application 'first' runs"):
+        first.options().remote("you")
+    assert "second you" == second.remote("you").result(timeout_s=5)
+
+
+def test_status_tells_what_runs():
+    run(Outer.bind(Greeter.bind()), name="app")
+
+    deployments = pyserve.status().applications["app"].deployments
+    assert {"Outer", "Greeter"} == set(deployments)
+    (replica,) = deployments["Greeter"].replicas
+    assert ("RUNNING", os.getpid()) == (replica.state, replica.pid)
+
+
+def test_a_constructor_that_raises_fails_the_run_with_its_traceback():
+    with pytest.raises(pyserve.DeploymentFailed, match="no weights") as caught:
+        run(Outer.bind(Broken.bind()))
+
+    assert "in __init__" in caught.value.remote_traceback
+    assert {} == pyserve.status().applications
+
+
+def test_a_failed_run_leaves_the_older_version_alone():
+    handle = run(Outer.bind(Greeter.bind()))
+
+    with pytest.raises(pyserve.DeploymentFailed):
+        run(Outer.bind(Broken.bind()))
+
+    assert "HELLO YOU" == handle.remote("you").result(timeout_s=5)
+
+
+async def test_a_deployment_cannot_run_applications():
+    handle = run(Outer.bind(Greeter.bind()))
+
+    with pytest.raises(pyserve.PyserveError, match="in the code that drives"):
+        await handle.run_another.remote()
+
+
+def test_there_is_no_channel_and_the_text_says_what_to_write():
+    handle = run(Greeter.bind())
+
+    with pytest.raises(pyserve.PyserveError, match=r"handle.method.remote"):
+        handle.channel()
+
+
+def test_arguments_travel_as_to_a_mesh():
+    """What cannot be pickled fails here too, not first in production."""
+    with pytest.raises(pyserve.PyserveError, match="cannot travel"):
+        run(Greeter.bind(threading.Lock()))
+
+
+def test_a_deadline_passes_while_a_thread_is_busy():
+    handle = run(Greeter.bind())
+
+    with pytest.raises(RequestTimeout):
+        handle.options(timeout_s=0.05).block.remote().result(timeout_s=5)
+    handle.let_go.remote().result(timeout_s=5)
