@@ -103,6 +103,10 @@ bench: build ## pyserve against plain grpc.aio, in pairs: JSON and a chart
 bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
 	$(PY) -m benchmarks.multiplexing $(ARGS)
 
+.PHONY: bench-payloads
+bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
+	$(PY) -m benchmarks.payloads $(ARGS)
+
 .PHONY: soak
 soak: build ## A million calls with cancels, deadlines and killed replicas
 	$(CARGO) build --locked --release -p pyserve-loadgen
