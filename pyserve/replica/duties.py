@@ -108,6 +108,8 @@ class ThreadedDuties:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()  # It has nothing left to do but to close its loop.
+        else:
+            self._loop.close()
 
     @asynccontextmanager
     async def watching_health(

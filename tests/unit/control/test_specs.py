@@ -1,0 +1,68 @@
+"""When a deploy keeps the replicas that serve."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pyserve.control.specs import changes_limits_only
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.wire.v1 import mesh_pb2
+
+
+def key(name: str) -> DeploymentKey:
+    return DeploymentKey(ApplicationName("shop"), DeploymentName(name))
+
+
+def spec(**changes: Any) -> mesh_pb2.DeploymentSpec:
+    options = {"max_ongoing_requests": 5, "num_replicas": 1} | changes.pop("options", {})
+    code = {"import_path": "a:B", "fingerprint": b"same"} | changes.pop("code", {})
+    return mesh_pb2.DeploymentSpec(
+        name="B", code=mesh_pb2.Code(**code), options_json=json.dumps(options), **changes
+    )
+
+
+LIMIT = {"options": {"max_ongoing_requests": 9}}
+
+
+def test_another_limit_is_taken_on():
+    assert changes_limits_only({key("b"): spec()}, {key("b"): spec(**LIMIT)})
+
+
+def test_one_of_several_deployments_is_enough():
+    before = {key("b"): spec(), key("c"): spec()}
+
+    assert changes_limits_only(before, before | {key("c"): spec(**LIMIT)})
+
+
+def test_the_very_same_is_a_wish_for_new_replicas():
+    assert not changes_limits_only({key("b"): spec()}, {key("b"): spec()})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": {"max_ongoing_requests": 9, "num_replicas": 2}},
+        {**LIMIT, "arguments": b"other"},
+        {**LIMIT, "code": {"import_path": "a:C"}},
+        {**LIMIT, "code": {"fingerprint": b"edited"}},
+        {**LIMIT, "interceptors": b"other"},
+    ],
+)
+def test_whatever_else_differs_needs_new_replicas(change: dict[str, Any]):
+    assert not changes_limits_only({key("b"): spec()}, {key("b"): spec(**change)})
+
+
+def test_unknown_source_files_may_have_changed():
+    unknown = {"code": {"fingerprint": b""}}
+
+    assert not changes_limits_only(
+        {key("b"): spec(**unknown)}, {key("b"): spec(**unknown, **LIMIT)}
+    )
+
+
+def test_a_deployment_more_or_less_is_another_application():
+    one, two = {key("b"): spec()}, {key("b"): spec(**LIMIT), key("c"): spec()}
+
+    assert not changes_limits_only(one, two)
+    assert not changes_limits_only(two, one)

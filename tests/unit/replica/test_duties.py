@@ -1,0 +1,117 @@
+"""A replica's duties go on in their own thread while its loop stands still."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from pyserve.config import DeploymentOptions
+from pyserve.errors import MeshError
+from pyserve.replica.duties import SharedDuties, ThreadedDuties
+from pyserve.wire.v1 import mesh_pb2
+from tests.support.waiting import wait_until
+
+KINDS = [SharedDuties, ThreadedDuties]
+
+
+class Talk:
+    """A controller's answers, and where they were asked for."""
+
+    def __init__(self, on_command: Any, error: Exception | None = None) -> None:
+        self.on_command = on_command
+        self.error = error
+        self.said: list[tuple[str, threading.Thread]] = []
+        self.reports: list[bool] = []
+        self.joined = asyncio.Event()
+
+    async def join(self) -> mesh_pb2.Assign:
+        self._say("join")
+        if self.error is not None:
+            raise self.error
+        return mesh_pb2.Assign(replica_id="Echo#1")
+
+    async def announce(self, ready: mesh_pb2.Ready) -> None:
+        self._say("announce")
+        self.on_command(mesh_pb2.ReplicaCommand(limits=mesh_pb2.Limits(max_ongoing_requests=3)))
+
+    async def begin_drain(self) -> None:
+        self._say("begin_drain")
+
+    async def fail(self, *, summary: str, traceback: str, user_code: bool) -> bool:
+        self._say("fail")
+        return True
+
+    async def report_health(self, *, healthy: bool, reason: str) -> None:
+        self.reports.append(healthy)
+
+    async def leave(self) -> None:
+        self._say("leave")
+
+    def _say(self, word: str) -> None:
+        self.said.append((word, threading.current_thread()))
+
+
+def make(kind: Any, error: Exception | None = None) -> tuple[Any, list[Any], list[Any]]:
+    """Return duties, the talks that they made, and the commands that arrived with their thread."""
+    talks: list[Any] = []
+    commands: list[Any] = []
+
+    def make_membership(on_command: Any) -> Any:
+        talks.append(Talk(on_command, error))
+        return talks[-1]
+
+    def on_command(command: mesh_pb2.ReplicaCommand) -> None:
+        commands.append((command.limits.max_ongoing_requests, threading.current_thread()))
+
+    return kind(make_membership, on_command), talks, commands
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_both_kinds_say_the_same_and_hand_commands_to_the_users_loop(kind: Any):
+    duties, talks, commands = make(kind)
+    assert "Echo#1" == (await duties.join()).replica_id
+    await duties.announce(mesh_pb2.Ready())
+    await asyncio.sleep(0)
+    await duties.begin_drain()
+    assert await duties.fail(summary="", traceback="", user_code=False)
+    await duties.leave()
+
+    (talk,) = talks
+    assert ["join", "announce", "begin_drain", "fail", "leave"] == [word for word, _ in talk.said]
+    assert [(3, threading.main_thread())] == commands
+    where = {thread is threading.main_thread() for _, thread in talk.said}
+    assert {kind is SharedDuties} == where
+    assert not any(thread.name == "pyserve-duties" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_refusal_reaches_the_worker(kind: Any):
+    duties, _, _ = make(kind, MeshError("not you"))
+    with pytest.raises(MeshError, match="not you"):
+        await duties.join()
+    await duties.leave()
+
+
+async def test_leaving_before_joining_does_nothing():
+    duties, _, _ = make(ThreadedDuties)
+    await duties.leave()
+
+
+@pytest.mark.slow
+@pytest.mark.parity("S-55")
+async def test_a_check_that_the_blocked_loop_does_not_answer_fails_in_time():
+    class Healthy:
+        async def check_health(self) -> None:
+            pass
+
+    duties, talks, _ = make(ThreadedDuties)
+    await duties.join()
+    options = DeploymentOptions(health_check_period_s=0.05, health_check_timeout_s=0.1)
+    async with duties.watching_health(Healthy(), options):
+        # Blocks this loop, as careless user code does, until the checks have failed.
+        wait_until(lambda: talks[0].reports)
+        assert [False] == talks[0].reports[:1]
+        while True not in talks[0].reports:  # noqa: ASYNC110  # reports come from a thread
+            await asyncio.sleep(0.02)
+    await duties.leave()
