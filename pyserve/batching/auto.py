@@ -3,11 +3,11 @@
 While every executor is busy, waiting is free, and ``batcher.py`` waits by itself. With a free
 executor a batch waits only if company is likely and worth it:
 
-- *More arrives than the fixed cost is worth.* One more gap of ``1/rate`` delays the n items that
-  wait; it saves the newcomer half of the fixed part b of a step, the mean rest of a step that it
-  would find running. So n items wait while ``n / rate < b / 2``. For Poisson arrivals this limit
-  is the optimum of the exact model (Deb and Serfozo, Optimal control of batch service queues,
-  1973) to within half a percent, as benchmarks/batching.py shows.
+- *The next call is near, and worth it.* A newcomer saves the rest of a step that it would find
+  running: on average half of the fixed part b. Against that stands the time that those who are
+  here lose; ``gaps.py`` weighs them. For Poisson arrivals the rule lets n items wait while
+  ``n / rate < b / 2``, which is the optimum of the exact model (Deb and Serfozo, Optimal control
+  of batch service queues, 1973) to within half a percent, as benchmarks/batching.py shows.
 - *The callers just answered come back.* In a closed loop those whose answers have just left call
   again within moments. Where that was so for most of them lately, the batch waits for them, for
   at most a third of b.
@@ -20,17 +20,11 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 
+from pyserve.batching.gaps import Gaps
 from pyserve.batching.steps import StepTimes
 
-# Arrivals of the newest gaps that count for the rate. Arbitrary; a rate that doubles is seen
-# after about as many arrivals.
-_GAPS = 32
-# A pause counts as no more than a second, or this many gaps: traffic that stopped for an hour
-# is soon known again.
-_PAUSE_S = 1.0
-_PAUSE_GAPS = 8
-# Gaps without an arrival after which nobody else is coming: of Poisson arrivals 14 % are later.
-_PATIENCE_GAPS = 2.0
+# What a newcomer saves, as part of the fixed cost.
+_GAIN = 1 / 2
 # Part of the fixed cost that may be spent on callers who come back, the share of them that has
 # to have come back lately, and how fast that is learnt. Found by trying closed loops of 2 to 32
 # callers against the best fixed window for each; of Poisson arrivals about a third of a batch
@@ -69,7 +63,6 @@ class Learnt:
 
     __slots__ = (
         "_expected",
-        "_gap_s",
         "_gaps",
         "_last",
         "_learnt_at",
@@ -82,8 +75,7 @@ class Learnt:
     def __init__(self) -> None:
         self.steps = StepTimes()
         self._last = -math.inf  # the newest arrival
-        self._gap_s = math.inf
-        self._gaps = 0
+        self._gaps = Gaps()
         self._learnt_at = -math.inf
         # After the end of a run, until `_returns_end`: how many may come back, how many have.
         self._returns_end = -math.inf
@@ -91,20 +83,9 @@ class Learnt:
         self._returned = 0
         self._return_share = 0.0
 
-    @property
-    def rate(self) -> float:
-        """Arrivals a second, 0 while unknown."""
-        return 1.0 / self._gap_s if self._gap_s > 0 else math.inf
-
     def on_arrival(self, now: float) -> None:
         """Record that a call came."""
-        if self._gaps:
-            gap_s = now - self._last
-            share = max(1.0 / self._gaps, 1.0 / _GAPS)
-            known = self._gap_s if self._gaps > 1 else gap_s
-            gap_s = min(gap_s, max(_PAUSE_S, _PAUSE_GAPS * known))
-            self._gap_s = known + share * (gap_s - known)
-        self._gaps += 1
+        self._gaps.note(now - self._last)
         self._last = now
         if now <= self._returns_end:
             self._returned += 1
@@ -149,11 +130,9 @@ class Learnt:
         return self.steps.is_known and is_fresh and now + alone_s > deadline
 
     def _until_sparse(self, count: int, since: float) -> float:
-        half_s = self.steps.fixed_s / 2
-        if self._gaps < 2 or count * self._gap_s >= half_s:
-            return -math.inf
-        # Beyond half of the fixed part the oldest would lose more than the newest can gain.
-        return min(self._last + _PATIENCE_GAPS * self._gap_s, since + half_s)
+        gain_s = _GAIN * self.steps.fixed_s
+        # Beyond that the oldest would lose more than the newest can gain.
+        return min(self._last + self._gaps.wait_s(count, gain_s), since + gain_s)
 
     def _until_returned(self) -> float:
         if self._return_share < _RETURN_SHARE_MIN:

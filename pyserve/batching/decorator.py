@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from pyserve.batching.batcher import BatchStats
 from pyserve.batching.calls import Parameters, check_parameters
@@ -96,9 +96,13 @@ class Batched(Generic[Result]):
                 kept.setdefault(self._name, bound)
         return bound
 
-    def __call__(self, *arguments: object, **keywords: object) -> Any:
-        """Run the function on a batch that holds these arguments and return their result."""
-        return self._as_function(*arguments, **keywords)
+    def __call__(self, *arguments: object, **keywords: object) -> Coroutine[Any, Any, Result]:
+        """Run the function on a batch that holds these arguments and return their result.
+
+        For an async generator function it returns an async iterator.
+        """
+        made: Coroutine[Any, Any, Result] = self._as_function(*arguments, **keywords)
+        return made
 
     def __pyserve_submit__(self, *arguments: object, **keywords: object) -> Any:
         """Queue one call and return the future, or for a generator the iterator, of results."""
@@ -286,10 +290,21 @@ def make_batched(
     return Batched(collating(function, threads), options)
 
 
+class _Decorator(Protocol):
+    """What ``@batch(...)`` returns. A checker reads a batched generator's results as ``Any``."""
+
+    @overload
+    def __call__(
+        self, function: Callable[..., Awaitable[Sequence[Result]]], /
+    ) -> Batched[Result]: ...
+    @overload
+    def __call__(self, function: Callable[..., AsyncIterator[Sequence[Any]]], /) -> Any: ...
+
+
 @overload
 def batch(function: Callable[..., Awaitable[Sequence[Result]]], /) -> Batched[Result]: ...
 @overload
-def batch(function: Callable[..., AsyncIterator[Sequence[Result]]], /) -> Batched[Result]: ...
+def batch(function: Callable[..., AsyncIterator[Sequence[Any]]], /) -> Any: ...
 @overload
 def batch(
     *,
@@ -298,7 +313,7 @@ def batch(
     max_concurrent_batches: int = 1,
     batch_size_fn: Callable[[list[Any]], float] | None = None,
     isolate_failures: bool = False,
-) -> Callable[[Callable[..., Awaitable[Sequence[Result]]]], Batched[Result]]: ...
+) -> _Decorator: ...
 def batch(
     function: Callable[..., Any] | None = None,
     /,
@@ -308,7 +323,7 @@ def batch(
     max_concurrent_batches: int = 1,
     batch_size_fn: Callable[[list[Any]], float] | None = None,
     isolate_failures: bool = False,
-) -> Batched[Any] | Callable[[Callable[..., Any]], Batched[Any]]:
+) -> Any:
     """Collect concurrent calls of an ``async def`` function or method into batches.
 
     Every parameter becomes a list of the batch's length, those with defaults included, and the

@@ -39,6 +39,7 @@ async def both(function: Any) -> list[Any]:
     return list(await asyncio.gather(function(1), function(2), return_exceptions=True))
 
 
+@pytest.mark.parity("S-15")
 async def test_concurrent_calls_become_one_and_get_their_own_results() -> None:
     doubler = Doubler()
     assert [2, 4, 6] == await asyncio.gather(*(doubler.double(number) for number in (1, 2, 3)))
@@ -89,6 +90,7 @@ async def test_an_exception_instance_fails_its_caller_only() -> None:
     assert ["fine", abort] == await both(returning(["fine", abort]))
 
 
+@pytest.mark.parity("S-15")
 async def test_an_exception_raised_fails_every_caller() -> None:
     def fail(_: list[object]) -> object:
         raise KeyError("model")
@@ -104,6 +106,7 @@ async def test_a_tuple_and_an_array_are_as_good_as_a_list() -> None:
     assert [[0, 1], [2, 3]] == [row.tolist() for row in rows]
 
 
+@pytest.mark.parity("S-15")
 @pytest.mark.parametrize(
     ("result", "says"),
     [
@@ -125,6 +128,7 @@ async def test_a_wrong_result_fails_every_caller_and_names_function_and_lengths(
         assert "function" in str(error)
 
 
+@pytest.mark.parity("S-16")
 async def test_several_parameters_become_several_lists() -> None:
     @pyserve.batch(max_batch_size=2)
     async def add(left: list[int], right: list[int]) -> list[int]:
@@ -134,6 +138,101 @@ async def test_several_parameters_become_several_lists() -> None:
     assert [3, 7] == await asyncio.gather(add(1, 2), add(3, 4))
 
 
+@pytest.mark.parity("S-16")
+async def test_keywords_and_defaults_become_lists_too() -> None:
+    columns = []
+
+    class Scaler:
+        @pyserve.batch(max_batch_size=4)
+        async def scale(self, numbers: list[int], by: Any = 2, *, plus: Any = 0) -> list[int]:
+            columns.append((numbers, by, plus))
+            return [n * b + p for n, b, p in zip(numbers, by, plus, strict=True)]
+
+    scale: Any = Scaler().scale
+    results = await asyncio.gather(
+        scale(1), scale(2, 10), scale(numbers=3, by=100), scale(4, plus=5)
+    )
+    assert [2, 20, 300, 13] == results
+    assert [([1, 2, 3, 4], [2, 10, 100, 2], [0, 0, 0, 5])] == columns
+
+
+@pytest.mark.parity("S-20")
+async def test_eight_calls_of_size_four_are_two_batches_answered_one_by_one_in_order() -> None:
+    """The example of the seeds, through the decorator."""
+    batches = []
+
+    class SimpleBatchedModel:
+        @pyserve.batch(batch_wait_timeout_s=0.1, max_batch_size=4)
+        async def run(self, multiple_samples: list[int]) -> list[int]:
+            batches.append(multiple_samples)
+            return [sample * 2 for sample in multiple_samples]
+
+    model = SimpleBatchedModel()
+    responses = [asyncio.ensure_future(model.run(i)) for i in range(8)]
+    for i, response in enumerate(responses):
+        assert await response == i * 2
+    assert [[0, 1, 2, 3], [4, 5, 6, 7]] == batches
+
+
+@pytest.mark.parity("S-15")
+async def test_a_batched_call_operator_has_one_queue_per_instance() -> None:
+    """Python looks ``__call__`` up in the class every time."""
+
+    class Model:
+        def __init__(self) -> None:
+            self.sizes: list[int] = []
+
+        @pyserve.batch(max_batch_size=8, batch_wait_timeout_s=0.01)
+        async def __call__(self, samples: list[int]) -> list[int]:
+            self.sizes.append(len(samples))
+            return [sample * 2 for sample in samples]
+
+    model = Model()
+    call: Any = model
+    assert [0, 2, 4] == await asyncio.gather(*(call(number) for number in range(3)))
+    assert [3] == model.sizes
+
+
+async def test_an_overriding_method_may_call_the_one_it_overrides() -> None:
+    class Tripler(Doubler):
+        @pyserve.batch(max_batch_size=3, batch_wait_timeout_s=0.01)
+        async def double(self, numbers: list[int]) -> list[int]:
+            doubled = await asyncio.gather(*(super(Tripler, self).double(n) for n in numbers))
+            return [n + d for n, d in zip(numbers, doubled, strict=True)]
+
+    tripler = Tripler()
+    assert [3, 6, 9] == await asyncio.gather(*(tripler.double(number) for number in (1, 2, 3)))
+    assert [[1, 2, 3]] == tripler.batches
+    assert 12 == await tripler.double(4)
+
+
+def test_what_has_no_columns_is_refused_where_it_is_written() -> None:
+    with pytest.raises(BatchError, match=r"'\*items.*' is no fixed number"):
+
+        @pyserve.batch
+        async def variadic(*items: list[int]) -> list[int]:
+            return []
+
+    with pytest.raises(BatchError, match="takes nothing"):
+
+        @pyserve.batch
+        async def nullary() -> list[int]:
+            return []
+
+
+async def test_an_instance_without_a_dict_is_refused() -> None:
+    class Slotted:
+        __slots__ = ()
+
+        @pyserve.batch
+        async def run(self, items: list[int]) -> list[int]:
+            return items
+
+    with pytest.raises(BatchError, match="__slots__"):
+        await Slotted().run(1)
+
+
+@pytest.mark.parity("S-16")
 async def test_a_wrong_number_of_arguments_fails_that_call() -> None:
     with pytest.raises(TypeError, match=r"double\(\): too many positional arguments"):
         await Doubler().double(1, 2)
