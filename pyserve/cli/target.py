@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -47,6 +47,10 @@ def load_application(path: str, arguments: Mapping[str, object]) -> Application:
         return _bind(found, arguments, path)
     if callable(found) and not inspect.isclass(found):
         found = _call(found, arguments, path)
+        if isinstance(found, Deployment):
+            raise CommandFailed(
+                f"{path} returned a deployment; return {found.name}.bind(...) instead"
+            )
         path += "(...)"
     if not isinstance(found, Application):
         raise CommandFailed(
@@ -82,6 +86,8 @@ def _bind(deployment: Deployment[Any], arguments: Mapping[str, object], path: st
 
 
 def _call(function: Callable[..., object], arguments: Mapping[str, object], path: str) -> object:
+    if inspect.iscoroutinefunction(function):
+        raise CommandFailed(f"{path} is `async def`; write `def`, no event loop runs here")
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) > 1:
         raise CommandFailed(
@@ -90,20 +96,44 @@ def _call(function: Callable[..., object], arguments: Mapping[str, object], path
         )
     if not parameters and arguments:
         raise click.UsageError(f"{path} takes no arguments, but {', '.join(arguments)} is given")
+    given = [] if not parameters else _given(function, parameters[0], arguments, path)
     try:
-        return function(_model(function, parameters[0], arguments)) if parameters else function()
+        return function(*given)
     except PyserveError as error:
         raise CommandFailed(str(error), traceback.format_exc()) from error
     except Exception as error:
         raise _user_code_failed(f"{path} raised", error) from error
 
 
-def _model(
-    function: Callable[..., object], parameter: inspect.Parameter, arguments: Mapping[str, object]
-) -> object:
-    hints = inspect.get_annotations(function, eval_str=True)
-    validate = getattr(hints.get(parameter.name), "model_validate", None)
-    return validate(dict(arguments)) if validate is not None else dict(arguments)
+def _given(
+    function: Callable[..., object],
+    parameter: inspect.Parameter,
+    arguments: Mapping[str, object],
+    path: str,
+) -> list[object]:
+    """Return what the function is called with: nothing, a dict, or its pydantic model."""
+    if not arguments and parameter.default is not inspect.Parameter.empty:
+        return []
+    validate = _validator(function, parameter)
+    if validate is None:
+        return [dict(arguments)]
+    try:
+        return [validate(dict(arguments))]
+    except ValueError as error:  # What pydantic raises is one.
+        raise click.UsageError(f"{path}: {error}") from error
+
+
+def _validator(
+    function: Callable[..., object], parameter: inspect.Parameter
+) -> Callable[[dict[str, object]], object] | None:
+    annotated = function if inspect.isroutine(function) else type(function).__call__
+    hint = inspect.get_annotations(annotated, eval_str=True).get(parameter.name)
+    # `Settings | None` is Settings where there is something to read.
+    for each in (hint, *get_args(hint)):
+        found: Callable[[dict[str, object]], object] | None = getattr(each, "model_validate", None)
+        if found is not None:
+            return found
+    return None
 
 
 def _user_code_failed(what: str, error: Exception) -> CommandFailed:

@@ -10,6 +10,7 @@ from pyserve.cli.main import CommandFailed
 from pyserve.cli.target import load_application, parse_arguments
 
 SMALL = "tests.mesh.apps.small"
+BUILDERS = "tests.unit.cli.builders"
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +32,48 @@ def test_an_application_a_deployment_and_a_function_will_do(
 ) -> None:
     found = load_application(f"{SMALL}:{attribute}", arguments)
     assert (name, bound) == (found.name, (found.args, dict(found.kwargs)))
+
+
+@pytest.mark.parity("G-58")
+@pytest.mark.parametrize(
+    ("attribute", "pairs", "expected"),
+    [
+        ("Speaker", ["word=a", "times=2"], ((), {"word": "a", "times": 2})),
+        ("shout", [], ((), {})),
+        ("without", [], (("plain",), {})),
+        ("from_dict", ["word=a", "times=2"], ((), {"word": "a", "times": 2})),
+        ("from_dict", [], ((), {})),
+        ("from_model", ["word=a", "times=3"], (("a",), {"times": 3})),
+        ("from_model", [], (("hello",), {"times": 1})),
+        ("from_optional", [], (("default",), {})),
+        ("from_optional", ["word=a"], (("a",), {})),
+        ("factory", ["word=a"], ((), {"word": "a"})),
+    ],
+)
+def test_a_function_gets_the_arguments_as_a_dict_or_as_its_model(
+    attribute: str, pairs: list[str], expected: Any
+) -> None:
+    found = load_application(f"{BUILDERS}:{attribute}", parse_arguments(pairs))
+
+    assert expected == (found.args, dict(found.kwargs))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "pairs", "message"),
+    [
+        ("from_model", ["times=many"], r"(?s)from_model: .*times.*valid integer"),
+        ("without", ["word=a"], "takes no arguments, but word is given"),
+        ("Speaker", ["wrod=a"], "wrod"),
+        ("takes_two", [], "takes 2 parameters"),
+        ("returns_nothing", [], "is None; name an application"),
+        ("returns_deployment", [], r"returned a deployment; return .*\.bind\(\.\.\.\)"),
+        ("asynchronous", [], "is `async def`"),
+        ("Settings", [], "name an application"),
+    ],
+)
+def test_what_does_not_fit_is_named(attribute: str, pairs: list[str], message: str) -> None:
+    with pytest.raises((CommandFailed, click.UsageError), match=message):
+        load_application(f"{BUILDERS}:{attribute}", parse_arguments(pairs))
 
 
 def test_the_working_directory_comes_first_on_the_path(

@@ -1,0 +1,68 @@
+"""What an import path may name beside applications and deployments: functions that make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+
+import pyserve
+
+
+class Settings(pydantic.BaseModel):
+    word: str = "hello"
+    times: int = 1
+
+
+@pyserve.deployment
+class Speaker:
+    def __init__(self, word: str = "", times: int = 1) -> None:
+        self._said = word * times
+
+    def __call__(self) -> str:
+        return self._said
+
+
+@pyserve.deployment
+async def shout(text: str) -> str:
+    return text.upper()
+
+
+def without() -> Any:
+    return Speaker.bind("plain")
+
+
+def from_dict(arguments: dict[str, Any]) -> Any:
+    return Speaker.bind(**arguments)
+
+
+def from_model(settings: Settings) -> Any:
+    return Speaker.bind(settings.word, times=settings.times)
+
+
+def from_optional(settings: Settings | None = None) -> Any:
+    return Speaker.bind("default" if settings is None else settings.word)
+
+
+def returns_deployment(_arguments: dict[str, Any]) -> Any:
+    return Speaker
+
+
+def takes_two(_word: str, _times: int) -> Any:
+    return Speaker.bind()
+
+
+def returns_nothing() -> None:
+    pass
+
+
+async def asynchronous() -> Any:
+    return Speaker.bind()
+
+
+class Factory:
+    def __call__(self, arguments: dict[str, Any]) -> Any:
+        return Speaker.bind(**arguments)
+
+
+factory = Factory()
