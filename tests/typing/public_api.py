@@ -40,6 +40,25 @@ async def calls(service: Service, handle: pyserve.DeploymentHandle) -> None:
     assert_type(handle.channel(), grpc.aio.Channel)
 
 
+async def handles(handle: pyserve.DeploymentHandle[Plain]) -> None:
+    assert_type(handle.options(stream=True), pyserve.DeploymentHandle[Plain])
+    assert_type(handle.predict, pyserve.DeploymentHandle[Plain])
+    response: pyserve.DeploymentResponse[int] = handle.predict.remote(1, key="value")
+    assert_type(await response, int)
+    assert_type(response.result(timeout_s=1.0), int)
+    assert_type(await (await response._to_object_ref()), int)
+    assert_type(response.request_id, str)
+    stream: pyserve.DeploymentResponseGenerator[str] = handle.options(stream=True).remote()
+    async for item in stream:
+        assert_type(item, str)
+    assert_type(pyserve.get(pyserve.put(1.5)), float)
+    assert_type(pyserve.get([response]), list[int])
+    assert_type(pyserve.get_app_handle("x"), pyserve.DeploymentHandle)
+    async with handle.choose_replica() as selection:
+        assert_type(selection.replica_id, str)
+        handle.dispatch(selection, 1)
+
+
 def deployments() -> None:
     plain = pyserve.deployment(Plain)
     assert_type(plain, pyserve.Deployment[Plain])

@@ -1,8 +1,9 @@
 """The public interface as a type checker sees it: `make types` reads this, pytest runs it."""
 
-from typing import assert_type
+from typing import assert_type, get_args
 
 import grpc
+import pytest
 
 import pyserve
 from pyserve.batching.decorator import Batched
@@ -55,6 +56,19 @@ def test_errors_have_a_code_and_a_retry_decision():
 
     assert_type(error.code, grpc.StatusCode)
     assert_type(error.retryable, bool)
+
+
+@pytest.mark.parity("G-54")
+def test_a_handle_and_what_it_returns_take_type_parameters():
+    """And may be written without them; public_api.py shows what follows from them."""
+    typed: pyserve.DeploymentHandle[Plain] = pyserve.DeploymentHandle("Plain", "default")
+    bare: pyserve.DeploymentHandle = typed.options(stream=True)
+
+    assert_type(typed.predict, pyserve.DeploymentHandle[Plain])
+    assert bare != typed
+    assert get_args(pyserve.DeploymentResponse[int]) == (int,)
+    assert get_args(pyserve.DeploymentResponseGenerator[int]) == (int,)
+    assert get_args(pyserve.ObjectRef[int]) == (int,)
 
 
 def driver(app: pyserve.Application) -> None:
