@@ -35,6 +35,7 @@ pub fn is_protocol_header(name: &HeaderName) -> bool {
             | "grpc-message"
             | "content-length"
             | "host"
+            | "pyserve-framing"
     )
 }
 
