@@ -99,6 +99,10 @@ bench: build ## pyserve against plain grpc.aio, in pairs: JSON and a chart
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.run $(ARGS)
 
+.PHONY: bench-batching
+bench-batching: build ## The learnt wait against fixed windows, virtual and live (ten minutes)
+	$(PY) -m benchmarks.batching $(ARGS)
+
 .PHONY: bench-multiplexing
 bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
 	$(PY) -m benchmarks.multiplexing $(ARGS)

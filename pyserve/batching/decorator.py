@@ -18,6 +18,7 @@ from pyserve.batching.calls import Parameters, check_parameters
 from pyserve.batching.collated import collating
 from pyserve.batching.options import BatchOptions, Wait
 from pyserve.batching.queue import BatchQueue
+from pyserve.config.parts import BatchingConfig
 from pyserve.errors import BatchError
 
 Result = TypeVar("Result")
@@ -271,7 +272,10 @@ async def drain(instance: object) -> None:
 
 
 def make_batched(
-    function: Callable[..., Any], options: BatchOptions, *, threads: Executor | None = None
+    function: Callable[..., Any],
+    options: BatchOptions | BatchingConfig,
+    *,
+    threads: Executor | None = None,
 ) -> Batched[Any]:
     """Batch a method that has no decorator, for ``batching_config``.
 
@@ -281,12 +285,14 @@ def make_batched(
 
     Args:
         function: ``async def``, an async generator, or ``def``; not bound.
-        options: The limits.
+        options: The limits, or the deployment's ``batching_config``.
         threads: Where a ``def`` runs; the loop's default pool if not given.
 
     Raises:
         BatchError: It is a generator that is not async.
     """
+    if isinstance(options, BatchingConfig):
+        options = BatchOptions.of_config(options)
     return Batched(collating(function, threads), options)
 
 

@@ -11,6 +11,8 @@ from pyserve.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyserve.config.parts import BatchingConfig
+
 Wait = float | Literal["auto"]
 
 
@@ -59,6 +61,17 @@ class BatchOptions:
                 f"batch: batch_size_fn must be a function that takes a list of items and returns "
                 f"their size, not {size_fn!r}"
             )
+
+    @classmethod
+    def of_config(cls, config: BatchingConfig) -> BatchOptions:
+        """Return the limits that a deployment's ``batching_config`` asks for."""
+        return cls(
+            max_batch_size=config.max_batch_size,
+            batch_wait_timeout_s=config.timeout_s,
+            max_concurrent_batches=config.max_concurrent_batches,
+            stride_s=config.stride_s,
+            allow_small_batch=config.allow_small_batch,
+        )
 
     @property
     def is_auto(self) -> bool:

@@ -173,6 +173,7 @@ class BatchQueue:
 
     def _on_run_done(self, task: asyncio.Task[None], run: Run | StreamRun, started: float) -> None:
         self._runs.discard(task)
+        run.source.end()
         batch: Batch[Any] = run.batch
         if task.cancelled():
             # It may never have had a first step, in which it would have told its callers.

@@ -54,12 +54,13 @@ class Call:
 class BatchRequestSource:
     """Makes the request that a batch runs under when somebody asks for it."""
 
-    __slots__ = ("_is_cancelled", "_made", "_members", "key")
+    __slots__ = ("_is_cancelled", "_is_ended", "_made", "_members", "key")
 
     def __init__(self, members: list[Request | None], key: str) -> None:
         self._members = members
         self._made: Request | None = None
         self._is_cancelled = False
+        self._is_ended = False
         self.key = key
 
     def request(self) -> Request:
@@ -70,6 +71,8 @@ class BatchRequestSource:
             self._made = Request.of_batch(known)
             if self._is_cancelled:
                 self._made.cancel()
+            if self._is_ended:
+                self._made.end()
         return self._made
 
     def cancel(self) -> None:
@@ -77,6 +80,12 @@ class BatchRequestSource:
         self._is_cancelled = True
         if self._made is not None:
             self._made.cancel()
+
+    def end(self) -> None:
+        """Record that the run is over: what was kept for its request is given back."""
+        self._is_ended = True
+        if self._made is not None:
+            self._made.end()
 
 
 def context_of(source: BatchRequestSource) -> contextvars.Context:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Self
+from typing import Literal, Self
 
 from pyserve.config.validation import (
     check_choice,
@@ -59,7 +59,7 @@ class BatchingConfig(_Part):
 
     Attributes:
         max_batch_size: items in a batch, at least 1.
-        timeout_s: how long the first item may wait for company.
+        timeout_s: how long the first item may wait for company; ``"auto"`` learns it.
         stride_s: 0 dispatches at once; above, only at ticks of this length.
         allow_small_batch: whether a batch that is not full may leave at the timeout.
         max_concurrent_batches: batches that run at once in a replica.
@@ -67,7 +67,7 @@ class BatchingConfig(_Part):
     """
 
     max_batch_size: int = 32
-    timeout_s: float = 0.1
+    timeout_s: float | Literal["auto"] = 0.1
     stride_s: float = 0.0
     allow_small_batch: bool = True
     max_concurrent_batches: int = 1
@@ -75,7 +75,8 @@ class BatchingConfig(_Part):
 
     def __post_init__(self) -> None:
         check_integer("batching_config.max_batch_size", self.max_batch_size, minimum=1)
-        check_seconds("batching_config.timeout_s", self.timeout_s)
+        if self.timeout_s != "auto":
+            check_seconds("batching_config.timeout_s", self.timeout_s)
         check_seconds("batching_config.stride_s", self.stride_s)
         check_flag("batching_config.allow_small_batch", self.allow_small_batch)
         check_integer(

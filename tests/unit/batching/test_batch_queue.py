@@ -246,6 +246,25 @@ async def test_a_batch_has_a_request_of_its_own_with_the_latest_deadline():
 
 
 @virtual
+async def test_what_was_kept_for_a_batch_is_given_back_after_it():
+    """A model that the batch pinned may be evicted once the batch is over, not before."""
+    ended = []
+
+    @pyserve.batch(max_batch_size=2)
+    async def look(items: list[int]) -> list[int]:
+        request = current_request()
+        assert request is not None
+        request.add_end_callback(lambda: ended.append(now()))
+        await asyncio.sleep(1)
+        assert [] == ended
+        return items
+
+    await asyncio.gather(look(1), look(2))
+    await asyncio.sleep(0)
+    assert [1.0] == ended
+
+
+@virtual
 async def test_a_run_ends_when_all_its_callers_have_gone():
     """Its task is cancelled, and with its request every call that it made."""
     children, ends = [], []

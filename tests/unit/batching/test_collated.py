@@ -9,6 +9,7 @@ import pytest
 import pyserve
 from pyserve.batching import BatchOptions, BatchRequest, make_batched
 from pyserve.batching.collated import split_columns
+from pyserve.config.parts import BatchingConfig
 from pyserve.errors import BatchError
 from tests.unit.batching.test_batch_queue import virtual
 
@@ -62,6 +63,25 @@ async def test_a_handler_of_one_request_runs_on_a_batch_of_them():
     )
     assert [{"predictions": [number + 1], "unit": "EUR"} for number in range(6)] == results
     assert [[[0, 1], [1, 1], [2, 1], [3, 1]], [[4, 1], [5, 1]]] == predictor.calls
+
+
+@pytest.mark.parity("T1")
+@pytest.mark.parity("S-18")
+@pytest.mark.parametrize("name", ["timeout_s", "batch_wait_timeout_s"])
+def test_a_batching_config_is_understood_as_it_is_written(name: str) -> None:
+    config = BatchingConfig.of(
+        "batching_config",
+        {"max_batch_size": 3, name: 0.25, "stride_s": 0.5, "allow_small_batch": False},
+    )
+    expected = BatchOptions(
+        max_batch_size=3, batch_wait_timeout_s=0.25, stride_s=0.5, allow_small_batch=False
+    )
+    assert expected == make_batched(HousePricePredictor.__call__, config).options
+
+
+def test_a_batching_config_may_learn_its_wait() -> None:
+    config = BatchingConfig(timeout_s="auto")
+    assert make_batched(HousePricePredictor.__call__, config).options.is_auto
 
 
 @pytest.mark.parity("T2")
