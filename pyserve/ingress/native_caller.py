@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import get_running_loop
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ class NativeCaller:
             str(key), table=table, max_receive_message_bytes=-1, max_send_message_bytes=-1
         )
         self._start = self._channel.start_call
+        self._endpoint: LoopEndpoint | None = None
 
     def start(
         self,
@@ -56,7 +58,10 @@ class NativeCaller:
         /,
     ) -> WireCall:
         """Start one call on the running loop; see ``Caller``."""
-        endpoint = running_endpoint()
+        # The loop of the last call is that of most; other threads see their own below.
+        endpoint = self._endpoint
+        if endpoint is None or get_running_loop() is not endpoint.loop or endpoint.closed:
+            endpoint = self._endpoint = running_endpoint()
         if place is None:
             call = self._start(
                 endpoint.raw,

@@ -94,10 +94,11 @@ async def test_dropping_a_response_lets_the_call_go_on(worker: pyserve.Deploymen
 
 
 @pytest.mark.parity("G-55")
+@pytest.mark.parametrize("shielded", [False, True], ids=["awaited", "not awaited"])
 async def test_children_end_with_a_cancelled_parent(
-    worker: pyserve.DeploymentHandle, chief: pyserve.DeploymentHandle
+    worker: pyserve.DeploymentHandle, chief: pyserve.DeploymentHandle, shielded: bool
 ) -> None:
-    response = chief.child_waits.remote()
+    response = chief.child_waits.remote(shielded=shielded)
     await _running(worker, 1)
     response.cancel()
     await _running(worker, 0)
