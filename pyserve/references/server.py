@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
+_PREFIX = "pyserve-values-"
 _BACKLOG = 1024  # processes that start at once
 _PEERS_MAX = 1024  # arbitrary; one for each process of the machine that takes values
 _PROOF_TIMEOUT_S = 5.0
 _MESSAGES_PER_TURN_MAX = 64  # so that one peer keeps no other waiting
-_PATH_BYTES_MAX = 100  # of 107 that fit
+_PATH_BYTES_MAX = 98  # with the socket's own name 105 of 107 that fit
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
@@ -64,10 +65,10 @@ class SideServer:
         Raises:
             OSError: That is not possible.
         """
-        folder = tempfile.mkdtemp(prefix="values-", dir=self._run_dir)
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=self._run_dir)
         if len(os.fsencode(folder)) > _PATH_BYTES_MAX:
             shutil.rmtree(folder)
-            folder = tempfile.mkdtemp(prefix="pyserve-values-")
+            folder = tempfile.mkdtemp(prefix=_PREFIX)
         # Also when the process ends without `close`; not in a fork of it.
         self._remove = weakref.finalize(self, _remove_folder, folder, os.getpid())
         path = str(Path(folder) / "socket")

@@ -95,14 +95,20 @@ def test_an_array_crosses_without_a_copy(start):
     wait_until(lambda: holder.ask() == {"held_bytes": 0, "held_count": 0}, TIMEOUT_S)
 
 
-def test_a_killed_consumer_gives_back_what_it_had(start):
+@pytest.fixture
+def own(tmp_path):
+    references = References(node="here", token=TOKEN, run_dir=tmp_path)
+    yield references
+    references.close()
+
+
+def test_a_killed_consumer_gives_back_what_it_had(start, own):
     holder = start("holder")
     wires = holder.read()["descriptors"]
     consumer = start("consumer", *map(json.dumps, wires))
     for _ in wires:
         consumer.read()
 
-    own = References(node="here", token=TOKEN)
     for wire in wires:
         own.release(Descriptor.from_wire(wire))
     # Closed, but the consumer still looks at them.
@@ -111,13 +117,11 @@ def test_a_killed_consumer_gives_back_what_it_had(start):
     assert 2 == holder.ask()["held_count"]
     consumer.kill()
     wait_until(lambda: holder.ask() == {"held_bytes": 0, "held_count": 0}, TIMEOUT_S)
-    own.close()
 
 
-def test_a_killed_holder_is_noticed_at_once_and_mapped_values_stay(start):
+def test_a_killed_holder_is_noticed_at_once_and_mapped_values_stay(start, own):
     holder = start("holder")
     first, second = map(Descriptor.from_wire, holder.read()["descriptors"])
-    own = References(node="here", token=TOKEN)
     view = own.fetch_blocking(first, TIMEOUT_S)
     holder.kill()
     begun = time.monotonic()
@@ -125,16 +129,15 @@ def test_a_killed_holder_is_noticed_at_once_and_mapped_values_stay(start):
         own.fetch_blocking(second, TIMEOUT_S)
     assert time.monotonic() - begun < 1.0
     assert ARRAY_BYTES < len(bytes(view))
-    own.close()
 
 
-def test_a_fetch_that_waits_ends_with_the_holder(start):
+def test_a_fetch_that_waits_ends_with_the_holder(start, own):
     """A stopped process answers nothing; its death does."""
     holder = start("holder")
     first, second = map(Descriptor.from_wire, holder.read()["descriptors"])
-    own = References(node="here", token=TOKEN)
     assert own.fetch_blocking(first, TIMEOUT_S)
     os.kill(holder.process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, holder.process.pid, os.WSTOPPED)  # every thread of it
     with concurrent.futures.ThreadPoolExecutor() as pool:
         waiting = pool.submit(own.fetch_blocking, second, TIMEOUT_S)
         with pytest.raises(TimeoutError):
@@ -142,4 +145,3 @@ def test_a_fetch_that_waits_ends_with_the_holder(start):
         holder.kill()
         with pytest.raises(ReferenceLost, match="is gone"):
             waiting.result(TIMEOUT_S)
-    own.close()
