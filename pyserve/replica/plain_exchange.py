@@ -13,6 +13,8 @@ import msgpack
 from grpc import StatusCode
 
 from pyserve.api.handles.framing import (
+    ALIGNED,
+    ALIGNMENT_BYTES,
     HEADER,
     HOLD,
     HOLD_BYTES_MIN,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyserve.serializers import Codec
 
 _VALUE = bytes((VALUE,))
+_ALIGNED = bytes((ALIGNED,)).ljust(ALIGNMENT_BYTES, b"\0")
 _REFERENCE = bytes((REFERENCE,))
 _FOREIGN = -1  # in the place of flags: the message is not framed
 
@@ -117,7 +120,7 @@ class Door:
             root_id = self._root_id or context.request().request_id
             descriptor = held_by.hold(parts, self._encode.name, root_id=root_id)
             return [_REFERENCE, msgpack.packb(descriptor.to_wire())]
-        return [prefix, *parts]
+        return [_ALIGNED, *parts]
 
 
 class Exchange:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from pyserve.api.context import attached
-from pyserve.api.handles.framing import REFERENCE
+from pyserve.api.handles.framing import REFERENCE, answer_body
 from pyserve.api.handles.leases import Lease
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Answer:
         if self._value is UNREAD:
             raw = self._raw
             assert raw is not None, "the value is held elsewhere"
-            self._value = self._plan.response_codec.decode(memoryview(raw)[1:])
+            self._value = self._plan.response_codec.decode(answer_body(raw))
             self._raw = None
         return self._value
 
@@ -73,7 +73,7 @@ class Answer:
         """Return the undecoded value and its codec, while nobody has read it."""
         if self._raw is None or self.lease is not None:
             return None
-        return self._raw[1:], self._plan.response_codec.name
+        return bytes(answer_body(self._raw)), self._plan.response_codec.name
 
 
 def lease_of(message: bytes) -> Lease:

@@ -4,10 +4,10 @@ A foreign client sends the codec's body and nothing else. A handle says ``framed
 the call (``_router.Channel.start_call``), and then
 
 - its request is: flags (1 byte); with ``ID`` a request id of 16 ASCII characters; with ``HEADER``
-  the header's length (4 bytes, big-endian) and the header (msgpack, see ``RequestHeader``); then
-  the body of ``[args, kwargs]``;
-- every answer is: ``VALUE`` and the body of the result, or ``REFERENCE`` and a descriptor
-  (msgpack) of a value that the producer holds;
+  the header's length (4 bytes, big-endian), the header (msgpack, see ``RequestHeader``) and
+  zeros up to a multiple of 16 bytes; then the body of ``[args, kwargs]``;
+- every answer is: ``VALUE`` and the body of the result, or ``ALIGNED``, 15 zeros and that body, or
+  ``REFERENCE`` and a descriptor (msgpack) of a value that the producer holds;
 - the exception of user code travels in the trailer ``handle-error-bin`` (see ``failures.py``).
 """
 
@@ -30,6 +30,7 @@ HOLD = 4  # results of HOLD_BYTES_MIN and more stay at the producer, a descripto
 # Kinds of an answer.
 VALUE = 0
 REFERENCE = 1
+ALIGNED = 2  # a large value: arrays of it are views of the message, which begins at such an address
 
 BATCH_END = "pyserve-batch-end"
 """Metadata of a call to a batched method, anybody's: it is the last one for now, so that its batch
@@ -42,6 +43,7 @@ leave that wait in batches: those of the method whose name it is given, or of al
 HOLD_BYTES_MIN = 64 * 1024
 """Smaller results go inline: api.md section 2."""
 
+ALIGNMENT_BYTES = 16  # what malloc gives, and the most that a message can keep
 _LENGTH_BYTES = 4
 ID_BYTES = 16
 
@@ -76,7 +78,7 @@ def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Part
         (header.request_id, header.root_id, header.response_codec, header.references)
     )
     prefix = bytes((flags | HEADER,)) + len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
-    return [prefix, *body]
+    return [prefix.ljust(_aligned(len(prefix)), b"\0"), *body]
 
 
 def id_prefix(flags: int, request_id: str) -> bytes:
@@ -107,7 +109,8 @@ def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
         return flags, _EMPTY, view[1:]
     start = 1 + _LENGTH_BYTES
     end = start + int.from_bytes(view[1:start], "big")
-    if end > len(message):
+    body_start = _aligned(end)
+    if body_start > len(message):
         raise ValueError(f"the header of a framed request ends at {end} of {len(message)} bytes")
     try:
         request_id, root_id, response_codec, references = msgpack.unpackb(view[start:end])
@@ -119,4 +122,14 @@ def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
         response_codec=response_codec,
         references=tuple((where, descriptor) for where, descriptor in references),
     )
-    return flags, header, view[end:]
+    return flags, header, view[body_start:]
+
+
+def answer_body(message: bytes) -> memoryview:
+    """Return the body of an answer that is no reference."""
+    start = ALIGNMENT_BYTES if message[0] == ALIGNED else 1
+    return memoryview(message)[start:]
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic
 
 from pyserve.api.handles.answers import UNREAD, lease_of
-from pyserve.api.handles.framing import REFERENCE
+from pyserve.api.handles.framing import REFERENCE, answer_body
 from pyserve.api.handles.inputs import Input
 from pyserve.api.handles.outgoing import OutgoingCall, check_may_block
 from pyserve.api.handles.typing import Result_co
@@ -90,11 +90,11 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
         """Say whether the call has ended."""
         return self.settled
 
-    async def _to_object_ref(self) -> ObjectRef:
+    async def _to_object_ref(self) -> ObjectRef[Result_co]:
         """Return a reference to the answer, which may be passed on before it is there."""
         return self._to_object_ref_sync()
 
-    def _to_object_ref_sync(self) -> ObjectRef:
+    def _to_object_ref_sync(self) -> ObjectRef[Result_co]:
         """Return a reference to the answer; from any thread."""
         from pyserve.api.handles.objects import ObjectRef
 
@@ -148,7 +148,7 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
         if self._value is UNREAD:
             raw = self._raw
             assert raw is not None, "the answer is held elsewhere"
-            self._value = self.plan.response_codec.decode(memoryview(raw)[1:])
+            self._value = self.plan.response_codec.decode(answer_body(raw))
             self._raw = None
         return self._value
 
