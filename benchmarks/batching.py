@@ -136,7 +136,7 @@ def live(cell: Cell, seconds: float, rounds: int) -> dict[str, Outcome]:
     for turn in range(1 if together else rounds):
         length = int(cell.rate * (seconds * 12 if together else seconds))
         arrivals = batching_rules.poisson(cell.rate, length, turn)
-        for group in groups:
+        for group in groups[turn % len(groups) :] + groups[: turn % len(groups)]:
             for name, outcome in batching_live.measure(group, arrivals, cell.step).items():
                 results[name].append(outcome)
     return {name: batching_live.best_of(each) for name, each in results.items()}

@@ -3,11 +3,14 @@
 A fast part of ``python -m benchmarks.batching``: the state machine that ships, in virtual time.
 """
 
+from itertools import pairwise
+
 import pytest
 
 from benchmarks import batching
 from benchmarks.batching import FIXED, LINEAR, SEEDS_RATIO_MIN, SIZE_MAX, VIRTUAL_MARGIN, Cell
-from benchmarks.batching_rules import Step
+from benchmarks.batching_rules import Step, play
+from pyserve.batching import BatchOptions
 
 CAPACITY = LINEAR.capacity(SIZE_MAX)
 COUNT = 2_500
@@ -51,3 +54,16 @@ def test_auto_gathers_bursts_and_callers_who_come_back(step: Step) -> None:
     assert loop["auto"].answered_per_s >= 1.3 * loop["window 0 ms"].answered_per_s
     bursts = batching.bursts(step, 0.2 * 8 / step.duration_s(8), COUNT)
     assert bursts["auto"].mean_s <= 0.9 * bursts["window 0 ms"].mean_s
+
+
+@pytest.mark.parity("S-26")
+def test_larger_batches_spread_the_fixed_cost() -> None:
+    """Requests/s of a saturated method over its batch size: the curve of the step's cost."""
+    served = []
+    for size in (1, 2, 4, 8, 16, 32):
+        options = BatchOptions(max_batch_size=size, batch_wait_timeout_s=0.0)
+        outcome = play(options, [0.0] * 2 * size, LINEAR, think=lambda: 0.0, count=100 * size)
+        assert outcome.mean_batch == pytest.approx(size, rel=0.05)
+        assert outcome.answered_per_s == pytest.approx(LINEAR.capacity(size), rel=0.05)
+        served.append(outcome.answered_per_s)
+    assert all(larger > 1.3 * smaller for smaller, larger in pairwise(served))

@@ -46,10 +46,16 @@ async def test_concurrent_calls_become_one_and_get_their_own_results() -> None:
     assert [[1, 2, 3]] == doubler.batches
 
 
-async def test_instances_do_not_share_batches() -> None:
+@pytest.mark.parity("S-19")
+async def test_instances_and_functions_do_not_share_batches() -> None:
+    """A batch is per replica and decorated function, however its callers are mixed."""
     first, second = Doubler(), Doubler()
-    await asyncio.gather(first.double(1), second.double(2))
-    assert ([[1]], [[2]]) == (first.batches, second.batches)
+    identity = returning(lambda items: items)
+    results = await asyncio.gather(
+        first.double(1), second.double(2), identity(3), first.double(4), identity(5)
+    )
+    assert [2, 4, 3, 8, 5] == results
+    assert ([[1, 4]], [[2]]) == (first.batches, second.batches)
 
 
 async def test_what_arrives_during_a_run_leaves_together() -> None:
