@@ -103,6 +103,10 @@ bench: build ## pyserve against plain grpc.aio, in pairs: JSON and a chart
 bench-batching: build ## The learnt wait against fixed windows, virtual and live (ten minutes)
 	$(PY) -m benchmarks.batching $(ARGS)
 
+.PHONY: bench-pipeline
+bench-pipeline: build ## A film in three stages: chunk by chunk against stage by stage (a minute)
+	$(PY) -m benchmarks.pipeline $(ARGS)
+
 .PHONY: bench-multiplexing
 bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
 	$(PY) -m benchmarks.multiplexing $(ARGS)
