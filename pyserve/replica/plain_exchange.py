@@ -20,6 +20,7 @@ from pyserve.api.handles.framing import (
     HOLD_BYTES_MIN,
     ID,
     ID_BYTES,
+    ID_END,
     REFERENCE,
     STREAM,
     VALUE,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _VALUE = bytes((VALUE,))
 _ALIGNED = bytes((ALIGNED,)).ljust(ALIGNMENT_BYTES, b"\0")
 _REFERENCE = bytes((REFERENCE,))
+_ALIGNED_BYTES_MIN = 128  # An array of one number takes as much, its description included.
 _FOREIGN = -1  # in the place of flags: the message is not framed
 
 
@@ -112,7 +114,10 @@ class Door:
             (body,) = parts
             if type(body) is bytes and len(body) < HOLD_BYTES_MIN:
                 # One piece crosses to the native half at less cost than two.
-                return body if prefix is None else prefix + body
+                if prefix is None:
+                    return body
+                # Arrays of more than a few numbers are views of the message.
+                return (prefix if len(body) < _ALIGNED_BYTES_MIN else _ALIGNED) + body
         if prefix is None:
             return parts
         held_by = self._held_by
@@ -151,13 +156,13 @@ class Exchange:
         if not call.framed:
             return self._read_foreign(message, call.subtype)
         flags = message[0] if message else HEADER
-        if flags & HEADER or (flags & ID and len(message) <= ID_BYTES):
+        if flags & HEADER or (flags & ID and len(message) < ID_END):
             return self._read_with_header(message, context)
         door = self._doors.get((call.subtype, flags)) or self._framed_door(call.subtype, flags)
         start = 1
         if flags & ID:
-            start += ID_BYTES
-            context.request_id = message[1:start].decode("ascii", "replace")
+            start = ID_END
+            context.request_id = message[1 : 1 + ID_BYTES].decode("ascii", "replace")
         args, kwargs = door.codec.decode_call(memoryview(message)[start:])
         return door, args, kwargs
 

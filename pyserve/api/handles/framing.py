@@ -3,9 +3,9 @@
 A foreign client sends the codec's body and nothing else. A handle says ``framed`` when it starts
 the call (``_router.Channel.start_call``), and then
 
-- its request is: flags (1 byte); with ``ID`` a request id of 16 ASCII characters; with ``HEADER``
-  the header's length (4 bytes, big-endian), the header (msgpack, see ``RequestHeader``) and
-  zeros up to a multiple of 16 bytes; then the body of ``[args, kwargs]``;
+- its request is: flags (1 byte); with ``ID`` a request id of 16 ASCII characters, with ``HEADER``
+  the header's length (4 bytes, big-endian) and the header (msgpack, see ``RequestHeader``), after
+  either zeros up to a multiple of 16 bytes; then the body of ``[args, kwargs]``;
 - every answer is: ``VALUE`` and the body of the result, or ``ALIGNED``, 15 zeros and that body, or
   ``REFERENCE`` and a descriptor (msgpack) of a value that the producer holds;
 - the exception of user code travels in the trailer ``handle-error-bin`` (see ``failures.py``).
@@ -46,6 +46,9 @@ HOLD_BYTES_MIN = 64 * 1024
 ALIGNMENT_BYTES = 16  # what malloc gives, and the most that a message can keep
 _LENGTH_BYTES = 4
 ID_BYTES = 16
+ID_END = 2 * ALIGNMENT_BYTES
+"""Where the body begins of a request that says nothing but its id."""
+ID_PADDING = bytes(ID_END - ID_BYTES - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ def id_prefix(flags: int, request_id: str) -> bytes:
     """Return what stands before the body of a request that says nothing but its id."""
     encoded = request_id.encode()
     if len(encoded) == ID_BYTES:
-        return bytes((flags | ID,)) + encoded
+        return bytes((flags | ID,)) + encoded + ID_PADDING
     prefix = frame_request([], flags, RequestHeader(request_id=request_id))[0]
     return bytes(prefix)
 
@@ -101,10 +104,10 @@ def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
     flags = message[0]
     view = memoryview(message)
     if flags & ID:
-        if len(message) <= ID_BYTES:
+        if len(message) < ID_END:
             raise ValueError(f"a framed request ends in its id, after {len(message)} bytes")
         request_id = message[1 : 1 + ID_BYTES].decode("ascii", "replace")
-        return flags, RequestHeader(request_id=request_id), view[1 + ID_BYTES :]
+        return flags, RequestHeader(request_id=request_id), view[ID_END:]
     if not flags & HEADER:
         return flags, _EMPTY, view[1:]
     start = 1 + _LENGTH_BYTES

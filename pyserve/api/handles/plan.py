@@ -17,6 +17,7 @@ from pyserve.api.handles.framing import (
     HOLD_BYTES_MIN,
     ID,
     ID_BYTES,
+    ID_PADDING,
     STREAM,
     RequestHeader,
     frame_request,
@@ -200,7 +201,7 @@ class Plan:
             if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
                 request_id = call.request_id
                 if len(request_id) == ID_BYTES and request_id.isascii():
-                    return self._prefix + request_id.encode() + body
+                    return self._prefix + request_id.encode() + ID_PADDING + body
         return self._message(parts, call.request_id)
 
     def _is_bulky(self, value: object) -> bool:

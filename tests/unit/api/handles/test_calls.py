@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 import pyserve
+from pyserve.api.handles.framing import read_request
 from pyserve.errors import (
     BackPressure,
     DeploymentUnavailable,
@@ -216,6 +217,18 @@ async def test_request_ids_of_any_length_arrive(
     [call] = caller.calls
     assert "from-a-client/ä" == call.header.request_id
     assert ([1], {}) == call.arguments()
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 100_000, 3_000_000])
+@pytest.mark.parametrize("options", [{}, {"response_serialization": "msgpack"}], ids=repr)
+async def test_bodies_begin_at_multiples_of_sixteen(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, size: int, options: dict[str, str]
+):
+    """So that arrays may be views of a message; the codecs align them inside of the body."""
+    handle.options(**options).remote(bytes(size))
+    [call] = caller.calls
+    _, _, body = read_request(call.message)
+    assert 0 == (len(call.message) - len(body)) % 16
 
 
 # --- blocking ---------------------------------------------------------------------------------
