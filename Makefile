@@ -107,6 +107,10 @@ bench-batching: build ## The learnt wait against fixed windows, virtual and live
 bench-pipeline: build ## A film in three stages: chunk by chunk against stage by stage (a minute)
 	$(PY) -m benchmarks.pipeline $(ARGS)
 
+.PHONY: bench-handles
+bench-handles: build ## Calls between handles against grpc.aio, in pairs (five minutes)
+	$(PY) -m benchmarks.handles $(ARGS)
+
 .PHONY: bench-multiplexing
 bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
 	$(PY) -m benchmarks.multiplexing $(ARGS)
