@@ -66,6 +66,9 @@ class Store:
     async def total(self, values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
         return float(values.sum())
 
+    async def is_aligned(self, values: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
+        return bool(values.flags.aligned)
+
     def ones(self, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.ones(count)
 

@@ -60,6 +60,14 @@ async def test_messages_above_the_limit_pass_between_handles() -> None:
     assert _LARGE_BYTES // 8 == (await store.ones.remote(_LARGE_BYTES // 8)).sum()
 
 
+async def test_large_arrays_are_aligned_at_both_ends() -> None:
+    values = np.arange(_LARGE_BYTES // 8, dtype=np.float64)
+    for by_reference in (True, False):
+        store = handle("Store").options(_by_reference=by_reference)
+        assert await store.is_aligned.remote(values)
+        assert (await store.ones.remote(100_000)).flags.aligned
+
+
 async def test_wrong_arguments_are_pythons_own_error() -> None:
     with pytest.raises(TypeError, match=r"plain\(\) missing 1 required positional argument"):
         await handle("Echo").plain.remote()

@@ -14,7 +14,7 @@ import pytest
 
 import pyserve
 from pyserve.api.handles.failures import FAILURE_KEY, rebuild
-from pyserve.api.handles.framing import STREAM, VALUE, frame_request
+from pyserve.api.handles.framing import ALIGNED, STREAM, VALUE, answer_body, frame_request
 from pyserve.config import DeploymentOptions
 from pyserve.replica.loading import Loaded
 from pyserve.replica.serving import make_server
@@ -115,8 +115,8 @@ def framed(*args: object, flags: int = 0, **kwargs: Any) -> bytes:
 
 def value_of(message: bytes | None) -> Any:
     assert message is not None
-    assert VALUE == message[0]
-    return pickle.loads(message[1:])
+    assert message[0] in {VALUE, ALIGNED}
+    return pickle.loads(answer_body(message))
 
 
 def failure(outcome: Outcome) -> Exception:
