@@ -76,7 +76,7 @@ def test_wrong_options_say_what_is_allowed(
 def test_a_copy_costs_less_than_a_microsecond_and_asks_nobody(
     handle: pyserve.DeploymentHandle, mesh: FakeMesh
 ):
-    """Best of many short runs, since other programs share the machine; twice the bound is wrong.
+    """Best of many short runs, since other programs share the machine; half of it is usual.
 
     Every copy has another model id, so that nothing can be remembered.
     """
@@ -87,7 +87,7 @@ def test_a_copy_costs_less_than_a_microsecond_and_asks_nobody(
             handle.options(multiplexed_model_id=model_id)
 
     best_s = min(timeit.repeat(copies, number=1, repeat=200)) / len(ids)
-    assert best_s < 2e-6
+    assert best_s < 1e-6
     assert {} == mesh.callers
 
 
