@@ -27,6 +27,17 @@ Result = TypeVar("Result")
 _BOUND = "__pyserve_batched__"
 
 
+class _BoundMethods:
+    """What is bound to one instance; a copy of the instance, or its pickle, begins anew."""
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.methods: dict[Batched[Any], Callable[..., Any]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _BoundMethods, (None,)
+
+
 class Batched(Generic[Result]):
     """A batched function, or as a class attribute a batched method.
 
@@ -72,6 +83,12 @@ class Batched(Generic[Result]):
     ) -> Batched[Result] | Callable[..., Coroutine[Any, Any, Result]]:
         if instance is None:
             return self
+        try:
+            kept: _BoundMethods = instance.__dict__[_BOUND]
+            if kept.owner is instance:
+                return kept.methods[self]
+        except (AttributeError, KeyError):
+            pass  # It is the first access.
         return self.bind(instance)
 
     def bind(self, instance: object) -> Callable[..., Any]:
@@ -81,21 +98,24 @@ class Batched(Generic[Result]):
             BatchError: The instance has no ``__dict__`` to keep its batches in.
         """
         try:
-            kept = instance.__dict__
+            attributes = instance.__dict__
         except AttributeError:
             raise BatchError(
                 f"{type(instance).__qualname__} has __slots__, and its instances nowhere to keep "
                 f"the batches of {self._name}; add '__dict__' to them"
             ) from None
-        bound_ones: dict[Batched[Any], Callable[..., Any]] = kept.setdefault(_BOUND, {})
-        bound = bound_ones.get(self)
+        kept = attributes.get(_BOUND)
+        if kept is None or kept.owner is not instance:
+            kept = attributes[_BOUND] = _BoundMethods(instance)
+        bound: Callable[..., Any] | None = kept.methods.get(self)
         if bound is None:
             method = self.function.__get__(instance, type(instance))
-            bound = bound_ones[self] = _callable(Submit(method, self.options))
-            if inspect.getattr_static(type(instance), self._name, None) is self:
-                # It shadows this descriptor: the next access is a plain look-up.
-                kept.setdefault(self._name, bound)
+            bound = kept.methods[self] = _callable(Submit(method, self.options))
         return bound
+
+    def __getstate__(self) -> dict[str, object]:
+        # Batches belong to a loop of this process: a copy begins with none.
+        return {name: value for name, value in vars(self).items() if name != "_as_function"}
 
     def __call__(self, *arguments: object, **keywords: object) -> Coroutine[Any, Any, Result]:
         """Run the function on a batch that holds these arguments and return their result.
@@ -253,8 +273,10 @@ def _callable(submit: Submit) -> Callable[..., Any]:
 
 def submits_of(instance: object) -> Iterator[Submit]:
     """Yield the batches of each method of an instance that has been bound so far."""
-    for bound in getattr(instance, "__dict__", {}).get(_BOUND, {}).values():
-        yield bound.__pyserve_submit__
+    kept: _BoundMethods | None = getattr(instance, "__dict__", {}).get(_BOUND)
+    if kept is not None and kept.owner is instance:
+        for bound in kept.methods.values():
+            yield bound.__pyserve_submit__  # type: ignore[attr-defined]  # see _callable
 
 
 def flush(instance: object) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextvars
+import copy
 from typing import Any
 
+import cloudpickle
 import grpc
 import pytest
 
@@ -269,3 +271,29 @@ def test_only_a_coroutine_function_can_be_batched() -> None:
         @pyserve.batch  # type: ignore[arg-type]  # that is the mistake
         def plain(items: list[int]) -> list[int]:
             return items
+
+
+async def test_copies_and_pickles_of_an_instance_begin_with_batches_of_their_own() -> None:
+    doubler = Sizes()
+    assert [1] == await asyncio.gather(doubler.run(0))
+    copies = [
+        copy.copy(doubler),
+        copy.deepcopy(doubler),
+        cloudpickle.loads(cloudpickle.dumps(doubler)),
+    ]
+    for each in copies:
+        assert [2, 2] == await asyncio.gather(each.run(0), each.run(0))
+    assert [1, 1] == [len({id(each.run) for _ in range(3)}) for each in copies[:2]]
+    assert doubler.run is not copies[0].run
+
+
+async def test_a_batched_function_can_be_shipped_after_use() -> None:
+    function = returning(lambda items: items)
+    assert 1 == await function(1)
+    assert 2 == await cloudpickle.loads(cloudpickle.dumps(function))(2)
+
+
+class Sizes:
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0.0)
+    async def run(self, items: list[int]) -> list[int]:
+        return [len(items)] * len(items)
