@@ -34,8 +34,18 @@ def test_the_drawing_shows_every_class_below_its_base() -> None:
     assert drawn == {kind.__name__: kind.__bases__[0].__name__ for kind in CLASSES[1:]}
 
 
+RAY_SERVE_NAMES = {
+    "BackPressureError": errors.BackPressure,
+    "DeploymentUnavailableError": errors.DeploymentUnavailable,
+    "RayServeException": errors.PyserveError,
+    "RequestCancelledError": errors.RequestCancelled,
+}
+
+
 def test_the_module_for_users_of_ray_serve_has_all_of_them() -> None:
-    assert {kind.__name__ for kind in CLASSES} == set(exceptions.__all__)
+    assert {kind.__name__ for kind in CLASSES} | RAY_SERVE_NAMES.keys() == set(exceptions.__all__)
+    for name, kind in RAY_SERVE_NAMES.items():
+        assert kind is getattr(exceptions, name)
 
 
 def test_an_abort_needs_a_code_that_is_not_ok() -> None:

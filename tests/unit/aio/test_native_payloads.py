@@ -290,7 +290,9 @@ async def test_the_call_tells_codec_model_and_trust() -> None:
     ("subtype", "size_bytes", "code", "says"),
     [
         ("json", 100, 0, ""),
-        ("json", 101, 8, "limit of 100 bytes"),
+        # The method's own limit is for handles: a stranger has that of the server.
+        ("json", 101, 0, ""),
+        ("json", 4 * 1024 * 1024 + 1, 8, "limit of 4194304 bytes"),
         (
             "foo",
             1,
