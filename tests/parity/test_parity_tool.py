@@ -103,6 +103,8 @@ def _test(*outcomes, rows=("S-01",), can_fail=True):
         ("EMPTY", [_test("passed", can_fail=False)]),
         ("FAILED", [_test("passed", "failed")]),
         ("FAILED", [_test("passed"), _test("failed")]),
+        ("ok", [_test("passed"), _test("passed", can_fail=False), _test("skipped")]),
+        ("SKIPPED", [_test("skipped"), _test("passed", can_fail=False)]),
     ],
 )
 def test_a_built_row_needs_tests_that_passed_and_can_fail(expected: str, tests: list[ShownBy]):
@@ -134,7 +136,7 @@ Doors
 
 def test_a_mark_with_an_unknown_row_is_named():
     assert ["t.py::test_it is marked S-99, which docs/parity.md does not have"] == unknown_rows(
-        read_table(PAGE), [_test("passed", rows=["S-99", "S-01"])]
+        read_table(PAGE), [_test("passed", rows=["S-99", "S-01", "T4"])]
     )
 
 
