@@ -151,6 +151,15 @@ async def test_limits_set_before_the_first_call_and_of_one_instance_only():
     assert ([0.25], [0.1]) == (one.times, other.times)
 
 
+async def test_limits_may_be_set_from_another_thread():
+    recorder = Recorder()
+    recorder.run.set_batch_wait_timeout_s(60)
+    call = asyncio.create_task(recorder.run(1))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(recorder.run.set_batch_wait_timeout_s, 0.0)
+    assert ("done", 1) == await asyncio.wait_for(call, timeout=10)
+
+
 @virtual
 async def test_a_function_has_the_setters_too():
     sizes = []
