@@ -1,0 +1,20 @@
+"""Switches of Ray Serve for the transport of calls mean nothing here, and disturb nobody."""
+
+import warnings
+
+import pytest
+
+from pyserve.config import read_settings
+
+
+@pytest.mark.parity("S-77")
+@pytest.mark.parametrize("value", ["0", "1", "yes"])
+@pytest.mark.parametrize("name", ["RAY_SERVE_PROXY_USE_GRPC", "PYSERVE_PROXY_USE_GRPC"])
+def test_the_transport_of_the_proxy_is_accepted_quietly(name: str, value: str):
+    """Whatever it says, the ingress speaks gRPC natively; nobody is warned or refused."""
+    environment = {"PYSERVE_HOME": "/tmp/pyserve"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings = read_settings({**environment, name: value})
+
+    assert read_settings(environment) == settings
