@@ -167,7 +167,8 @@ class Server:
 
         ``subtypes`` are the codecs that the method takes (``None``: any); another one is answered
         with UNIMPLEMENTED, which names both. ``max_message_bytes`` replaces the server's two
-        limits for framed calls of this method (-1: no limit). Pickles are taken from trusted connections only.
+        limits for framed calls of this method (-1: no limit). Pickles are taken from trusted
+        connections only.
         """
 
     def listen_tcp(self, address: str, tls: ServerTls | None, reuse_port: bool) -> int:

@@ -23,6 +23,13 @@ class Child(Protocol):
         """Cancel the call; from the thread of its loop or any other."""
 
 
+class Ending(Protocol):
+    """What is of no use after the request at the root of its calls."""
+
+    def end(self) -> object:
+        """Give back what is held; from any thread, without raising or waiting."""
+
+
 class Source(Protocol):
     """What makes the current request when somebody asks for it."""
 
@@ -38,17 +45,20 @@ class Request:
         multiplexed_model_id: The model that was asked for, or ``""``.
         deadline: When the caller stops to wait, in seconds of ``time.monotonic``; ``None``: never.
         application, deployment, method: What is being called; ``""`` where there is no mesh.
+        is_root: It came from outside the mesh, so what its calls hold is of no use after it.
     """
 
     __slots__ = (
         "__weakref__",
         "_children",
         "_end_callbacks",
+        "_ends_with",
         "application",
         "deadline",
         "deployment",
         "is_cancelled",
         "is_ended",
+        "is_root",
         "method",
         "multiplexed_model_id",
         "request_id",
@@ -63,6 +73,7 @@ class Request:
         application: str = "",
         deployment: str = "",
         method: str = "",
+        is_root: bool = False,
     ) -> None:
         self.request_id = request_id or new_request_id()
         self.multiplexed_model_id = multiplexed_model_id
@@ -72,8 +83,10 @@ class Request:
         self.method = method
         self.is_cancelled = False
         self.is_ended = False
+        self.is_root = is_root
         self._children: weakref.WeakSet[Child] | None = None
         self._end_callbacks: list[Callable[[], object]] | None = None
+        self._ends_with: weakref.WeakSet[Ending] | None = None
 
     def __del__(self) -> None:
         # Where nobody said that the request ended, its last reference did.
@@ -116,6 +129,15 @@ class Request:
         else:
             self._end_callbacks.append(callback)
 
+    def add_ending(self, ending: Ending) -> None:
+        """End ``ending`` with this request, if it still is there; at once if it is over."""
+        if self.is_ended:
+            ending.end()
+            return
+        if self._ends_with is None:
+            self._ends_with = weakref.WeakSet()
+        self._ends_with.add(ending)
+
     def end(self) -> None:
         """Record that user code is done: what was kept for the request is given back.
 
@@ -126,10 +148,15 @@ class Request:
         callbacks, self._end_callbacks = self._end_callbacks, None
         for callback in callbacks or ():
             callback()
+        endings, self._ends_with = self._ends_with, None
+        for ending in tuple(endings or ()):
+            ending.end()
 
     @classmethod
     def of_batch(cls, members: Iterable[Request]) -> Request:
         """Return the request of a batch: one model, the latest deadline of its members.
+
+        Its id is that of its members if they have one in common, else a new one.
 
         Whoever runs the batch cancels it when every member is cancelled.
         """
@@ -137,8 +164,10 @@ class Request:
         deadlines = [member.deadline for member in found]
         latest = None if None in deadlines else max((d for d in deadlines if d), default=None)
         first = found[0] if found else cls()
+        # Values that the batch's calls hold must not be freed with one of several requests.
+        is_of_one = all(member.request_id == first.request_id for member in found)
         return cls(
-            request_id=first.request_id,
+            request_id=first.request_id if is_of_one else "",
             multiplexed_model_id=first.multiplexed_model_id,
             deadline=latest,
             application=first.application,

@@ -264,14 +264,16 @@ class ServicerContext:
     def queue_status(self, number: int, message: _router.Payload | None = None) -> None:
         """Queue the end of the call, with a last message if there is one."""
         self.plain = False
-        self.finished = True
         call = self.call
         queued = False
         if message is not None and (self.compression is not None or self._next_uncompressed):
             announced = self._announce_compression()
             queued = call.write(message, self.message_compression()) or announced
             message = None
-        if call.finish(number, self._details, self._trailing_metadata, message) or queued:
+        must_flush = call.finish(number, self._details, self._trailing_metadata, message)
+        # Not before: a message that the ring refuses is a failure that still has to be told.
+        self.finished = True
+        if must_flush or queued:
             self.kit.flush()
 
     def set_code(self, code: grpc.StatusCode) -> None:
@@ -427,6 +429,8 @@ def _request_of(context: ServicerContext) -> Request:
         application=context.kit.settings.application,
         deployment=context.kit.settings.deployment,
         method=context.method.path.rpartition("/")[2],
+        # Only the calls of handles bring an id in their frame.
+        is_root=not context.request_id,
     )
 
 

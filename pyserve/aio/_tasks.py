@@ -42,8 +42,10 @@ def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
             if context.plain:
                 known = type(response) is response_type
                 raw = serialize(response) if known else serialize_checked(response)
+                # Before it counts as finished: a payload that the ring refuses is a failure.
+                must_flush = context.call.reply(raw)
                 context.finished = True
-                if context.call.reply(raw):
+                if must_flush:
                     flush()
             else:
                 finish_unary(context, response)

@@ -16,7 +16,7 @@ class Lease:
         is_owner: The holder is told; otherwise somebody else sees to it.
     """
 
-    __slots__ = ("_references", "descriptor", "is_owner")
+    __slots__ = ("__weakref__", "_references", "descriptor", "is_owner")
 
     def __init__(
         self, descriptor: Descriptor, references: References, *, is_owner: bool = True
@@ -42,6 +42,11 @@ class Lease:
 
         return codec(self.descriptor.codec).decode(body)
 
-    def __del__(self) -> None:
+    def end(self) -> None:
+        """Tell the holder that nothing here refers to the value any more. Idempotent."""
         if self.is_owner:
+            self.is_owner = False
             self._references.release(self.descriptor)
+
+    def __del__(self) -> None:
+        self.end()

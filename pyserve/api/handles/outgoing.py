@@ -23,6 +23,7 @@ from pyserve.errors import RequestCancelled, RequestTimeout, UsageError
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Caller, Message, WireCall
     from pyserve.api.handles.plan import Plan
+    from pyserve.request import Request
 
 Wake = Callable[[], object]
 
@@ -41,6 +42,8 @@ class OutgoingCall:
         is_cancel_requested: Somebody has called ``cancel`` before the end.
         wire: The call on its way, once it is.
         inputs: What has to live until the call has ended: values that stay elsewhere.
+        root: The request from outside the mesh with which held answers are of no more use;
+            ``None``: they live as long as somebody refers to them.
     """
 
     settled = False
@@ -51,6 +54,7 @@ class OutgoingCall:
     _waiter: asyncio.Future[None] | None = None
     _watchers: deque[Wake] | None = None
     inputs: object = None
+    root: Request | None = None
 
     def __init__(
         self, plan: Plan, request_id: str, caller: Caller, loop: asyncio.AbstractEventLoop

@@ -163,6 +163,8 @@ class Plan:
             call.wire = caller.start(self.route, message, timeout_s, call, self.place)
         if request is not None and not self._detached:
             request.add_child(call)
+            if request.is_root:
+                call.root = request
         return call
 
     def inherited(self) -> tuple[Request | None, float | None]:

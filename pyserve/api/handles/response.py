@@ -112,6 +112,8 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
         if payload[:1] == _REFERENCE:  # type: ignore[index]  # It is bytes.
             # Told apart at once: it is to be given back also when nobody ever asks.
             self._lease = lease_of(payload)  # type: ignore[arg-type]
+            if self.root is not None:
+                self.root.add_ending(self._lease)
         else:
             self._raw = payload  # type: ignore[assignment]
         self.inputs = None

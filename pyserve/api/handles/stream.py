@@ -39,7 +39,10 @@ class StreamCall(OutgoingCall):
             return
         if kind == MESSAGE:
             assert isinstance(payload, bytes)
-            self._answers.append((Answer(payload, self.plan), len(payload)))
+            answer = Answer(payload, self.plan)
+            if answer.lease is not None and self.root is not None:
+                self.root.add_ending(answer.lease)
+            self._answers.append((answer, len(payload)))
             self.wake()
         elif kind == DONE:
             number = self.wire.code() if self.wire is not None else 0

@@ -252,6 +252,15 @@ class Chief:
         """End without having waited for a child call."""
         self._kept.append(self._worker.wait.remote("left"))
 
+    async def keeps_value(self, size: int) -> int:
+        """End with a reference to a child's value that nobody drops."""
+        self._kept.append(await self._worker.blob.remote(size)._to_object_ref())
+        return int(await self._worker.held.remote())
+
+    async def forgets_value(self) -> int:
+        """Use what ``keeps_value`` kept, and drop it."""
+        return len(await self._kept.pop())
+
     async def who(self, **options: Any) -> list[dict[str, Any]]:
         child = await self._worker.who.options(**options).remote()
         request = current_request()

@@ -158,7 +158,8 @@ def test_a_limit_below_the_configured_batch_size_warns() -> None:
 def chain(upstream: int, downstream: int) -> pyserve.Application:
     below = Leaf.options(name="below", batching_config={"max_batch_size": downstream})
     above = Leaf.options(name="above", batching_config={"max_batch_size": upstream})
-    return above.bind(below.bind())
+    application: pyserve.Application = above.bind(below.bind())
+    return application
 
 
 @pytest.mark.parity("S-24")
