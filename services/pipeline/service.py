@@ -8,7 +8,6 @@ other.
 from __future__ import annotations
 
 import asyncio
-import resource
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -141,10 +140,6 @@ class Pipeline:
         async with aclosing(ordered(chunks, self._packed, ahead_max=_CHUNKS_AHEAD)) as pieces:
             async for piece in pieces:
                 yield piece
-
-    async def peak_bytes(self) -> int:
-        """Return the most memory that this replica has had; only references come through it."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     async def _decoded(self, frames: int, chunk_frames: int) -> AsyncIterator[pyserve.ObjectRef]:
         stream: pyserve.DeploymentResponseGenerator = self._chunks.remote(frames, chunk_frames)

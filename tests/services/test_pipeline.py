@@ -46,19 +46,6 @@ def pipeline():
 
 
 @pytest.mark.slow
-@pytest.mark.parity("S-39")
-async def test_frames_do_not_pass_through_the_orchestrating_replica(pipeline):
-    """Its peak of memory stays though 13 MB of frames go through the stages; the first test."""
-    await pipeline.streaming.remote(100, 20)
-    small = await pipeline.peak_bytes.remote()
-
-    await pipeline.streaming.remote(FRAMES, 20)
-
-    frames_bytes = FRAMES * film.SIDE**2
-    assert await pipeline.peak_bytes.remote() - small < frames_bytes / 2
-
-
-@pytest.mark.slow
 @pytest.mark.parity("S-40")
 @pytest.mark.parity("S-42")
 @pytest.mark.parity("S-94")

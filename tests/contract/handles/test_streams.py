@@ -53,10 +53,14 @@ async def test_a_slow_reader_slows_the_generator(echo):
     await _has_ended(echo, "slow reader")
 
 
+@pytest.mark.parity("S-39")
 async def test_references_of_a_stream_go_into_other_calls(echo):
+    """The items stay at their producer; the caller has nothing but their addresses."""
     stream = echo.large_pieces.options(stream=True).remote(3)
     references = [each async for each in await stream._to_object_ref_gen()]
 
+    leases = [each.lease() for each in references]
+    assert all(lease is not None and lease.descriptor.size_bytes > 200_000 for lease in leases)
     assert [(200_000, 0), (200_000, 1), (200_000, 2), (0, 0)] == await echo.sizes.remote(
         *references
     )

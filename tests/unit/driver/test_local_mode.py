@@ -11,7 +11,7 @@ import pytest
 
 import pyserve
 from pyserve.driver.local import find_local
-from pyserve.exceptions import MeshNotFound, RequestTimeout
+from pyserve.exceptions import MeshNotFound, RequestTimeout, SerializationError
 from tests.support.waiting import wait_until
 
 CLOSED: list[str] = []
@@ -98,6 +98,7 @@ def test_a_graph_runs_in_this_process_on_a_thread_of_its_own():
 def test_the_spelling_of_ray_serve_is_accepted():
     handle = pyserve.run(Greeter.bind(), _local_testing_mode=True)
 
+    assert find_local() is not None
     assert "hello you" == handle.remote("you").result(timeout_s=5)
 
 
@@ -153,6 +154,35 @@ def test_a_call_that_outlives_the_grace_is_ended():
     with pytest.raises(pyserve.PyserveError, match="its time to end was over"):
         call.result(timeout_s=5)
     assert "new you" == handle_after.remote("you").result(timeout_s=5)
+
+
+async def test_a_call_that_is_cancelled_before_its_first_step_gives_its_place_back():
+    handle = run(Greeter.options(max_ongoing_requests=1).bind())
+    for _ in range(3):
+        handle.wait.remote().cancel()
+
+    assert "hello you" == await asyncio.wait_for(handle.remote("you"), 5)
+
+
+async def test_a_chosen_place_that_no_call_could_take_is_given_back():
+    handle = run(Greeter.options(max_ongoing_requests=1).bind())
+    json = handle.options(request_serialization="json")
+    async with handle.choose_replica() as selection:
+        with pytest.raises(SerializationError):
+            json.dispatch(selection, object())
+
+    assert "hello you" == await asyncio.wait_for(handle.remote("you"), 5)
+
+
+async def test_who_no_longer_waits_for_a_place_does_not_hinder_the_end():
+    handle = run(Greeter.options(max_ongoing_requests=1, graceful_shutdown_timeout_s=0.1).bind())
+    async with handle.choose_replica():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05), handle.choose_replica():
+                pass
+        await asyncio.to_thread(pyserve.delete, "default")
+
+    assert ["hello"] == CLOSED
 
 
 def test_applications_are_deleted_one_by_one():
