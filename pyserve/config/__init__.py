@@ -1,11 +1,13 @@
 """Validated settings, and the only reader of the process environment."""
 
 from pyserve.config.environment import (
+    CallSettings,
     ConcurrencySettings,
     MeshSettings,
     NodeSettings,
     check_address,
     inherited_environment,
+    read_call_settings,
     read_settings,
 )
 from pyserve.config.options import DeploymentOptions, check_name
@@ -19,6 +21,7 @@ from pyserve.config.parts import (
 __all__ = [
     "AutoscalingConfig",
     "BatchingConfig",
+    "CallSettings",
     "ConcurrencySettings",
     "DeploymentOptions",
     "MeshSettings",
@@ -28,5 +31,6 @@ __all__ = [
     "check_address",
     "check_name",
     "inherited_environment",
+    "read_call_settings",
     "read_settings",
 ]

@@ -25,7 +25,11 @@ _ALIASES = {
     "PYSERVE_THROUGHPUT_OPTIMIZED": "RAY_SERVE_THROUGHPUT_OPTIMIZED",
     "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD",
     "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP",
+    "PYSERVE_USE_GRPC_BY_DEFAULT": "RAY_SERVE_USE_GRPC_BY_DEFAULT",
+    "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
 }
+# The length prefix is unsigned, but grpc's own peers stop at the signed range.
+MESSAGE_BYTES_MAX = 2**31 - 1
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
@@ -64,6 +68,19 @@ class ConcurrencySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallSettings:
+    """What calls and messages do where a handle or a deployment does not say it.
+
+    Attributes:
+        by_reference: whether handles may leave large values where they were made; None: by size.
+        message_bytes_max: limit of messages, received and sent; None: that of the options.
+    """
+
+    by_reference: bool | None = None
+    message_bytes_max: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class MeshSettings:
     """Which mesh a process belongs to.
 
@@ -76,6 +93,7 @@ class MeshSettings:
             exceptions.
         node: see ``NodeSettings``.
         concurrency: see ``ConcurrencySettings``.
+        calls: see ``CallSettings``.
     """
 
     home: Path
@@ -85,6 +103,7 @@ class MeshSettings:
     node: NodeSettings
     development: bool = False
     concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
+    calls: CallSettings = field(default_factory=CallSettings)
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -111,6 +130,26 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
             log_dir=_path(variables, "PYSERVE_LOG_DIR"),
         ),
         concurrency=_concurrency(variables),
+        calls=_calls(variables),
+    )
+
+
+def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSettings:
+    """Read what is needed where no mesh is known yet: in decorators, and at a handle's first call.
+
+    It is silent about older names; ``read_settings`` has warned, or is about to.
+
+    Raises:
+        OptionError: a variable has a value that cannot be used.
+    """
+    return _calls(_renamed(os.environ if environment is None else environment))
+
+
+def _calls(variables: Mapping[str, str]) -> CallSettings:
+    by_value = _switch(variables, "PYSERVE_USE_GRPC_BY_DEFAULT")
+    return CallSettings(
+        by_reference=False if by_value else None,
+        message_bytes_max=_size_bytes(variables, "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH"),
     )
 
 
@@ -129,10 +168,15 @@ def _concurrency(variables: Mapping[str, str]) -> ConcurrencySettings:
 
 def _with_current_names(variables: Mapping[str, str]) -> Mapping[str, str]:
     """Return the variables with those of Ray Serve under our names, unless ours are set too."""
-    found = {name: alias for name, alias in _ALIASES.items() if alias in variables}
-    for name, alias in found.items():
-        warnings.warn(f"{alias} is read as {name}; write {name}", stacklevel=2)
-    return {**{name: variables[alias] for name, alias in found.items()}, **variables}
+    for name, alias in _ALIASES.items():
+        if alias in variables:
+            warnings.warn(f"{alias} is read as {name}; write {name}", stacklevel=2)
+    return _renamed(variables)
+
+
+def _renamed(variables: Mapping[str, str]) -> Mapping[str, str]:
+    older = {name: variables[alias] for name, alias in _ALIASES.items() if alias in variables}
+    return {**older, **variables}
 
 
 def inherited_environment(changes: Mapping[str, str]) -> dict[str, str]:
@@ -190,6 +234,15 @@ def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
     if not 0 <= seconds < math.inf:
         raise refuse(name, value, "a number of seconds of at least 0")
     return seconds
+
+
+def _size_bytes(variables: Mapping[str, str], name: str) -> int | None:
+    value = variables.get(name, "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= MESSAGE_BYTES_MAX):
+        raise refuse(name, value, f"a number of bytes from 1 to {MESSAGE_BYTES_MAX}")
+    return int(value)
 
 
 def _path(variables: Mapping[str, str], name: str) -> Path | None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Literal
 
+from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.parts import (
     AutoscalingConfig,
     BatchingConfig,
@@ -79,8 +80,14 @@ class DeploymentOptions:
     working_dir: str | None = None
     request_router_config: RequestRouterConfig = field(default_factory=RequestRouterConfig)
     request_timeout_s: float | None = None
-    max_receive_message_bytes: int = MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
-    max_send_message_bytes: int | None = None
+    max_receive_message_bytes: int = field(
+        default_factory=lambda: (
+            read_call_settings().message_bytes_max or MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
+        )
+    )
+    max_send_message_bytes: int | None = field(
+        default_factory=lambda: read_call_settings().message_bytes_max
+    )
     serializer: str = "pickle"
     # Python objects: they do not travel in the JSON, see DeploymentSpec.interceptors.
     interceptors: tuple[object, ...] = ()
@@ -131,17 +138,18 @@ class DeploymentOptions:
             check_seconds("request_timeout_s", self.request_timeout_s, exclusive=True)
 
     def _check_sizes(self) -> None:
-        # 2**31 - 1: the length prefix is unsigned, but grpc's own peers stop at the signed range.
-        biggest = 2**31 - 1
         check_integer(
             "max_receive_message_bytes",
             self.max_receive_message_bytes,
             minimum=1,
-            maximum=biggest,
+            maximum=MESSAGE_BYTES_MAX,
         )
         if self.max_send_message_bytes is not None:
             check_integer(
-                "max_send_message_bytes", self.max_send_message_bytes, minimum=1, maximum=biggest
+                "max_send_message_bytes",
+                self.max_send_message_bytes,
+                minimum=1,
+                maximum=MESSAGE_BYTES_MAX,
             )
 
     @classmethod

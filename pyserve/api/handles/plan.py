@@ -25,6 +25,7 @@ from pyserve.api.handles.framing import (
 from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
+from pyserve.config import read_call_settings
 from pyserve.request import CURRENT, Request, new_request_id
 from pyserve.serializers import codec, join, size_bytes
 
@@ -94,9 +95,12 @@ class Plan:
         self._options = options
         self.streaming = bool(get("stream", False))
         self.name = f"{key}.{get('method_name', '__call__')}"
-        self.holds = get("_by_reference") is not False
+        by_reference = get("_by_reference")
+        if by_reference is None:
+            by_reference = read_call_settings().by_reference
+        self.holds = by_reference is not False
         self.place = place
-        self._held_bytes_min = _held_bytes_min(get("_by_reference"))
+        self._held_bytes_min = _held_bytes_min(by_reference)
         self._flags = (STREAM if self.streaming else 0) | (HOLD if self.holds else 0)
         self._prefix = bytes((self._flags | ID,))
         self._timeout_s: float | None = get("timeout_s")

@@ -158,9 +158,30 @@ class Worker:
 class OneAtATime:
     """Has room for one call only."""
 
+    def __init__(self) -> None:
+        self._seen: list[int] = []
+        self._released: asyncio.Event | None = None
+
     async def __call__(self, value: int) -> int:
+        self._seen.append(value)
         await asyncio.sleep(0)
         return value + 1
+
+    async def seen(self) -> list[int]:
+        return self._seen
+
+    async def hold(self) -> None:
+        """Keep the only place until ``release``, which has to be broadcast."""
+        self._released = asyncio.Event()
+        await self._released.wait()
+        self._released = None
+
+    async def is_held(self) -> bool:
+        return self._released is not None
+
+    async def release(self) -> None:
+        assert self._released is not None
+        self._released.set()
 
 
 @pyserve.deployment(serializer="msgpack")
@@ -236,6 +257,11 @@ class Chief:
 
     async def sum_of_graph(self, value: int) -> int:
         return int(await self._graph.remote(value))
+
+    async def ensemble(self, names: list[str], value: int) -> int:
+        """Ask all of them at once, and add up what they say."""
+        answers = [pyserve.get_deployment_handle(name).remote(value) for name in names]
+        return sum(await asyncio.gather(*answers))
 
     async def type_of_worker(self) -> str:
         return type(self._worker).__name__
