@@ -65,6 +65,7 @@ async def test_an_unknown_path_is_unimplemented_and_named_by_the_ingress(
     assert "ingress" == trailing(caught.value)["pyserve-answered-by"]
 
 
+@pytest.mark.parity("S-79")
 async def test_a_request_over_the_limit_is_refused_with_limit_and_size(limited: EchoMesh) -> None:
     fits = b"x" * (RECEIVE_BYTES_MAX - 3)  # and three bytes of tag and length
     request = echo_pb2.EchoRequest(payload=fits)
@@ -87,6 +88,7 @@ async def test_a_compressed_request_is_measured_unpacked(limited: EchoMesh) -> N
     assert str(RECEIVE_BYTES_MAX) in call.message
 
 
+@pytest.mark.parity("S-79")
 async def test_a_response_over_the_limit_is_refused_with_limit_and_size(limited: EchoMesh) -> None:
     request = echo_pb2.PerformRequest(response_bytes=SEND_BYTES_MAX)
     size = len(echo_pb2.PerformReply(payload=bytes(SEND_BYTES_MAX)).SerializeToString())

@@ -197,7 +197,7 @@ async def test_handles_keep_their_options_when_they_travel(
     assert "m3" == (await travelled.remote())["model"]
 
 
-@pytest.mark.parity("G-54")
+@pytest.mark.parity("S-78")
 async def test_codecs_are_chosen_for_each_direction(worker: pyserve.DeploymentHandle) -> None:
     """JSON makes lists of tuples, pickle keeps them."""
     assert [1, 2] == await worker.options(request_serialization="json").remote((1, 2))

@@ -66,6 +66,27 @@ def test_run_returns_a_handle_when_every_replica_is_ready(drive) -> None:
     assert "['RUNNING', 'RUNNING']\n2\n" == output
 
 
+@pytest.mark.parity("S-02")
+def test_run_waits_for_the_slowest_replica(drive) -> None:
+    """The first constructor ends at once, the other one takes a second and a half."""
+    output = drive("""
+        @pyserve.deployment(num_replicas=2)
+        class Uneven:
+            def __init__(self, path: str) -> None:
+                try:
+                    os.mkdir(path)
+                except FileExistsError:
+                    time.sleep(1.5)
+
+            def __call__(self): ...
+
+        pyserve.run(Uneven.bind(os.path.abspath("first")))
+        replicas = pyserve.status().applications["default"].deployments["Uneven"].replicas
+        print(sorted(replica.state for replica in replicas))
+    """)
+    assert "['RUNNING', 'RUNNING']\n" == output
+
+
 def test_a_notebook_runs_and_calls_inside_of_its_loop(drive) -> None:
     """And other loops of the same process call too, one after the other and at once."""
     output = drive("""

@@ -70,6 +70,7 @@ async def test_wrong_arguments_are_a_type_error(worker: pyserve.DeploymentHandle
         await worker.size_of.remote()
 
 
+@pytest.mark.parity("S-78")
 async def test_a_value_that_no_codec_carries_is_refused_where_it_is_written(
     worker: pyserve.DeploymentHandle,
 ) -> None:

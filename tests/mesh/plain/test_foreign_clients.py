@@ -103,6 +103,7 @@ async def channel(mesh: RunningMesh) -> AsyncIterator[grpc.aio.Channel]:
         yield channel
 
 
+@pytest.mark.parity("S-75")
 async def test_grpcio_calls_a_plain_method_with_protobuf(channel: grpc.aio.Channel) -> None:
     proto = codec("proto")
     plain: Any = channel.unary_unary("/default.shout/__call__")

@@ -147,6 +147,7 @@ class World:
             self.run(self.take())
 
 
+@pytest.mark.parity("S-24")
 def test_a_lonely_call_leaves_at_once() -> None:
     world = World()
     world.teach()
@@ -178,6 +179,7 @@ def test_while_the_executor_is_busy_the_batch_stays_open() -> None:
     assert len(batch.items) == 3
 
 
+@pytest.mark.parity("S-24")
 def test_callers_who_come_back_are_waited_for() -> None:
     """A closed loop of 4: all four are in each batch, though they come back one by one."""
     world = World(max_batch_size=16)
@@ -214,6 +216,7 @@ def test_callers_who_do_not_come_back_are_not_waited_for_long() -> None:
     assert wakeup <= world.now + world.fixed_s / 2
 
 
+@pytest.mark.parity("S-24")
 def test_a_deadline_cuts_the_wait() -> None:
     """The batch leaves while it can still finish in time, after what steps took lately."""
     world = World(max_batch_size=16)

@@ -91,6 +91,7 @@ def test_updated_replaces_only_what_is_given():
         ({"max_ongoing_requests": 5}, 64, 5),
     ],
 )
+@pytest.mark.parity("S-25")
 def test_ongoing_limit_leaves_room_for_two_batches(values, batch_capacity, limit):
     assert limit == DeploymentOptions.of(values).ongoing_requests_limit(batch_capacity)
 

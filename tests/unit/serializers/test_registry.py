@@ -96,6 +96,7 @@ def test_an_object_that_is_no_codec_is_refused():
 
 
 @pytest.mark.parametrize("name", ["yaml", "", "JSON", None, ["json"]])
+@pytest.mark.parity("S-78")
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(SerializationError, match="known are cloudpickle, json, msgpack"):
         codec(name)
