@@ -21,6 +21,9 @@ from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, Replic
 if TYPE_CHECKING:
     import grpc.aio
 
+# More names than a class has methods come from outside, and are not kept. Arbitrary.
+_METHODS_MAX = 64
+
 
 class DeploymentHandle(Generic[Deployed_co]):
     """Calls one deployment of the mesh that this process is in.
@@ -31,13 +34,14 @@ class DeploymentHandle(Generic[Deployed_co]):
     readers and type checkers.
     """
 
-    __slots__ = ("_key", "_options", "_plan")
+    __slots__ = ("_key", "_methods", "_options", "_plan")
 
     def __init__(self, deployment_name: str, app_name: str, **options: object) -> None:
         checked(options)
         self._key = DeploymentKey(ApplicationName(app_name), DeploymentName(deployment_name))
         self._options: Options = options
         self._plan: Plan | None = None
+        self._methods: dict[str, DeploymentHandle[Deployed_co]] | None = None
 
     @property
     def deployment_name(self) -> str:
@@ -160,13 +164,26 @@ class DeploymentHandle(Generic[Deployed_co]):
     def __getattr__(self, name: str) -> DeploymentHandle[Deployed_co]:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return self._copy(self._key, {**self._options, "method_name": name})
+        # Kept with its plan: working that out costs more than the call.
+        methods = self._methods
+        if methods is None:
+            methods = self._methods = {}
+        found = methods.get(name)
+        if found is None:
+            found = self._copy(self._key, {**self._options, "method_name": name})
+            if len(methods) < _METHODS_MAX:
+                found = methods.setdefault(name, found)
+        return found
 
     def _init(self, **options: Any) -> None:
-        """Set options of this very handle, as Ray Serve does it before the first call."""
+        """Set options of this very handle, as Ray Serve does it before the first call.
+
+        ``handle.name`` is the same handle each time, so it keeps what is set there.
+        """
         checked(options)
         self._options = {**self._options, **options}
         self._plan = None
+        self._methods = None
 
     @classmethod
     def _copy(cls, key: DeploymentKey, options: Options) -> DeploymentHandle[Deployed_co]:
@@ -175,6 +192,7 @@ class DeploymentHandle(Generic[Deployed_co]):
         copy._key = key  # noqa: SLF001  # of this class
         copy._options = options  # noqa: SLF001
         copy._plan = None  # noqa: SLF001
+        copy._methods = None  # noqa: SLF001
         return copy
 
     # --- stubs --------------------------------------------------------------------------------

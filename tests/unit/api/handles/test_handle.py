@@ -103,6 +103,22 @@ async def test_local_routing_is_set_for_a_handle_or_a_copy(
     assert [True, True, True, False] == [call.route.prefer_local for call in caller.calls]
 
 
+def test_a_method_is_the_same_handle_each_time(handle: pyserve.DeploymentHandle):
+    """So that what its calls have in common is worked out once."""
+    assert handle.predict is handle.predict
+    assert handle.predict is not handle.options(priority=1).predict
+    handle._init(priority=2)
+    assert handle.options(method_name="predict") == handle.predict
+
+
+def test_names_from_outside_are_not_kept(handle: pyserve.DeploymentHandle):
+    for number in range(1000):
+        getattr(handle, f"method{number}")
+    assert handle._methods is not None
+    assert len(handle._methods) <= 64
+    assert "method999" == handle.method999._options["method_name"]
+
+
 def test_handles_travel_with_their_options(handle: pyserve.DeploymentHandle):
     chosen = handle.predict.options(stream=True, timeout_s=3)
     assert chosen == pickle.loads(pickle.dumps(chosen))
