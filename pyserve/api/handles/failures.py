@@ -57,7 +57,7 @@ def encode_failure(error: BaseException) -> bytes:
         )
     full = {
         "type": _name(type(error)),
-        "text": _cut(_text(error), _TEXT_CHARACTERS_MAX),
+        "text": _cut(text_of(error), _TEXT_CHARACTERS_MAX),
         "notes": _notes(error),
         **_state(error),
     }
@@ -109,10 +109,11 @@ def _state(error: BaseException) -> dict[str, object]:
         return {}
     if not isinstance(reduced, tuple) or reduced[0] is not type(error):
         return {}
+    kept: object = (reduced[2] if len(reduced) > 2 else None) or {}
+    if not isinstance(kept, dict):  # For a `__setstate__` of the user's.
+        return {}
     state = {
-        key: value
-        for key, value in (reduced[2] if len(reduced) > 2 and reduced[2] else {}).items()
-        if key not in ("__notes__", "remote_traceback")
+        key: value for key, value in kept.items() if key not in ("__notes__", "remote_traceback")
     }
     if not (_is_plain(reduced[1]) and _is_plain(state)):
         return {}
@@ -127,7 +128,7 @@ def _same_type(name: str, text: str, fields: Mapping[str, object]) -> Exception 
     for make in (_made_anew, _made_as_it_was):
         try:
             error = make(found, arguments, state)
-            if _cut(_text(error), _TEXT_CHARACTERS_MAX) == text:
+            if _cut(text_of(error), _TEXT_CHARACTERS_MAX) == text:
                 return error
         except Exception:  # noqa: S112  # A constructor of the user's with other parameters.
             continue
@@ -170,7 +171,8 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of user code, whatever its ``__str__`` does."""
     try:
         return str(error)
     except Exception as broken:
@@ -178,8 +180,10 @@ def _text(error: BaseException) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    notes = getattr(error, "__notes__", ())
-    return [_cut(str(note), 200) for note in notes[:_NOTES_MAX]] if notes else []
+    notes = getattr(error, "__notes__", None)
+    if not isinstance(notes, list):  # Anything may have been put there.
+        return []
+    return [_cut(note, 200) for note in notes[:_NOTES_MAX] if isinstance(note, str)]
 
 
 def _is_plain(value: object, depth: int = 4) -> bool:

@@ -25,6 +25,16 @@ class TwoFieldsError(Exception):
         self.why = why
 
 
+class OwnStateError(Exception):
+    """Its state is no dict."""
+
+    def __reduce__(self):
+        return type(self), self.args, ("state",)
+
+    def __setstate__(self, state):
+        pass
+
+
 class HostileError(Exception):
     """Refuses to describe itself."""
 
@@ -37,6 +47,12 @@ def _raised(error: Exception) -> Exception:
         raise error
     except Exception as caught:
         return caught
+
+
+def test_an_exception_with_a_state_of_its_own_kind_keeps_name_and_text():
+    rebuilt = rebuild(encode_failure(_raised(OwnStateError("text"))))
+    assert isinstance(rebuilt, RemoteError)
+    assert "text" in str(rebuilt)
 
 
 @pytest.mark.parametrize(
