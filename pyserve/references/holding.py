@@ -102,9 +102,7 @@ class Holding:
                 self._memory[key] = memory
                 memory = b""
         self._let_go(memory)  # The root has ended meanwhile.
-        if not self._is_timed:
-            self._is_timed = True
-            self._loop.call(self._on_time)
+        self._time_expiry()
         return key, size_bytes
 
     def view(self, key: str) -> Buffer | None:
@@ -116,7 +114,11 @@ class Holding:
         if isinstance(memory, bytes):
             self.drop(key, OWN)
             return memory
-        mapping = memory.map()
+        try:
+            mapping = memory.map()
+        except BaseException:  # No descriptor left, or no memory.
+            self.drop(key, OWN)
+            raise
         on_garbage(mapping, self._loop, self.drop, key, OWN)
         return memoryview(mapping)
 
@@ -207,6 +209,16 @@ class Holding:
         for future in done:
             if future.set_running_or_notify_cancel():
                 future.set_result(None)
+        # A value that was taken, and that nobody has any more, begins to age now.
+        self._time_expiry()
+
+    def _time_expiry(self) -> None:
+        """See to it that there is a timer while some value ages."""
+        with self._lock:
+            if self._is_timed or self._store.next_expiry() is None:
+                return
+            self._is_timed = True
+        self._loop.call(self._on_time)
 
     def _on_time(self) -> None:
         """Free what is due, and come back when the next value is. Runs on the loop."""

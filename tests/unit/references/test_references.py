@@ -155,6 +155,30 @@ def test_values_that_nobody_uses_are_freed_by_time(make):
     is_free(holder)
 
 
+def test_a_value_that_was_in_use_when_the_others_were_looked_at_still_ages(make):
+    """Whoever took it may be gone without a word, and nothing else may be held ever after."""
+    holder, consumer = make(limits=Limits(unused_s=0.05)), make()
+    view = consumer.fetch_blocking(holder.hold([VALUE], "raw"), 10.0)
+    wait_until(lambda: not holder._holding._is_timed, what="nothing ages")
+    assert 1 == holder.held_count
+    del view
+    is_free(holder)
+
+
+def test_an_own_value_that_cannot_be_mapped_is_not_in_use(holder, monkeypatch):
+    descriptor = holder.hold([VALUE], "raw")
+
+    def refuse(fd: int, size_bytes: int) -> None:
+        raise OSError(errno.EMFILE, "too many")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "map_value", refuse)
+        with pytest.raises(OSError, match="too many"):
+            holder.fetch_blocking(descriptor)
+    holder.forget(descriptor.key)
+    assert 0 == holder.held_count
+
+
 def test_beyond_its_limit_a_process_says_what_it_holds(make):
     holder = make(limits=Limits(held_bytes_max=3 * len(VALUE)))
     kept = [holder.hold([VALUE], "raw") for _ in range(3)]
