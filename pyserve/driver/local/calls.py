@@ -144,7 +144,7 @@ class LocalCall:
 
 
 class LocalReservation:
-    """A place in a local replica."""
+    """A place in a local replica; given back also when it is dropped."""
 
     def __init__(self, replica: LocalReplica) -> None:
         self._replica: LocalReplica | None = replica
@@ -161,6 +161,9 @@ class LocalReservation:
         replica, self._replica = self._replica, None
         if replica is not None:
             replica.post(replica.give_back)
+
+    def __del__(self) -> None:
+        self.release()
 
 
 class LocalCaller:

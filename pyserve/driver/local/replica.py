@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from pyserve.api.handles.calls import Metadata
 from pyserve.api.handles.framing import read_request
 from pyserve.driver.local.calls import LocalCall, LocalReservation, joined
 from pyserve.driver.local.gate import Gate
-from pyserve.driver.local.threads import CallThreads
+from pyserve.driver.local.threads import CallThreads, ThreadsOfCall
 from pyserve.errors import BackPressure, RequestTimeout
 from pyserve.references import References
 from pyserve.replica.loading import Loaded, close, construct, load, warm_up
@@ -134,7 +135,7 @@ class LocalReplica:
         """Take a place for a later call; from any thread."""
         waiter = _Waiter()
         if not self.post(self._reserve, waiter, timeout_s):
-            waiter.set_exception(RequestTimeout("local testing mode has been shut down"))
+            _fail(waiter, RequestTimeout("local testing mode has been shut down"))
         return waiter
 
     def _reserve(self, waiter: _Waiter, timeout_s: float | None) -> None:
@@ -142,7 +143,7 @@ class LocalReplica:
         if decision == "run":
             self._give(waiter)
         elif decision == "refuse":
-            waiter.set_exception(BackPressure(self._full_text()))
+            _fail(waiter, BackPressure(self._full_text()))
         elif timeout_s is not None:
             self._loop.call_later(timeout_s, self._give_up, waiter)
 
@@ -155,9 +156,8 @@ class LocalReplica:
 
     def _give_up(self, waiter: _Waiter) -> None:
         if self._withdraw(waiter):
-            waiter.set_exception(
-                RequestTimeout(f"{self.context.deployment}: no place became free in time")
-            )
+            text = f"{self.context.deployment}: no place became free in time"
+            _fail(waiter, RequestTimeout(text))
 
     def give_back(self, weight: int = 1) -> None:
         """Free the places of a call, and let the next ones have them."""
@@ -188,14 +188,21 @@ class LocalReplica:
 
     def _run(self, call: LocalCall) -> None:
         self._idle.clear()
-        self._tasks[call] = self._loop.create_task(
-            self._answer(call),
+        threads = self._threads.of_call()
+        task = self._tasks[call] = self._loop.create_task(
+            self._answer(call, threads),
             name=f"pyserve {call.route.path}",
             context=self._environment.copy(),
         )
+        # Not in the task itself: one that is cancelled before its first step never has one.
+        task.add_done_callback(lambda _: self._on_answered(call, threads))
 
-    async def _answer(self, call: LocalCall) -> None:
-        threads = self._threads.of_call()
+    def _on_answered(self, call: LocalCall, threads: ThreadsOfCall) -> None:
+        del self._tasks[call]
+        # A thread cannot be stopped: its place stays taken until it has come back.
+        threads.when_done(lambda: self.post(self._settle, self._weight(call)))
+
+    async def _answer(self, call: LocalCall, threads: ThreadsOfCall) -> None:
         _, header, _ = read_request(call.message)
         method = call.method
         request = Request(
@@ -228,9 +235,6 @@ class LocalReplica:
             self._end(call, status.code, status.details, tuple(status.trailing_metadata))
         finally:
             request.end()
-            del self._tasks[call]
-            # A thread cannot be stopped: its place stays taken until it has come back.
-            threads.when_done(lambda: self.post(self._settle, self._weight(call)))
 
     async def _send_all(self, call: LocalCall, messages: AsyncIterator[Any]) -> None:
         room = asyncio.Event()
@@ -282,7 +286,7 @@ class LocalReplica:
             if isinstance(left, LocalCall):
                 self._end(left, StatusCode.UNAVAILABLE, "it has been deleted or replaced")
             else:
-                left.set_exception(RequestTimeout("it has been deleted or replaced"))
+                _fail(left, RequestTimeout("it has been deleted or replaced"))
         try:
             async with asyncio.timeout(self.loaded.options.graceful_shutdown_timeout_s):
                 await self._idle.wait()
@@ -300,6 +304,12 @@ _STOPPING = frozenset({StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, Statu
 
 class _Waiter(concurrent.futures.Future[LocalReservation]):
     """Somebody who waits for a place without having a call yet."""
+
+
+def _fail(waiter: _Waiter, error: Exception) -> None:
+    """Tell whoever waits, if somebody still does."""
+    if waiter.set_running_or_notify_cancel():
+        waiter.set_exception(error)
 
 
 class _Failed:

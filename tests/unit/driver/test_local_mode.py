@@ -250,3 +250,18 @@ def test_a_deadline_passes_while_a_thread_is_busy():
     with pytest.raises(RequestTimeout):
         handle.options(timeout_s=0.05).block.remote().result(timeout_s=5)
     handle.let_go.remote().result(timeout_s=5)
+
+
+def test_held_values_are_freed_with_what_refers_to_them():
+    handle = run(Outer.bind(Greeter.bind()))
+    runtime = find_local()
+    assert runtime is not None
+    references = runtime.mesh.references
+    greeter = pyserve.DeploymentHandle("Greeter", "default")
+
+    held = greeter.remote("x" * 200_000)._to_object_ref_sync()
+    assert 200_006 == len(pyserve.get(held))
+    assert 200_006 == len(handle.remote("x" * 200_000).result(timeout_s=5))
+    del held
+
+    wait_until(lambda: references.held_count == 0, 5, "nothing is held")
