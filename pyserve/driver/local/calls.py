@@ -34,7 +34,6 @@ class LocalCall:
         message: The framed request, in one piece.
         deadline: In seconds of ``time.monotonic``; ``None``: none.
         reservation: The place that it has already, if any.
-        is_over: No event reaches the caller any more; written on the caller's loop.
         replica: Where it runs; ``None``: nowhere.
         on_room: Called on the replica's loop when the reader of a stream has taken a message.
     """
@@ -47,7 +46,6 @@ class LocalCall:
         "_receiver",
         "_unread_bytes",
         "deadline",
-        "is_over",
         "message",
         "on_room",
         "replica",
@@ -67,10 +65,11 @@ class LocalCall:
         self.message = joined(message)
         self.deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self.reservation = reservation
-        self.is_over = False
         self.replica: LocalReplica | None = None
         self.on_room: Callable[[], object] | None = None
-        self._receiver = receiver
+        # Until the call is over: the receiver knows the call, and a cycle of the two would keep
+        # values that are held for it until the garbage collector comes.
+        self._receiver: Receiver | None = receiver
         self._loop = asyncio.get_running_loop()
         self._unread_bytes = 0
         self._code: StatusCode | None = None
@@ -132,15 +131,22 @@ class LocalCall:
         try:
             self._loop.call_soon_threadsafe(self._deliver, kind, payload)
         except RuntimeError:  # The caller's loop has been closed; other threads may still wait.
-            self.is_over = True
-            self._receiver.abandon()
+            receiver, self._receiver = self._receiver, None
+            if receiver is not None:
+                receiver.abandon()
 
     # --- on the caller's loop ---------------------------------------------------------------
 
     def _deliver(self, kind: int, payload: bytes | None) -> None:
-        if not self.is_over:
-            self.is_over = kind == DONE
-            self._receiver.on_event(kind, self, payload)
+        receiver = self._receiver
+        if receiver is not None:
+            if kind == DONE:
+                self.forget_receiver()
+            receiver.on_event(kind, self, payload)
+
+    def forget_receiver(self) -> None:
+        """Send no event any more."""
+        self._receiver = None
 
 
 class LocalReservation:
@@ -205,7 +211,7 @@ class LocalCaller:
     def cancel(self, call: WireCall, _loop: asyncio.AbstractEventLoop, /) -> None:
         """Reset a call, on its loop. No event follows."""
         assert isinstance(call, LocalCall)
-        call.is_over = True
+        call.forget_receiver()
         if call.replica is not None:
             call.replica.post(call.replica.cancel, call)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
