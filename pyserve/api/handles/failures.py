@@ -160,7 +160,7 @@ def _import(name: str) -> type[Exception] | None:
         found: object = sys.modules.get(module_name) or importlib.import_module(module_name)
         for part in qualified.split("."):
             found = getattr(found, part)
-    except Exception:  # Not importable here, for whatever reason: the text has to do.
+    except (Exception, SystemExit):  # Not importable here, maybe a script: the text has to do.
         return None
     if isinstance(found, type) and issubclass(found, Exception):
         return found

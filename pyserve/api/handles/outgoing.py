@@ -134,7 +134,10 @@ class OutgoingCall:
         wire = self.wire
         assert wire is not None
         number = wire.code()
-        return error_of(self.plan.route, number, wire.details(), wire.trailing_metadata())
+        try:
+            return error_of(self.plan.route, number, wire.details(), wire.trailing_metadata())
+        except Exception as error:  # Rebuilding it runs code of the user's; somebody waits for it.
+            return error
 
     def abandon(self) -> None:
         """The loop closes: nobody can be told any more but other threads and loops."""

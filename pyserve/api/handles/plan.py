@@ -127,8 +127,9 @@ class Plan:
             idempotent=get("idempotent", False),
             prefer_local=get("_prefer_local_routing", False),
         )
-        self._mesh = mesh
         self._caller = caller
+        # Last: another thread that finds the mesh uses what is above.
+        self._mesh = mesh
 
     def caller(self) -> Caller:
         """Return the way to the replicas.

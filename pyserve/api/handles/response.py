@@ -111,7 +111,11 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
             return
         if payload[:1] == _REFERENCE:  # type: ignore[index]  # It is bytes.
             # Told apart at once: it is to be given back also when nobody ever asks.
-            self._lease = lease_of(payload)  # type: ignore[arg-type]
+            try:
+                self._lease = lease_of(payload)  # type: ignore[arg-type]
+            except Exception as error:  # The mesh is gone. No other event will come.
+                self.settle(error)
+                return
             if self.root is not None:
                 self.root.add_ending(self._lease)
         else:

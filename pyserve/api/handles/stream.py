@@ -39,7 +39,11 @@ class StreamCall(OutgoingCall):
             return
         if kind == MESSAGE:
             assert isinstance(payload, bytes)
-            answer = Answer(payload, self.plan)
+            try:
+                answer = Answer(payload, self.plan)
+            except Exception as error:  # The mesh is gone: no answer may be left out.
+                self._fail(error)
+                return
             if answer.lease is not None and self.root is not None:
                 self.root.add_ending(answer.lease)
             self._answers.append((answer, len(payload)))
@@ -47,6 +51,11 @@ class StreamCall(OutgoingCall):
         elif kind == DONE:
             number = self.wire.code() if self.wire is not None else 0
             self.settle(self.status_error() if number else None)
+
+    def _fail(self, error: Exception) -> None:
+        if self.wire is not None:
+            self.caller.cancel(self.wire, self.loop)
+        self.settle(error)
 
     def is_ready(self) -> bool:
         """Tell whether there is an answer, or the end."""

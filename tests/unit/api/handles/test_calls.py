@@ -10,13 +10,18 @@ import time
 from typing import Any
 
 import grpc
+import msgpack
 import pytest
 
 import pyserve
-from pyserve.api.handles.framing import read_request
+from pyserve.api.context import attach
+from pyserve.api.handles.failures import FAILURE_KEY
+from pyserve.api.handles.framing import REFERENCE, read_request
+from pyserve.bridge import DONE, MESSAGE
 from pyserve.errors import (
     BackPressure,
     DeploymentUnavailable,
+    MeshNotFound,
     RemoteError,
     RequestCancelled,
     RequestTimeout,
@@ -123,6 +128,30 @@ async def test_cancel_from_another_thread(handle: pyserve.DeploymentHandle, call
     with pytest.raises(RequestCancelled):
         await response
     assert caller.calls[0].is_cancelled
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_comes_after_the_mesh_is_gone_ends_the_call(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, stream: bool
+):
+    """No other event will come, so whoever waits has to be told now."""
+    response = handle.options(stream=stream).remote()
+    attach(None)
+    held = bytes((REFERENCE,)) + msgpack.packb(descriptor("key").to_wire())
+    caller.calls[0]._deliver(MESSAGE if stream else DONE, held)
+    with pytest.raises(MeshNotFound):
+        await asyncio.wait_for(anext(response) if stream else response, 5)
+    assert stream == caller.calls[0].is_cancelled
+
+
+async def test_a_failure_that_cannot_be_rebuilt_ends_the_call(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    response = handle.remote()
+    failure = msgpack.packb({"type": "builtins:ValueError", "text": "no", "notes": 5})
+    caller.calls[0].fails(grpc.StatusCode.INTERNAL, "", ((FAILURE_KEY, failure),))
+    with pytest.raises(TypeError):
+        await asyncio.wait_for(response, 5)
 
 
 async def test_the_last_waiter_that_gives_up_cancels(
