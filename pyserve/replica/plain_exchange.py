@@ -171,6 +171,13 @@ class Exchange:
             door = self._doors.get((subtype, _FOREIGN))
             if door is None:
                 known = codec(subtype)
+                if known.mesh_only:
+                    # The native half refuses what says pickle; the registry knows all of them.
+                    raise Abort(
+                        StatusCode.UNIMPLEMENTED,
+                        f"{self._label}: {subtype} is spoken only inside the mesh, use another "
+                        f"codec",
+                    )
                 door = Door(known, response_codec=known, framed=False, held_by=None)
                 self._doors[subtype, _FOREIGN] = door
             args, kwargs = door.codec.decode_call(message)

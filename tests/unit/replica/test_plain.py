@@ -278,3 +278,13 @@ async def test_a_request_is_known_by_the_id_that_its_frame_names(
         "double", message, subtype="pickle", framed=True, request=Request()
     )
     assert 6 == value_of(answer)
+
+
+async def test_codecs_of_the_mesh_are_not_read_from_others(dispatcher: PlainDispatcher) -> None:
+    """The native half knows them by the word pickle only, and a registered one may lack it."""
+    (body,) = codec("pickle").encode_call((3,), {})
+    with pytest.raises(Abort, match="only inside the mesh") as caught:
+        await dispatcher.unary(
+            "double", bytes(body), subtype="pickle", framed=False, request=Request()
+        )
+    assert grpc.StatusCode.UNIMPLEMENTED == caught.value.code
