@@ -1,5 +1,8 @@
 """The public interface as a type checker sees it: `make types` reads this, pytest runs it."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import assert_type, get_args
 
 import grpc
@@ -56,6 +59,23 @@ def test_errors_have_a_code_and_a_retry_decision():
 
     assert_type(error.code, grpc.StatusCode)
     assert_type(error.retryable, bool)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parity("G-54")
+def test_the_checker_finds_the_types_that_are_written_here():
+    """Running ``assert_type`` checks nothing; without a cache the checker takes a minute."""
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", str(folder)],
+        cwd=folder.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parity("G-54")

@@ -205,6 +205,9 @@ class Several:
     async def size_of(self, value: Any) -> int:
         return len(value)
 
+    async def process(self) -> int:
+        return os.getpid()
+
     async def note(self, value: Any) -> list[Any]:
         self._noted.append(value)
         return self._noted

@@ -39,6 +39,16 @@ def _forget_peak() -> int:
     return _peak_bytes()
 
 
+@pytest.mark.parity("S-01")
+async def test_as_many_processes_answer_as_replicas_were_asked_for(
+    several: pyserve.DeploymentHandle,
+) -> None:
+    """Three, and no call ends anywhere else."""
+    processes = set(await several.broadcast("process"))
+    assert 3 == len(processes)
+    assert processes == set(await asyncio.gather(*(several.process.remote() for _ in range(60))))
+
+
 @pytest.mark.parity("S-07")
 async def test_a_caller_never_holds_what_goes_from_one_replica_to_another(
     worker: pyserve.DeploymentHandle, several: pyserve.DeploymentHandle
@@ -88,7 +98,7 @@ async def test_an_ensemble_of_ten_adds_up_for_four_clients(
 
 @pytest.mark.parity("S-05")
 async def test_copies_open_no_connections(worker: pyserve.DeploymentHandle) -> None:
-    """Neither to replicas nor to the controller, whatever they differ in."""
+    """Neither to replicas nor to the controller, whatever they differ in; all have one caller."""
     assert 0 == await worker.remote(0)
     connections = len(psutil.Process().net_connections(kind="all"))
     copies = [
@@ -96,6 +106,7 @@ async def test_copies_open_no_connections(worker: pyserve.DeploymentHandle) -> N
         for number in range(100)
     ]
     await asyncio.gather(*(copy.remote(1) for copy in copies))
+    assert 1 == len({id(copy._own_plan().caller()) for copy in (worker, *copies)})
     assert connections == len(psutil.Process().net_connections(kind="all"))
 
 
