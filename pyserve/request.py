@@ -9,11 +9,16 @@ first use.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Protocol
+
+# Code of a request runs on threads while its cancellation and its end come on the loop. One lock
+# for all requests, held for a microsecond; a finalizer may come in between, hence reentrant.
+_CHANGING = threading.RLock()
 
 
 class Child(Protocol):
@@ -103,18 +108,20 @@ class Request:
 
     def add_child(self, child: Child) -> None:
         """Cancel ``child`` when this request is cancelled, at once if it is already."""
-        if self.is_cancelled:
-            child.cancel()
-            return
-        if self._children is None:
-            self._children = weakref.WeakSet()
-        self._children.add(child)
+        with _CHANGING:
+            if not self.is_cancelled:
+                if self._children is None:
+                    self._children = weakref.WeakSet()
+                self._children.add(child)
+                return
+        child.cancel()
 
     def cancel(self) -> None:
         """Record that nobody waits for the answer any more, and cancel the child calls."""
-        self.is_cancelled = True
-        children, self._children = self._children, None
-        for child in tuple(children or ()):
+        with _CHANGING:
+            self.is_cancelled = True
+            children, self._children = tuple(self._children or ()), None
+        for child in children:
             child.cancel()
 
     def add_end_callback(self, callback: Callable[[], object]) -> None:
@@ -122,21 +129,25 @@ class Request:
 
         It is called once, in any thread, and must neither raise nor wait.
         """
-        if self.is_ended:
-            callback()
-        elif self._end_callbacks is None:
-            self._end_callbacks = [callback]
-        else:
-            self._end_callbacks.append(callback)
+        with _CHANGING:
+            if not self.is_ended:
+                if self._end_callbacks is None:
+                    self._end_callbacks = []
+                self._end_callbacks.append(callback)
+                return
+        callback()
 
     def add_ending(self, ending: Ending) -> None:
-        """End ``ending`` with this request, if it still is there; at once if it is over."""
-        if self.is_ended:
-            ending.end()
-            return
-        if self._ends_with is None:
-            self._ends_with = weakref.WeakSet()
-        self._ends_with.add(ending)
+        """End ``ending`` with this request, if it still is there.
+
+        What comes after the end is left alone: work that a handler has started and not waited
+        for goes on, and still needs what it asked for.
+        """
+        with _CHANGING:
+            if not self.is_ended:
+                if self._ends_with is None:
+                    self._ends_with = weakref.WeakSet()
+                self._ends_with.add(ending)
 
     def end(self) -> None:
         """Record that user code is done: what was kept for the request is given back.
@@ -144,12 +155,13 @@ class Request:
         Whoever runs user code calls it, however the code ended; for a stream after its last
         item, for a batch's own request after the batch. Calling it again does nothing.
         """
-        self.is_ended = True
-        callbacks, self._end_callbacks = self._end_callbacks, None
+        with _CHANGING:
+            self.is_ended = True
+            callbacks, self._end_callbacks = self._end_callbacks, None
+            endings, self._ends_with = tuple(self._ends_with or ()), None
         for callback in callbacks or ():
             callback()
-        endings, self._ends_with = self._ends_with, None
-        for ending in tuple(endings or ()):
+        for ending in endings:
             ending.end()
 
     @classmethod
