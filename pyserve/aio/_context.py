@@ -270,7 +270,10 @@ class ServicerContext:
             announced = self._announce_compression()
             queued = call.write(message, self.message_compression()) or announced
             message = None
-        must_flush = call.finish(number, self._details, self._trailing_metadata, message)
+        details = self._details
+        if not details.isascii():  # What is no text for the wire must not keep the call open.
+            details = details.encode("utf-8", "backslashreplace").decode()
+        must_flush = call.finish(number, details, self._trailing_metadata, message)
         # Not before: a message that the ring refuses is a failure that still has to be told.
         self.finished = True
         if must_flush or queued:

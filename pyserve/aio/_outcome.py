@@ -89,20 +89,32 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
     )
     details = _NEUTRAL_DETAILS
     if context.kit.settings.development:
-        details = f"Unexpected {type(error)}: {error}"
+        details = f"Unexpected {type(error)}: {_text(error)}"
     number = status_number(context.code()) if context.code() is not None else 0
     _end(context, number or status_number(grpc.StatusCode.UNKNOWN), details)
 
 
 def _end_with_its_own_status(context: ServicerContext, error: BaseException) -> bool:
     status_of = context.kit.settings.status_of
-    status = None if status_of is None else status_of(error, context)
+    try:
+        status = None if status_of is None else status_of(error, context)
+    except Exception:
+        # It reads an exception of the user's, in which anything may raise; the call has to end.
+        _LOGGER.exception("no status could be made of %s", type(error).__name__)
+        return False
     if status is None:
         return False
     if status.trailing_metadata:
         context.set_trailing_metadata(to_wire(status.trailing_metadata))
     _end(context, status_number(status.code), status.details)
     return True
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"<its __str__ raised {type(broken).__name__}>"
 
 
 def _end(context: ServicerContext, number: int, details: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from grpc import StatusCode
 
 from pyserve.aio import Status
-from pyserve.api.handles.failures import FAILURE_KEY, encode_failure
+from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, text_of
 from pyserve.errors import Abort, ModelLoadFailed, PyserveError, RequestError
 from pyserve.replica import plain_calls
 
@@ -43,7 +43,7 @@ def status_of_plain(error: BaseException, context: Any, *, development: bool) ->
     if mistaken and not framed:
         return Status(StatusCode.INVALID_ARGUMENT, str(error))
     if framed or development:
-        return Status(code, f"{type(error).__name__}: {error}"[:_DETAILS_MAX], trailers)
+        return Status(code, f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX], trailers)
     return Status(code, _NEUTRAL_DETAILS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -229,9 +230,15 @@ class LocalReplica:
             # Whoever cancels the task has ended the call before; else user code cancelled itself.
             request.cancel()
             self._end(call, StatusCode.CANCELLED, "the method was cancelled")
-        except Exception as error:
+        except BaseException as error:
             status = status_of_plain(error, _Failed(call), development=True)
             self._end(call, status.code, status.details, tuple(status.trailing_metadata))
+            if (
+                isinstance(error, KeyboardInterrupt | SystemExit)
+                and threading.current_thread() is threading.main_thread()
+            ):
+                # The process's own end. On a thread it would only end every other deployment.
+                raise
         finally:
             request.end()
 

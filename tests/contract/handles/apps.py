@@ -22,6 +22,27 @@ class Refused(Exception):
         self.reason = reason
 
 
+class Mute(Exception):
+    """Has no text to give."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Base(BaseException):
+    """No ``Exception``, which handlers of exceptions do not expect."""
+
+
+def _odd(kind: str) -> BaseException:
+    odd: dict[str, BaseException] = {
+        "mute": Mute(),
+        "surrogate": ValueError("\udc80"),
+        "abort": pyserve.Abort(grpc.StatusCode.NOT_FOUND, "\udc80"),
+        "base": Base("base"),
+    }
+    return odd[kind]
+
+
 @pyserve.deployment
 class Echo:
     """One method of each kind."""
@@ -56,6 +77,16 @@ class Echo:
 
     async def fail(self, reason: str) -> None:
         raise Refused(reason)
+
+    async def fail_oddly(self, kind: str) -> None:
+        raise _odd(kind)
+
+    def fail_oddly_on_a_thread(self, kind: str) -> None:
+        raise _odd(kind)
+
+    async def fail_oddly_after_one(self, kind: str) -> AsyncIterator[int]:
+        yield 1
+        raise _odd(kind)
 
     async def fail_after(self, count: int) -> AsyncIterator[int]:
         for number in range(count):

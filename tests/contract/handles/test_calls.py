@@ -8,7 +8,7 @@ import pytest
 
 import pyserve
 from pyserve.exceptions import RequestCancelled, RequestTimeout
-from tests.contract.handles.apps import Refused
+from tests.contract.handles.apps import Mute, Refused
 from tests.support.waiting import eventually
 
 
@@ -132,3 +132,20 @@ async def _has_ended(echo, name):
         return name in await echo.ended.remote()
 
     await eventually(ended, what=f"{name!r} has ended in the deployment")
+
+
+@pytest.mark.parametrize("kind", ["mute", "surrogate", "abort", "base"])
+@pytest.mark.parametrize("method", ["fail_oddly", "fail_oddly_on_a_thread"])
+def test_exceptions_without_a_proper_text_end_their_calls(echo, method, kind):
+    """Whatever a method raises, its caller is told, and its place becomes free."""
+    with pytest.raises((pyserve.RemoteError, pyserve.Abort, ValueError, Mute)):
+        getattr(echo, method).remote(kind).result(timeout_s=5)
+
+
+@pytest.mark.parametrize("kind", ["mute", "surrogate", "abort", "base"])
+def test_exceptions_without_a_proper_text_end_their_streams(echo, kind):
+    """The items before it arrive, and then the end."""
+    stream = iter(echo.fail_oddly_after_one.options(stream=True, timeout_s=5).remote(kind))
+    assert 1 == next(stream)
+    with pytest.raises((pyserve.RemoteError, pyserve.Abort, ValueError, Mute)):
+        next(stream)
