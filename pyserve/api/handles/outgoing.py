@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
 from pyserve.errors import RequestCancelled, RequestTimeout, UsageError
 
@@ -157,6 +158,10 @@ class OutgoingCall:
         self.error = error
         self.settled = True
         self.inputs = None
+        place = self.plan.place
+        if self.wire is None and place is not None and not isinstance(place, Pinned):
+            # The call has not come so far as to use it, and its response may be kept for long.
+            place.release()
         self.wake()
 
     def wake(self) -> None:

@@ -30,7 +30,7 @@ from pyserve.errors import (
 )
 from pyserve.request import CURRENT, Request
 from tests.support.waiting import eventually, wait_until
-from tests.unit.api.handles.fakes import FakeCaller, FakeMesh, descriptor
+from tests.unit.api.handles.fakes import FakeCaller, FakeMesh, FakeReservation, descriptor
 
 
 async def test_a_call_is_sent_before_remote_returns(
@@ -128,6 +128,20 @@ async def test_cancel_from_another_thread(handle: pyserve.DeploymentHandle, call
     with pytest.raises(RequestCancelled):
         await response
     assert caller.calls[0].is_cancelled
+
+
+async def test_a_call_that_never_starts_gives_its_chosen_place_back(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    first = handle.remote()
+    async with handle.choose_replica() as selection:
+        place = selection._reservation
+        waiting = handle.dispatch(selection, first)
+    assert isinstance(place, FakeReservation)
+    assert not place.is_released
+    waiting.cancel()
+    assert place.is_released
+    assert 1 == len(caller.calls)
 
 
 @pytest.mark.parametrize("stream", [False, True])
