@@ -132,6 +132,9 @@ class LocalMesh:
             await application.close()
             trace = error.traceback or traceback.format_exc()
             raise DeploymentFailed(deployment.name, error.summary, trace) from error
+        except BaseException:  # It took too long, and nobody waits any more.
+            await application.close()
+            raise
         previous = self.applications.get(packed.name)
         self.applications[packed.name] = application
         if previous is not None:

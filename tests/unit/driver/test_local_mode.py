@@ -66,6 +66,15 @@ class Broken:
         raise ValueError("no weights")
 
 
+@pyserve.deployment
+class Endless:
+    def __init__(self, greeter: pyserve.DeploymentHandle) -> None:
+        self._greeter = greeter
+
+    async def warmup(self) -> None:
+        await asyncio.Event().wait()
+
+
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
     """Leave no thread and no application behind."""
@@ -227,6 +236,13 @@ def test_a_failed_run_leaves_the_older_version_alone():
         run(Outer.bind(Broken.bind()))
 
     assert "HELLO YOU" == handle.remote("you").result(timeout_s=5)
+
+
+def test_a_run_that_takes_too_long_leaves_nothing():
+    with pytest.raises(TimeoutError):
+        run(Endless.bind(Greeter.bind()), timeout_s=0.1)
+
+    wait_until(lambda: CLOSED == ["hello"], 5, "what had started is closed")
 
 
 async def test_a_deployment_cannot_run_applications():
