@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from pyserve.config import CallSettings, read_call_settings
 from pyserve.errors import MeshNotFound, NotInReplica, RuntimeForked
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class _Process:
     local: Mesh | None = None
     replica: ReplicaContext | None = None
     pid: int = 0  # Of the process that attached; a fork has another one.
+    calls: CallSettings = field(default_factory=CallSettings)
 
 
 _process = _Process()
@@ -126,7 +128,7 @@ def as_local_replica(context: ReplicaContext) -> Iterator[None]:
 def attach_local(mesh: Mesh | None) -> None:
     """Make ``mesh`` the one that handles ask first; it knows the process's own as well."""
     _process.local = mesh
-    _process.pid = os.getpid()
+    _note_attached(mesh)
 
 
 def local_attachment() -> Mesh | None:
@@ -137,7 +139,18 @@ def local_attachment() -> Mesh | None:
 def attach(mesh: Mesh | None) -> None:
     """Make ``mesh`` the one that the handles of this process use."""
     _process.mesh = mesh
+    _note_attached(mesh)
+
+
+def _note_attached(mesh: Mesh | None) -> None:
     _process.pid = os.getpid()
+    if mesh is not None:
+        _process.calls = read_call_settings()
+
+
+def call_settings() -> CallSettings:
+    """Return what the environment said of calls when this process was attached to its mesh."""
+    return _process.calls
 
 
 def attachment() -> Mesh | None:

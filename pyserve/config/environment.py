@@ -135,7 +135,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
 
 
 def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSettings:
-    """Read what is needed where no mesh is known yet: in decorators, and at a handle's first call.
+    """Read what is needed where no mesh is known yet: in decorators, and when one is attached.
 
     It is silent about older names; ``read_settings`` has warned, or is about to.
 

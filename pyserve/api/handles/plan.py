@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyserve.api.context import attached
+from pyserve.api.context import attached, call_settings
 from pyserve.api.handles.calls import Pinned, Reservation, Route
 from pyserve.api.handles.framing import (
     HOLD,
@@ -25,7 +25,6 @@ from pyserve.api.handles.framing import (
 from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
-from pyserve.config import read_call_settings
 from pyserve.request import CURRENT, Request, new_request_id
 from pyserve.serializers import codec, join, size_bytes
 
@@ -97,7 +96,7 @@ class Plan:
         self.name = f"{key}.{get('method_name', '__call__')}"
         by_reference = get("_by_reference")
         if by_reference is None:
-            by_reference = read_call_settings().by_reference
+            by_reference = call_settings().by_reference
         self.holds = by_reference is not False
         self.place = place
         self._held_bytes_min = _held_bytes_min(by_reference)

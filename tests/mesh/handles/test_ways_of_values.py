@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 import pyserve
+from pyserve.api.context import attach, attached
 from pyserve.driver.session import Session
 from tests.support.waiting import eventually
 
@@ -72,12 +73,15 @@ async def test_a_handle_wins_over_the_switch_of_its_process(
     worker: pyserve.DeploymentHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the switch answers come whole, unless the handle says that they stay."""
+    mesh = attached()
     monkeypatch.setenv("PYSERVE_USE_GRPC_BY_DEFAULT", "1")
+    attach(mesh)  # The environment is read here.
     for by_reference, stays in ((None, False), (True, True), (False, False)):
         response = worker.options(_by_reference=by_reference).blob.remote(MIB)
         await response.arrive()
         assert stays is (response.lease() is not None)
     monkeypatch.setenv("PYSERVE_USE_GRPC_BY_DEFAULT", "0")
+    attach(mesh)
     response = worker.options(_by_reference=None).blob.remote(MIB)
     await response.arrive()
     assert response.lease() is not None
