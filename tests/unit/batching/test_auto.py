@@ -186,7 +186,7 @@ def test_callers_who_come_back_are_waited_for() -> None:
     world.teach()
     world.add(4)
     batch = world.take()
-    sizes = []
+    sizes = []  # of each batch, and of what it left behind
     for _ in range(40):
         world.run(batch)
         batch = None
@@ -195,8 +195,8 @@ def test_callers_who_come_back_are_waited_for() -> None:
             world.add()
             batch = batch or world.take()
         batch = batch or world.wait()
-        sizes.append(len(batch.items))
-    assert [4] * 10 == sizes[-10:]
+        sizes.append((len(batch.items), len(world.batcher)))
+    assert [(4, 0)] * 10 == sizes[-10:]
 
 
 def test_callers_who_do_not_come_back_are_not_waited_for_long() -> None:
