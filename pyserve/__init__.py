@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pyserve import aio, batching, config, exceptions, handle
+    from pyserve import aio, batching, config, exceptions, handle, testing
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployment, deployment
     from pyserve.api.handles.handle import DeploymentHandle
@@ -86,7 +86,7 @@ _MODULE_OF_NAME = {
     "start": "pyserve.driver.api",
     "status": "pyserve.driver.api",
 }
-_MODULES = ("aio", "batching", "config", "exceptions", "handle")
+_MODULES = ("aio", "batching", "config", "exceptions", "handle", "testing")
 
 __all__ = [
     "Abort",
@@ -132,6 +132,7 @@ __all__ = [
     "shutdown",
     "start",
     "status",
+    "testing",
 ]
 
 
