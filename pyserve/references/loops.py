@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from pyserve.errors import RuntimeForked
+from pyserve.errors import ReferenceLost, RuntimeForked
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -68,7 +68,7 @@ class PrivateLoop:
 
         Raises:
             RuntimeForked: This process is a fork of the one that made the loop.
-            RuntimeError: The loop is closed.
+            ReferenceLost: The loop is closed.
         """
         self.check()
         return asyncio.run_coroutine_threadsafe(coroutine, self._running())
@@ -78,7 +78,7 @@ class PrivateLoop:
 
         Raises:
             RuntimeForked: This process is a fork of the one that made the loop.
-            RuntimeError: The loop is closed.
+            ReferenceLost: The loop is closed.
         """
         if self._pid != os.getpid():
             raise RuntimeForked(
@@ -86,7 +86,7 @@ class PrivateLoop:
                 "with multiprocessing's 'spawn' method"
             )
         if self._closed:
-            raise RuntimeError("references of this process are closed")
+            raise ReferenceLost("this process has let go of its mesh, and of all values with it")
 
     def close(self, last: Callable[[], object]) -> None:
         """Call ``last`` in the thread, if there is one, and end it. Idempotent."""

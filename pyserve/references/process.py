@@ -109,6 +109,7 @@ class References:
 
         Raises:
             BackPressure: There is no room for it.
+            ReferenceLost: ``close`` was called.
             RuntimeForked: This process is a fork of the one that this was made for.
         """
         self._loop.check()
@@ -230,6 +231,7 @@ class References:
                 f"the process {descriptor.holder_id} on {descriptor.node} that held the value "
                 f"cannot be reached from {self._node}" + (f": {unreachable}" if unreachable else "")
             ) from unreachable
+        self._loop.check()  # Before there is a coroutine that nobody would await.
         return self._loop.run(self._remote.fetch(descriptor))
 
     def _forget_far(self, descriptor: Descriptor) -> None:

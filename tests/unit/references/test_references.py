@@ -15,6 +15,7 @@ import pytest
 from pyserve.errors import BackPressure, ReferenceLost, RequestTimeout, RuntimeForked
 from pyserve.references import Descriptor, Limits, References, memory, wire
 from pyserve.references.client import _Connection
+from pyserve.references.remote import RemoteHolders
 from tests.support.waiting import wait_until
 
 TOKEN = b"the mesh token, 32 bytes of it!!"
@@ -153,6 +154,18 @@ def test_values_that_nobody_uses_are_freed_by_time(make):
     for _ in range(3):
         holder.hold([VALUE], "raw")
     is_free(holder)
+
+
+@pytest.mark.parametrize("node", ["here", "elsewhere"])
+async def test_after_the_end_of_the_mesh_a_value_is_lost(holder, make, node):
+    """As of every other value that cannot be had: one exception for those who fetch."""
+    consumer = make(node=node, remote=RemoteHolders(lambda *_: pytest.fail("not asked")))
+    descriptor = holder.hold([VALUE], "raw")
+    consumer.close()
+    with pytest.raises(ReferenceLost, match="let go of its mesh"):
+        await consumer.fetch(descriptor)
+    with pytest.raises(ReferenceLost, match="let go of its mesh"):
+        consumer.fetch_blocking(descriptor, 5.0)
 
 
 def test_a_value_that_was_in_use_when_the_others_were_looked_at_still_ages(make):
@@ -400,5 +413,5 @@ def test_closing_twice_is_closing_once(make):
     references.close()
     assert not Path(descriptor.unix_path).exists()
     assert 0 == references.held_count
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(ReferenceLost, match="let go of its mesh"):
         references.hold([VALUE], "raw")
