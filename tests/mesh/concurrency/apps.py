@@ -57,3 +57,7 @@ class Gauge:
     def stamp(self) -> float:
         """Return when it ran, on the clock that all processes of a machine share."""
         return time.monotonic()
+
+    def threads(self) -> list[str]:
+        """Return the names of the replica's threads."""
+        return [thread.name for thread in threading.enumerate()]

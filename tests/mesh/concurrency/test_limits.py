@@ -144,3 +144,15 @@ def test_a_parked_call_is_sent_while_its_callers_loop_stands_still(drive, separa
         """,
         PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP=separate,
     )
+
+
+@pytest.mark.parity("S-55")
+@pytest.mark.parametrize("separate", ["0", "1"])
+def test_duties_have_a_thread_where_the_setting_says_so(drive, separate: str) -> None:
+    drive(
+        f"""
+        names = deploy(1).threads.remote().result(timeout_s=20)
+        assert {separate == "1"} is ("pyserve-duties" in names), names
+        """,
+        PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD=separate,
+    )
