@@ -44,6 +44,8 @@ class ServerSettings:
         status_of: Gives the status of an exception that carries one, else ``None``. It also
             gets the context of the call.
         default_threads: Size of the pool of ``def`` handlers when the caller gave none.
+        outlives_exits: SystemExit and KeyboardInterrupt that a handler raises fail its call, and
+            do not end the loop as they do in grpc.aio.
         application, deployment: What the current request of a handler says it belongs to.
     """
 
@@ -55,6 +57,7 @@ class ServerSettings:
     codecs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     status_of: Callable[[BaseException, Any], Status | None] | None = None
     default_threads: int = 32
+    outlives_exits: bool = False
     application: str = ""
     deployment: str = ""
 

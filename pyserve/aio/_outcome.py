@@ -50,7 +50,8 @@ def fail(context: ServicerContext, error: BaseException) -> None:
     """End a call whose handler raised.
 
     Raises:
-        BaseException: ``error`` itself when it is to end the process (KeyboardInterrupt, ...).
+        BaseException: ``error`` itself when it is to end the process (KeyboardInterrupt, ...),
+            unless the server outlives that.
     """
     if context.abort_error is not None and error is context.abort_error:
         return
@@ -63,7 +64,8 @@ def fail(context: ServicerContext, error: BaseException) -> None:
         _end(context, status_number(grpc.StatusCode.INTERNAL), _WRONG_RESPONSE_DETAILS)
     elif not _end_with_its_own_status(context, error):
         _fail_unexpectedly(context, error)
-    if not isinstance(error, Exception | asyncio.CancelledError):
+    is_exit = not isinstance(error, Exception | asyncio.CancelledError)
+    if is_exit and not context.kit.settings.outlives_exits:
         raise error
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from pyserve.errors import BatchError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def checked(results: object, size: int, label: str) -> Sequence[Any]:
@@ -42,4 +46,31 @@ def sendable(error: BaseException, label: str) -> BaseException:
         )
         wrapped.__cause__ = error
         return wrapped
+    if not isinstance(error, Exception | asyncio.CancelledError):
+        # An exit would end the loop of whoever awaits it, with all other calls in it.
+        wrapped = BatchError(f"{label} raised or returned {type(error).__name__}")
+        wrapped.__cause__ = error
+        return wrapped
     return error
+
+
+class Failing(Protocol):
+    """One caller who waits."""
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an exception, unless it was answered."""
+
+
+def fail_all(calls: Iterable[Failing], error: BaseException, label: str) -> bool:
+    """Fail everybody in a batch that ended with an exit instead of results.
+
+    Returns:
+        Whether that settles it: SystemExit of a model's code is a failure of its batch, and not
+        the end of the process and of all other calls in it.
+    """
+    for call in calls:
+        call.fail(sendable(error, label))
+    if isinstance(error, SystemExit):
+        _LOGGER.error("%s raised SystemExit, which fails its batch only", label, exc_info=error)
+        return True
+    return False

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from pyserve.batching.batcher import Batch
-from pyserve.batching.results import checked, sendable
+from pyserve.batching.results import checked, fail_all, sendable
 from pyserve.errors import BatchError
 from pyserve.request import CURRENT, Request
 
@@ -149,10 +149,8 @@ class Run:
                 call.cancel()
             raise
         except BaseException as error:
-            # The process ends; those who wait learn that no answer will come.
-            for call in calls:
-                call.fail(BatchError(f"{self._label} raised {type(error).__name__}"))
-            raise
+            if not fail_all(calls, error, self._label):
+                raise
 
     async def _run(self, calls: list[Call]) -> None:
         try:

@@ -13,9 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from pyserve.batching.batcher import Batch
-from pyserve.batching.results import checked
+from pyserve.batching.results import checked, fail_all
 from pyserve.batching.runs import BatchRequestSource, context_of
-from pyserve.errors import BatchError
 from pyserve.request import Request
 
 # Results that a reader may be behind. Arbitrary; more only helps readers of uneven pace.
@@ -205,9 +204,8 @@ class StreamRun:
             for call in calls:
                 call.fail(error)
         except BaseException as error:
-            for call in calls:
-                call.fail(BatchError(f"{self._label} raised {type(error).__name__}"))
-            raise
+            if not fail_all(calls, error, self._label):
+                raise
         else:
             for call in calls:
                 call.fail(StopAsyncIteration())

@@ -71,6 +71,8 @@ def make_server(
         maximum_concurrent_rpcs=options.ongoing_requests_limit(),
         settings=ServerSettings(
             development=development,
+            # One request must not end the replica of all others; signals end it.
+            outlives_exits=True,
             replica_id=replica_id,
             token=token,
             weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},

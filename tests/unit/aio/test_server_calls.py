@@ -322,3 +322,18 @@ async def test_servers_of_one_loop_come_and_go_without_a_trace() -> None:
     again, again_native = await _serve(handler)
     assert again_native.endpoint is first_native.endpoint
     await again.stop(None)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+async def test_a_server_that_outlives_exits_fails_the_call_only(error: BaseException) -> None:
+    """As replicas do: one request must not end those of all others."""
+
+    async def leave(request: bytes, _context: Any) -> bytes:
+        if request == b"leave":
+            raise error
+        return request
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(leave), outlives_exits=True)
+    assert ("finish", UNKNOWN) == (await _ended(native.call("/p.S/Call", b"leave")))[:2]
+    assert ("reply", b"stay") == await _ended(native.call("/p.S/Call", b"stay"))
+    await server.stop(None)
