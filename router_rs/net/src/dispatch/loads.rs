@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::entry::DeploymentEntry;
 use crate::client::dial::Target;
 use crate::client::pool::{Acquired, acquire};
-use crate::grpc::{CONTENT_TYPE_GRPC, Decoder, GRPC_STATUS};
+use crate::grpc::{CONTENT_TYPE_GRPC, Code, Decoder, GRPC_STATUS};
 use crate::mesh::load::LoadReport;
 use crate::mesh::names::LOAD_PATH;
 
@@ -180,8 +180,10 @@ async fn read_reports(target: &Arc<Target>, mut on_report: impl FnMut(LoadReport
     let Ok((response, _no_body)) = connection.start_aside(request) else { return End::Broken };
     drop(connection);
     let Ok(response) = response.await else { return End::Broken };
-    if response.headers().contains_key(GRPC_STATUS) {
-        return End::Denied;
+    if let Some(status) = response.headers().get(GRPC_STATUS) {
+        // Any other answer than "I do not have that" may be of the moment.
+        let is_final = Code::Unimplemented.number().to_string().as_bytes() == status.as_bytes();
+        return if is_final { End::Denied } else { End::Broken };
     }
     read_body(response.into_body(), &mut on_report).await;
     End::Broken
