@@ -66,10 +66,6 @@ class Connections:
         """Tell a holder something that needs no answer."""
         self._loop.call(self._note, descriptor, kind, text)
 
-    def tell_all(self, kind: int, text: str) -> None:
-        """Tell every holder that there is a connection to."""
-        self._loop.call(self._tell_all, kind, text)
-
     def close(self) -> None:
         """Close all; on the loop."""
         for connection in list(self._connections.values()):
@@ -85,10 +81,6 @@ class Connections:
 
     def _note(self, descriptor: Descriptor, kind: int, text: str) -> None:
         self._connection(descriptor).send(wire.note(kind, text))
-
-    def _tell_all(self, kind: int, text: str) -> None:
-        for connection in list(self._connections.values()):
-            connection.send(wire.note(kind, text))
 
     def _connection(self, descriptor: Descriptor) -> _Connection:
         path = descriptor.unix_path

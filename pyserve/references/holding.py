@@ -75,7 +75,7 @@ class Holding:
         """How many values are held."""
         return len(self._store)
 
-    def hold(self, parts: Parts, root_id: str) -> tuple[str, int]:
+    def hold(self, parts: Parts) -> tuple[str, int]:
         """Copy a value into memory that can be shared; return its key and size.
 
         Raises:
@@ -84,7 +84,7 @@ class Holding:
         key = secrets.token_hex(16)
         size_bytes = sum(memoryview(part).nbytes for part in parts)
         with self._lock:
-            has_room = self._store.add(key, size_bytes, root_id, time.monotonic())
+            has_room = self._store.add(key, size_bytes, time.monotonic())
             count, held = len(self._store), self._store.held_bytes
         if not has_room:
             raise BackPressure(
@@ -101,7 +101,7 @@ class Holding:
             if key in self._store:
                 self._memory[key] = memory
                 memory = b""
-        self._let_go(memory)  # The root has ended meanwhile.
+        self._let_go(memory)  # It was cleared or has aged meanwhile.
         self._time_expiry()
         return key, size_bytes
 
@@ -152,10 +152,6 @@ class Holding:
     def forget(self, key: str) -> None:
         """Free a value once nobody has it any more. Not for finalizers."""
         self._locked(self._store.forget, key)
-
-    def end_root(self, root_id: str) -> None:
-        """Free the values of a request tree once nobody has them any more."""
-        self._locked(self._store.end_root, root_id)
 
     def clear(self) -> None:
         """Free everything."""

@@ -47,7 +47,7 @@ class Remote(Protocol):
 class References:
     """The values by reference of one process. Nothing runs before the first hold or fetch.
 
-    Every method may be called from any thread, ``release`` and ``end_root`` by finalizers too.
+    Every method may be called from any thread, ``release`` by finalizers too.
 
     Args:
         node: This machine; only processes of the same one share memory.
@@ -99,13 +99,12 @@ class References:
         """How many values this process holds."""
         return self._holding.held_count
 
-    def hold(self, body: Parts, codec: str, *, root_id: str = "") -> Descriptor:
-        """Keep a body here until it is released, its root ends, or nobody uses it for long.
+    def hold(self, body: Parts, codec: str) -> Descriptor:
+        """Keep a body here until it is released, or nobody uses it for long.
 
         Args:
             body: Copied, so it may change afterwards.
             codec: Name of the codec that reads it.
-            root_id: The request tree that it belongs to; ``""``: of none.
 
         Raises:
             BackPressure: There is no room for it.
@@ -114,7 +113,7 @@ class References:
         """
         self._loop.check()
         self._open()
-        key, size_bytes = self._holding.hold(body, root_id)
+        key, size_bytes = self._holding.hold(body)
         return Descriptor(
             holder_id=self.holder_id,
             node=self._node,
@@ -179,12 +178,6 @@ class References:
     def forget(self, key: str) -> None:
         """Release an own value by its key; for ``remote.py``."""
         self._holding.forget(key)
-
-    def end_root(self, root_id: str) -> None:
-        """Free the values of a request tree, here and at every holder that there is a way to."""
-        if root_id and self._loop.has_started:
-            self._loop.call(self._holding.end_root, root_id)
-            self._connections.tell_all(wire.END_ROOT, root_id)
 
     async def drain(self, grace_s: float) -> bool:
         """Wait until nothing is held, at most ``grace_s`` seconds; return whether that is so."""

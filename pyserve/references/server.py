@@ -144,8 +144,6 @@ class SideServer:
             self._holding.drop(text, holder)
         elif kind == wire.FORGET:
             self._holding.forget(text)
-        elif kind == wire.END_ROOT:
-            self._holding.end_root(text)
         else:
             raise wire.WireError(f"a message of kind {kind} is unknown")
 

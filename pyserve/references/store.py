@@ -1,8 +1,8 @@
 """Which values a process holds, for whom, and until when. Pure.
 
 A value is there from ``add`` until it is freed, which happens once. It may be taken as long as it
-is open; ``forget`` and ``end_root`` close it. It is freed when it is closed and everybody who has
-taken it has dropped it or is gone, or when nobody has it and nothing has happened to it for
+is open; ``forget`` closes it. It is freed when it is closed and everybody who has taken it has
+dropped it or is gone, or when nobody has it and nothing has happened to it for
 ``Limits.unused_s``. What is taken counts until it is dropped: its memory is in use.
 
 The store keeps the books only. The driver has the memory, and lets go of it when a method
@@ -31,7 +31,6 @@ class Limits:
 @dataclass(slots=True)
 class _Value:
     size_bytes: int
-    root_id: str
     is_open: bool = True
     # How often each holder has it; no zeros.
     holders: Counter[int] = field(default_factory=Counter)
@@ -49,7 +48,6 @@ class Store:
         self.limits = limits
         self.held_bytes = 0
         self._values: dict[str, _Value] = {}
-        self._keys_by_root: dict[str, set[str]] = {}
         self._keys_by_holder: dict[int, set[str]] = {}
         # Values that nobody has, by the moment of their last use, oldest first.
         self._unused: OrderedDict[str, float] = OrderedDict()
@@ -60,8 +58,8 @@ class Store:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def add(self, key: str, size_bytes: int, root_id: str, now: float) -> bool:
-        """Hold a value for the request tree ``root_id`` (``""``: of none).
+    def add(self, key: str, size_bytes: int, now: float) -> bool:
+        """Hold a value.
 
         Returns:
             Whether there is room for it; without, nothing has changed.
@@ -70,9 +68,7 @@ class Store:
         if self.held_bytes + size_bytes > self.limits.held_bytes_max:
             return False
         self.held_bytes += size_bytes
-        self._values[key] = _Value(size_bytes, root_id)
-        if root_id:
-            self._keys_by_root.setdefault(root_id, set()).add(key)
+        self._values[key] = _Value(size_bytes)
         self._unused[key] = now
         return True
 
@@ -108,14 +104,13 @@ class Store:
     def forget(self, key: str) -> list[str]:
         """Close a value: whoever was to use it does not want it any more."""
         value = self._values.get(key)
-        return [] if value is None else self._close(key, value)
-
-    def end_root(self, root_id: str) -> list[str]:
-        """Close the values of a request tree; return the keys that are freed by it."""
-        freed = []
-        for key in sorted(self._keys_by_root.get(root_id, ())):
-            freed += self._close(key, self._values[key])
-        return freed
+        if value is None:
+            return []
+        value.is_open = False
+        if value.holders:
+            return []
+        self._free(key)
+        return [key]
 
     def expire(self, now: float) -> list[str]:
         """Free what nobody has used for too long; return the keys."""
@@ -153,22 +148,10 @@ class Store:
         self._free(key)
         return [key]
 
-    def _close(self, key: str, value: _Value) -> list[str]:
-        value.is_open = False
-        if value.holders:
-            return []
-        self._free(key)
-        return [key]
-
     def _free(self, key: str) -> None:
         value = self._values.pop(key)
         self.held_bytes -= value.size_bytes
         self._unused.pop(key, None)
-        if value.root_id:
-            keys = self._keys_by_root[value.root_id]
-            keys.discard(key)
-            if not keys:
-                del self._keys_by_root[value.root_id]
         for holder in value.holders:
             keys = self._keys_by_holder[holder]
             keys.discard(key)

@@ -14,7 +14,6 @@ kind            sent by         then
 ``LOST``        holder          that number
 ``DROP``        other process   key: one mapping of it is gone
 ``FORGET``      other process   key: nobody will take it any more
-``END_ROOT``    other process   id of a request tree that has ended
 ==============  ==============  ===================================================
 
 Both sides prove the token, each over random bytes of the other, with different contexts, so that
@@ -27,11 +26,11 @@ import hashlib
 import hmac
 import struct
 
-CHALLENGE, PROOF, WELCOME, TAKE, TAKEN, LOST, DROP, FORGET, END_ROOT = range(1, 10)
+CHALLENGE, PROOF, WELCOME, TAKE, TAKEN, LOST, DROP, FORGET = range(1, 9)
 
 NONCE_BYTES = 32
 MESSAGE_BYTES_MAX = 4096
-"""Longer messages are none of ours: keys have 32 characters, ids of requests a few hundred."""
+"""Longer messages are none of ours: keys have 32 characters."""
 
 _NUMBER = struct.Struct(">Q")
 _SIZE = struct.Struct(">QQ")
@@ -94,7 +93,7 @@ def lost(number: int) -> bytes:
 
 
 def note(kind: int, text: str) -> bytes:
-    """Return a message that needs no answer: DROP, FORGET, END_ROOT."""
+    """Return a message that needs no answer: DROP or FORGET."""
     return bytes((kind,)) + text.encode()
 
 
@@ -132,7 +131,7 @@ def read_lost(message: bytes) -> int:
 
 
 def read_note(message: bytes) -> str:
-    """Return the text of a DROP, FORGET or END_ROOT.
+    """Return the text of a DROP or FORGET.
 
     Raises:
         WireError: It is no text.

@@ -44,7 +44,7 @@ def _async(method: PlainMethod, exchange: Exchange) -> Behavior:
             await exchange.resolve(door, args, kwargs)
         if takes_context:
             args.append(context)
-        return door.encode(await function(*args, **kwargs), context)
+        return door.encode(await function(*args, **kwargs))
 
     return answer
 
@@ -62,7 +62,7 @@ def _sync(method: PlainMethod, exchange: Exchange) -> Behavior:
         if isinstance(result, CoroutineType):
             # A decorator has hidden an `async def` behind a `def`; its loop is the replica's.
             result = asyncio.run_coroutine_threadsafe(result, context.kit.loop).result()
-        return door.encode(result, context)
+        return door.encode(result)
 
     return answer
 
@@ -79,7 +79,7 @@ def _async_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
         items = function(*args, **kwargs)
         try:
             async for item in items:
-                yield door.encode(item, context)
+                yield door.encode(item)
         finally:
             await items.aclose()
 
@@ -98,7 +98,7 @@ def _generator(method: PlainMethod, exchange: Exchange) -> Behavior:
         items = function(*args, **kwargs)
         try:
             for item in items:
-                yield door.encode(item, context)
+                yield door.encode(item)
         finally:
             items.close()
 
@@ -115,7 +115,7 @@ def _batched(method: PlainMethod, exchange: Exchange) -> Behavior:
         result = submit(*args, **kwargs)
         if ends_batch(context):
             flush()
-        return door.encode(await result, context)
+        return door.encode(await result)
 
     return answer
 
@@ -132,7 +132,7 @@ def _batched_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
             flush()
         try:
             async for item in items:
-                yield door.encode(item, context)
+                yield door.encode(item)
         finally:
             close = getattr(items, "aclose", None)
             if close is not None:

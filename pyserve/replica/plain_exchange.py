@@ -32,7 +32,6 @@ from pyserve.serializers import codec, size_bytes
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message
     from pyserve.references import Descriptor, References
-    from pyserve.request import Request
     from pyserve.serializers import Codec
 
 _VALUE = bytes((VALUE,))
@@ -70,9 +69,6 @@ class CallContext(Protocol):
     def call(self) -> Any:
         """An ``IncomingCall``."""
 
-    def request(self) -> Request:
-        """Return the request that is being handled."""
-
 
 class Door:
     """How one call is answered.
@@ -82,7 +78,7 @@ class Door:
         references: Where arguments are to be put in, and the descriptors of their values.
     """
 
-    __slots__ = ("_encode", "_held_by", "_prefix", "_root_id", "codec", "references")
+    __slots__ = ("_encode", "_held_by", "_prefix", "codec", "references")
 
     def __init__(
         self,
@@ -91,7 +87,6 @@ class Door:
         response_codec: Codec,
         framed: bool,
         held_by: References | None,
-        root_id: str = "",
         references: tuple[tuple[int | str, object], ...] = (),
     ) -> None:
         self.codec = request_codec
@@ -99,9 +94,8 @@ class Door:
         self._encode = response_codec
         self._prefix = _VALUE if framed else None
         self._held_by = held_by
-        self._root_id = root_id
 
-    def encode(self, value: object, context: CallContext) -> Message:
+    def encode(self, value: object) -> Message:
         """Return the message of one result.
 
         Raises:
@@ -122,8 +116,7 @@ class Door:
             return parts
         held_by = self._held_by
         if held_by is not None and size_bytes(parts) >= HOLD_BYTES_MIN:
-            root_id = self._root_id or context.request().request_id
-            descriptor = held_by.hold(parts, self._encode.name, root_id=root_id)
+            descriptor = held_by.hold(parts, self._encode.name)
             return [_REFERENCE, msgpack.packb(descriptor.to_wire())]
         return [_ALIGNED, *parts]
 
@@ -214,7 +207,6 @@ class Exchange:
             response_codec=answer,
             framed=True,
             held_by=self._references if flags & HOLD else None,
-            root_id=header.root_id,
             references=header.references,
         )
         args, kwargs = known.decode_call(body)

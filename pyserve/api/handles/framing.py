@@ -57,15 +57,12 @@ class RequestHeader:
 
     Attributes:
         request_id: ``""``: the replica makes one.
-        root_id: The first request of the tree that this call belongs to; held values are freed
-            when it ends.
         response_codec: ``""``: that of the request.
         references: For each referenced argument its position or name, and the descriptor; the
             body has ``None`` in its place.
     """
 
     request_id: str = ""
-    root_id: str = ""
     response_codec: str = ""
     references: tuple[tuple[int | str, object], ...] = ()
 
@@ -77,9 +74,7 @@ def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Part
     """Return the parts of a framed request. ``flags`` come without ``HEADER`` and ``ID``."""
     if header is None or header == _EMPTY:
         return [bytes((flags,)), *body]
-    packed = msgpack.packb(
-        (header.request_id, header.root_id, header.response_codec, header.references)
-    )
+    packed = msgpack.packb((header.request_id, header.response_codec, header.references))
     prefix = bytes((flags | HEADER,)) + len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
     return [prefix.ljust(_aligned(len(prefix)), b"\0"), *body]
 
@@ -116,12 +111,11 @@ def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
     if body_start > len(message):
         raise ValueError(f"the header of a framed request ends at {end} of {len(message)} bytes")
     try:
-        request_id, root_id, response_codec, references = msgpack.unpackb(view[start:end])
+        request_id, response_codec, references = msgpack.unpackb(view[start:end])
     except Exception as error:  # msgpack raises several kinds, all meaning the same.
         raise ValueError(f"the header of a framed request cannot be read: {error}") from error
     header = RequestHeader(
         request_id=request_id,
-        root_id=root_id,
         response_codec=response_codec,
         references=tuple((where, descriptor) for where, descriptor in references),
     )

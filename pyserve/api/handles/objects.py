@@ -19,7 +19,6 @@ from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.typing import Result_co
 from pyserve.errors import RequestTimeout, UsageError
-from pyserve.request import current_request
 from pyserve.serializers import codec, join, size_bytes
 
 if TYPE_CHECKING:
@@ -210,10 +209,8 @@ def get(references: Any, *, timeout: float | None = None) -> Any:
 
 
 def _held(parts: Parts) -> Lease:
-    request = current_request()
     references = attached().references
-    root_id = "" if request is None else request.request_id
-    return Lease(references.hold(parts, _CODEC, root_id=root_id), references)
+    return Lease(references.hold(parts, _CODEC), references)
 
 
 def _read(wire: Any) -> ObjectRef[Any]:

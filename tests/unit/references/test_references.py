@@ -58,7 +58,15 @@ def is_free(references):
 
 def test_nothing_runs_before_the_first_use(make, tmp_path):
     references = make()
-    references.end_root("r")
+    own = Descriptor(
+        holder_id=references.holder_id,
+        node="here",
+        unix_path="",
+        key="k",
+        size_bytes=1,
+        codec="raw",
+    )
+    references.release(own)
     assert not references._loop.has_started
     assert [] == list(tmp_path.iterdir())
 
@@ -137,18 +145,6 @@ def test_a_release_needs_no_fetch(holder, consumer):
     is_free(holder)
 
 
-def test_the_end_of_a_root_frees_its_values(holder, consumer):
-    first = holder.hold([VALUE], "raw", root_id="r1")
-    second = holder.hold([VALUE], "raw", root_id="r2")
-    consumer.fetch_blocking(first, 10.0)
-    consumer.end_root("r1")
-    gc.collect()
-    wait_until(lambda: holder.held_count == 1)
-    assert VALUE == consumer.fetch_blocking(second, 10.0)
-    holder.end_root("r2")
-    is_free(holder)
-
-
 def test_values_that_nobody_uses_are_freed_by_time(make):
     holder = make(limits=Limits(unused_s=0.05))
     for _ in range(3):
@@ -210,8 +206,9 @@ def test_empty_values_can_be_held(holder, consumer, sizes):
 
 def test_a_value_without_memory_of_its_own_is_lent_all_the_same(holder, consumer):
     """A process with few descriptors left keeps values as bytes."""
-    consumer.fetch_blocking(holder.hold([VALUE], "raw", root_id="r"), 10.0)
-    holder.end_root("r")
+    first = holder.hold([VALUE], "raw")
+    consumer.fetch_blocking(first, 10.0)
+    holder.release(first)
     is_free(holder)
     holder._holding._segments_max = 0
     before = open_files()

@@ -9,7 +9,6 @@ from pyserve.references.store import Limits, Store
 
 LIMITS = Limits(held_bytes_max=100, unused_s=60.0)
 KEYS = [f"k{index}" for index in range(6)]
-ROOTS = ["", "r1", "r2"]
 HOLDERS = [0, 1, 2]
 
 
@@ -19,14 +18,14 @@ def store():
 
 
 def test_a_value_that_nobody_uses_is_freed_after_the_limit(store):
-    assert store.add("a", 10, "", now=5.0)
+    assert store.add("a", 10, now=5.0)
     assert [] == store.expire(64.9)
     assert ["a"] == store.expire(65.0)
     assert (0, 0) == (len(store), store.held_bytes)
 
 
 def test_a_value_that_somebody_has_does_not_age(store):
-    store.add("a", 10, "", now=0.0)
+    store.add("a", 10, now=0.0)
     assert store.take("a", 1, now=30.0)
     assert None is store.next_expiry()
     assert [] == store.expire(1000.0)
@@ -36,7 +35,7 @@ def test_a_value_that_somebody_has_does_not_age(store):
 
 
 def test_a_value_may_be_taken_again_while_it_is_open(store):
-    store.add("a", 10, "", now=0.0)
+    store.add("a", 10, now=0.0)
     for moment in (50.0, 100.0, 150.0):
         assert store.take("a", 1, moment)
         assert [] == store.drop("a", 1, moment)
@@ -44,8 +43,8 @@ def test_a_value_may_be_taken_again_while_it_is_open(store):
 
 
 def test_a_forgotten_value_is_freed_at_once_or_with_its_last_holder(store):
-    store.add("a", 10, "", now=0.0)
-    store.add("b", 10, "", now=0.0)
+    store.add("a", 10, now=0.0)
+    store.add("b", 10, now=0.0)
     store.take("b", 1, now=1.0)
     store.take("b", 2, now=1.0)
     assert ["a"] == store.forget("a")
@@ -57,7 +56,7 @@ def test_a_forgotten_value_is_freed_at_once_or_with_its_last_holder(store):
 
 
 def test_what_a_holder_took_several_times_counts_as_often(store):
-    store.add("a", 10, "", now=0.0)
+    store.add("a", 10, now=0.0)
     store.take("a", 1, now=0.0)
     store.take("a", 1, now=0.0)
     store.forget("a")
@@ -65,22 +64,9 @@ def test_what_a_holder_took_several_times_counts_as_often(store):
     assert ["a"] == store.drop("a", 1, now=1.0)
 
 
-def test_the_end_of_a_root_frees_its_values_only(store):
-    store.add("a", 10, "r1", now=0.0)
-    store.add("b", 10, "r1", now=0.0)
-    store.add("c", 10, "r2", now=0.0)
-    store.add("d", 10, "", now=0.0)
-    store.take("b", 1, now=0.0)
-    assert ["a"] == store.end_root("r1")
-    assert ["b"] == store.disconnect(1, now=1.0)
-    assert [] == store.end_root("r1")
-    assert [] == store.end_root("")
-    assert 20 == store.held_bytes
-
-
 def test_a_holder_that_goes_gives_back_everything(store):
     for key in ("a", "b", "c"):
-        store.add(key, 10, "", now=0.0)
+        store.add(key, 10, now=0.0)
         store.take(key, 7, now=0.0)
     store.take("c", 8, now=0.0)
     for key in ("b", "c"):
@@ -92,14 +78,14 @@ def test_a_holder_that_goes_gives_back_everything(store):
 
 
 def test_what_does_not_fit_changes_nothing(store):
-    assert store.add("a", 60, "", now=0.0)
-    assert not store.add("b", 41, "", now=0.0)
+    assert store.add("a", 60, now=0.0)
+    assert not store.add("b", 41, now=0.0)
     assert (1, 60) == (len(store), store.held_bytes)
-    assert store.add("b", 40, "", now=0.0)
+    assert store.add("b", 40, now=0.0)
 
 
 def test_a_drop_by_somebody_who_never_took_changes_nothing(store):
-    store.add("a", 10, "", now=0.0)
+    store.add("a", 10, now=0.0)
     store.take("a", 1, now=0.0)
     store.forget("a")
     assert [] == store.drop("a", 2, now=1.0)
@@ -128,12 +114,12 @@ class Books(RuleBasedStateMachine):
     def key(self, index):
         return sorted(self.sizes)[index % len(self.sizes)] if self.sizes else "none"
 
-    @rule(size=st.integers(0, 60), root=st.sampled_from(ROOTS))
-    def add(self, size, root):
+    @rule(size=st.integers(0, 60))
+    def add(self, size):
         self.made += 1
         key = f"k{self.made}"
         fits = sum(self.sizes.values()) + size <= LIMITS.held_bytes_max
-        assert fits == self.store.add(key, size, root, self.now)
+        assert fits == self.store.add(key, size, self.now)
         if fits:
             self.sizes[key] = size
 
@@ -163,10 +149,6 @@ class Books(RuleBasedStateMachine):
     def forget(self, index):
         self.freed(self.store.forget(self.key(index)))
 
-    @rule(root=st.sampled_from(ROOTS))
-    def end_root(self, root):
-        self.freed(self.store.end_root(root))
-
     @rule(seconds=st.floats(0.0, 80.0))
     def pass_time(self, seconds):
         self.now += seconds
@@ -193,7 +175,7 @@ class Books(RuleBasedStateMachine):
     @rule()
     def clear(self):
         self.freed(self.store.clear())
-        assert {} == self.store._keys_by_root == self.store._keys_by_holder
+        assert {} == self.store._keys_by_holder
         assert 0 == self.store.held_bytes
 
 

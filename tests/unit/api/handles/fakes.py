@@ -153,7 +153,7 @@ class FakeReferences:
     values: dict[str, bytes] = field(default_factory=dict)
     released: list[str] = field(default_factory=list)
 
-    def hold(self, body: Any, codec: str, *, root_id: str = "") -> Descriptor:
+    def hold(self, body: Any, codec: str) -> Descriptor:
         key = f"key{len(self.values)}"
         self.values[key] = join(body)
         return descriptor(key, len(self.values[key]), codec)
