@@ -22,6 +22,7 @@ from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
+from pyserve.replica.plain_methods import check_callable
 from pyserve.replica.servicers import Service, find_services
 from pyserve.wire.v1 import mesh_pb2
 
@@ -102,6 +103,8 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
 
 def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
     services = _attempt(f"{what} cannot be served", lambda: find_services(target))
+    if not services:
+        _attempt(f"{what} cannot be served", lambda: check_callable(target))
     methods, warnings = _attempt(
         f"{what} does not fit its .proto", lambda: check_class(target, services)
     )
