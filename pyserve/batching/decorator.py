@@ -142,7 +142,7 @@ class Batched(Generic[Result]):
 
 
 class Submit:
-    """Puts calls into the queue of the running loop; a new loop gets a new queue.
+    """Puts calls into the queue of the running loop; the next loop gets a new queue.
 
     What is set applies to the calls that wait too, and may be set from any thread.
 
@@ -169,6 +169,7 @@ class Submit:
 
         Raises:
             TypeError: The call does not fit the function's signature.
+            BatchError: Calls of another loop still wait or run.
             Exception: What ``batch_size_fn`` raised.
         """
         if keywords or len(arguments) != self._direct_count:
@@ -176,6 +177,11 @@ class Submit:
         queue = self._queue
         loop = asyncio.get_running_loop()
         if queue is None or queue.loop is not loop:
+            if queue is not None and queue.is_busy:
+                raise BatchError(
+                    f"{self.label} is used by two event loops at once; calls still wait or run on "
+                    f"the other: call it from one, or await its drain() there before you change"
+                )
             queue = self._queue = BatchQueue(
                 self._columns_function, label=self.label, options=self.options, loop=loop
             )

@@ -58,6 +58,11 @@ class BatchQueue:
         self._runs: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
         self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls wait or run here, which a closed loop would never answer. Any thread."""
+        return not self.loop.is_closed() and bool(self._runs or len(self._batcher))
+
     # --- callers ---------------------------------------------------------------------------
 
     def submit(self, arguments: tuple[object, ...]) -> asyncio.Future[Any]:

@@ -265,6 +265,53 @@ def test_another_loop_gets_batches_of_its_own() -> None:
     assert [1, 1] == [asyncio.run(function(1)) for _ in range(2)]
 
 
+@pytest.mark.parametrize("runs", [False, True], ids=["waits", "runs"])
+def test_a_second_loop_is_refused_while_calls_of_the_first_are_left(runs: bool) -> None:
+    """A queue in the place of theirs would hide them from flush, drain and stats."""
+    gates: list[asyncio.Event] = []
+
+    @pyserve.batch(max_batch_size=1 if runs else 2, batch_wait_timeout_s=30.0)
+    async def function(items: list[int]) -> list[int]:
+        if runs:
+            gates.append(asyncio.Event())
+            await gates[0].wait()
+        return items
+
+    async def begin() -> asyncio.Task[int]:
+        task = asyncio.create_task(function(1))
+        await eventually(lambda: bool(gates) if runs else function.stats() is not None)
+        return task
+
+    async def end(task: asyncio.Task[int]) -> int:
+        for gate in gates:
+            gate.set()
+        function.flush()
+        return await task
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        task = first.run(begin())
+        with pytest.raises(BatchError, match="function is used by two event loops at once"):
+            second.run(function(2))
+        assert 1 == first.run(end(task))
+        gates.clear()
+
+        async def alone() -> int:
+            task = await begin()
+            return await end(task)
+
+        assert 1 == second.run(alone())
+
+
+def test_calls_of_a_closed_loop_are_in_nobodys_way() -> None:
+    function = returning(lambda items: items, size=1)
+
+    async def leave() -> None:
+        function.__pyserve_submit__(1)
+
+    asyncio.run(leave())
+    assert 2 == asyncio.run(function(2))
+
+
 def test_only_a_coroutine_function_can_be_batched() -> None:
     with pytest.raises(BatchError, match=r"test_batch_decorator\.py:\d+.*write `async def`"):
 
