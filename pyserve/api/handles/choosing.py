@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
+from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.typing import Result_co
 from pyserve.errors import UsageError
@@ -74,6 +75,7 @@ class BroadcastResponse(Generic[Result_co]):
     def result(self, timeout_s: float | None = None) -> list[Result_co]:
         """Block until all have answered, and return the results; see ``DeploymentResponse``."""
         check_may_block()
+        timeout_s = checked_wait("result: timeout_s", timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         return [
             each.result(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -15,6 +15,7 @@ from pyserve.api.handles.framing import HOLD_BYTES_MIN
 from pyserve.api.handles.inputs import Input
 from pyserve.api.handles.leases import Lease
 from pyserve.api.handles.nested import Use, note
+from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.typing import Result_co
@@ -85,6 +86,7 @@ class ObjectRef(Input, Generic[Result_co]):
     def get(self, timeout_s: float | None = None) -> Result_co:
         """Block until the value is there, and return it; see ``pyserve.get``."""
         check_may_block()
+        timeout_s = checked_wait("get: timeout_s", timeout_s)
         if self._response is not None:
             result: Result_co = self._response.result(timeout_s)
             return result
@@ -191,6 +193,7 @@ def get(references: Any, *, timeout: float | None = None) -> Any:
         Exception: What the call of the first failing one raised.
     """
     check_may_block()
+    timeout = checked_wait("pyserve.get: timeout", timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
 
     def one(reference: object) -> object:

@@ -13,6 +13,9 @@ from pyserve.errors import OptionError
 
 Options = dict[str, object]
 
+_WAIT_S_MAX = 10 * 365 * 86400
+"""Ten years: far within what a lock can wait for, and longer than anybody means."""
+
 
 def checked(options: Mapping[str, object]) -> None:
     """Check options that were given by name.
@@ -31,6 +34,26 @@ def checked(options: Mapping[str, object]) -> None:
 
 def _refuse(name: str, value: object, allowed: str) -> OptionError:
     return OptionError(f"handle.options: {name} is {value!r}; use {allowed}")
+
+
+def checked_wait(name: str, timeout_s: object) -> float | None:
+    """Return for how many seconds a thread may wait; ``None``: without a limit.
+
+    Args:
+        name: What messages call the argument, e.g. ``result: timeout_s``.
+        timeout_s: 0 means not to wait; what is longer than a wait can be is cut.
+
+    Raises:
+        OptionError: It is no number, or below 0.
+    """
+    if timeout_s is None:
+        return None
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise OptionError(
+            f"{name} is {timeout_s!r}; use a number of seconds, 0 for an answer that is here "
+            f"already, or None for no limit"
+        )
+    return float(min(timeout_s, _WAIT_S_MAX))
 
 
 def _boolean(name: str, value: object) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from pyserve.api.handles.answers import UNREAD, lease_of
 from pyserve.api.handles.framing import REFERENCE, answer_body
 from pyserve.api.handles.inputs import Input
+from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import OutgoingCall, check_may_block
 from pyserve.api.handles.typing import Result_co
 from pyserve.bridge import DONE
@@ -59,14 +60,17 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
 
         Args:
             timeout_s: How many seconds to wait; the call itself goes on after them.
-                ``None``: as long as it takes, see ``handle.options(timeout_s=...)``.
+                ``None``: as long as it takes, see ``handle.options(timeout_s=...)``;
+                0: only an answer that is here already.
 
         Raises:
             UsageError: A loop runs in this thread: write ``await`` there.
+            OptionError: ``timeout_s`` is no number of seconds.
             RequestTimeout: The answer has not come in time.
             Exception: What the method raised, or the mesh instead of it.
         """
         check_may_block()
+        timeout_s = checked_wait("result: timeout_s", timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.settled:
             left_s = None if deadline is None else deadline - time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import threading
 import time
 from typing import Any
@@ -22,6 +23,7 @@ from pyserve.errors import (
     BackPressure,
     DeploymentUnavailable,
     MeshNotFound,
+    OptionError,
     RemoteError,
     RequestCancelled,
     RequestTimeout,
@@ -284,6 +286,42 @@ async def test_result_refuses_to_block_a_loop(handle: pyserve.DeploymentHandle):
         iter(handle.options(stream=True).remote())
     with pytest.raises(UsageError, match="await response"):
         pyserve.get(handle.remote())
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), -1, -0.001, "1", True, [1]], ids=repr)
+def test_a_wait_that_is_no_number_of_seconds_is_refused(
+    handle: pyserve.DeploymentHandle, timeout_s: Any
+):
+    response = handle.remote()
+    for wait in (
+        lambda: response.result(timeout_s),
+        lambda: pyserve.get(response, timeout=timeout_s),
+        lambda: pyserve.put(1).get(timeout_s),
+    ):
+        with pytest.raises(OptionError, match=re.escape(f"is {timeout_s!r}; use a number of sec")):
+            wait()
+
+
+def test_a_wait_of_nothing_takes_what_is_here(handle: pyserve.DeploymentHandle, caller: FakeCaller):
+    response = handle.remote()
+    wait_until(lambda: caller.calls)
+    with pytest.raises(TimeoutError, match="no answer within 0 s"):
+        response.result(0)
+    caller.calls[0].answer("x")
+    wait_until(response.done)
+    assert "x" == response.result(timeout_s=0)
+
+
+@pytest.mark.parametrize("timeout_s", [1e300, 10**400, float("inf")], ids=["float", "int", "inf"])
+def test_a_wait_longer_than_a_lock_can_wait_is_cut(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, timeout_s: float
+):
+    response = handle.remote()
+    wait_until(lambda: caller.calls)
+    timer = threading.Timer(0.02, caller.calls[0].answer, ["x"])
+    timer.start()
+    assert "x" == response.result(timeout_s)
+    timer.join()
 
 
 @pytest.mark.slow
