@@ -26,8 +26,10 @@ Not one of ``pyserve-*``, which the routers take away, also from the calls of ha
 FAILURE_BYTES_MAX = 8 * 1024
 """All metadata of a call has 16 KiB; base64 makes a third more of this, the rest is the user's."""
 
+_FIELDS_BYTES_MAX = FAILURE_BYTES_MAX * 3 // 4  # The traceback has the rest.
 _TEXT_CHARACTERS_MAX = 1500
 _NOTES_MAX = 8
+_CUT_CHARACTERS = (1500, 700, 300, 100)  # of each text of an exception that is too large
 _TUPLE = 1  # The msgpack extension of a tuple, which exceptions compare their arguments by.
 _SCALARS = (bool, int, float, str, bytes)
 
@@ -62,11 +64,12 @@ def encode_failure(error: BaseException) -> bytes:
         **_state(error),
     }
     data = _packed(full)
-    if len(data) > FAILURE_BYTES_MAX * 3 // 4:  # Large arguments: the text has to do.
+    if len(data) > _FIELDS_BYTES_MAX and (cut := _with_cut_texts(full)) is not None:
+        full = cut
+    elif len(data) > _FIELDS_BYTES_MAX:  # Large arguments of other kinds: the text has to do.
         full.pop("args", None)
         full.pop("state", None)
         full["notes"] = []
-        data = _packed(full)
     return _with_traceback(full, "".join(traceback.format_exception(error)))
 
 
@@ -101,6 +104,38 @@ def _with_traceback(fields: dict[str, object], trace: str) -> bytes:
     return _packed({**fields, "traceback": _cut_bytes(trace, room)})
 
 
+def _with_cut_texts(full: dict[str, object]) -> dict[str, object] | None:
+    """Shorten the texts of an exception whose arguments are all texts, so that its type stays.
+
+    Returns:
+        ``None``: It has other arguments, or too many.
+    """
+    arguments, state = full.get("args"), full.get("state")
+    if not isinstance(arguments, list) or not isinstance(state, dict):
+        return None
+    if not arguments or not all(isinstance(each, str) for each in arguments):
+        return None
+    for characters_max in _CUT_CHARACTERS:
+        cut = {
+            **full,
+            "text": _cut(str(full["text"]), characters_max),
+            "args": [_cut_noting(each, characters_max) for each in arguments],
+            "state": {key: _cut_noting(each, characters_max) for key, each in state.items()},
+            # So much of the text is that of the whole exception.
+            "same_characters": characters_max - 4,
+        }
+        for fields in (cut, {**cut, "notes": []}):
+            if len(_packed(fields)) <= _FIELDS_BYTES_MAX:
+                return fields
+    return None
+
+
+def _cut_noting(value: object, characters_max: int) -> object:
+    if not isinstance(value, str) or len(value) <= characters_max:
+        return value
+    return f"{value[:characters_max]} ... ({len(value) - characters_max} characters cut)"
+
+
 def _state(error: BaseException) -> dict[str, object]:
     """Return what the type needs to make the exception again, if that is plain data."""
     try:
@@ -125,10 +160,12 @@ def _same_type(name: str, text: str, fields: Mapping[str, object]) -> Exception 
     arguments, state = fields.get("args"), fields.get("state")
     if found is None or not isinstance(arguments, list) or not isinstance(state, dict):
         return None
+    same = fields.get("same_characters")
+    end = same if isinstance(same, int) and same > 0 else _TEXT_CHARACTERS_MAX
     for make in (_made_anew, _made_as_it_was):
         try:
             error = make(found, arguments, state)
-            if _cut(text_of(error), _TEXT_CHARACTERS_MAX) == text:
+            if _cut(text_of(error), _TEXT_CHARACTERS_MAX)[:end] == text[:end]:
                 return error
         except Exception:  # noqa: S112  # A constructor of the user's with other parameters.
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,7 +140,48 @@ def test_long_failures_fit():
         error.add_note("z" * 100_000)
         data = encode_failure(error)
     assert len(data) <= FAILURE_BYTES_MAX
-    assert isinstance(rebuild(data), RemoteError)
+    rebuilt = rebuild(data)
+    assert ValueError is type(rebuilt)
+    assert [100_000, 100_000] == [_whole_length(text) for text in rebuilt.args]
+
+
+def _whole_length(text: str) -> int:
+    found = re.fullmatch(r"(.*) \.\.\. \((\d+) characters cut\)", text, re.DOTALL)
+    assert found is not None
+    kept, cut = found.groups()
+    return len(kept) + int(cut)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("k" * 10_000),
+        ImportError("i" * 10_000),
+        TwoFieldsError(5, "b" * 10_000),
+        ValueError("\U0001f600" * 10_000),
+        ValueError("\udcff" * 10_000),
+        ValueError("short", "l" * 10_000),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_long_texts_are_cut_and_the_type_stays(error: Exception):
+    """A program tells failures apart by type, however much their texts say."""
+    error.add_note("n" * 200)
+    data = encode_failure(_raised(error))
+    rebuilt = rebuild(data)
+    assert len(data) <= FAILURE_BYTES_MAX
+    assert type(error) is type(rebuilt)
+    assert "characters cut)" in str(rebuilt)
+    assert str(error)[:50] == str(rebuilt)[:50]
+    if isinstance(error, TwoFieldsError):
+        assert (5, 10_000) == (rebuilt.code, _whole_length(rebuilt.why))
+
+
+def test_large_arguments_of_other_kinds_leave_the_text():
+    for arguments in ((b"x" * 10_000,), ("x" * 10_000, 1), ("x",) * 20_000):
+        data = encode_failure(_raised(ValueError(*arguments)))
+        assert len(data) <= FAILURE_BYTES_MAX
+        assert isinstance(rebuild(data), RemoteError)
 
 
 def test_abort_is_in_the_status():
