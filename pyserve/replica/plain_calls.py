@@ -107,11 +107,14 @@ def _generator(method: PlainMethod, exchange: Exchange) -> Behavior:
 
 def _batched(method: PlainMethod, exchange: Exchange) -> Behavior:
     submit, read, flush = method.function, exchange.read, method.flush
+    takes_context = method.takes_context
 
     async def answer(message: bytes, context: CallContext) -> Message:
         door, args, kwargs = read(message, context)
         if door.references:
             await exchange.resolve(door, args, kwargs)
+        if takes_context:
+            args.append(context)
         result = submit(*args, **kwargs)
         if ends_batch(context):
             flush()
@@ -122,11 +125,14 @@ def _batched(method: PlainMethod, exchange: Exchange) -> Behavior:
 
 def _batched_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
     submit, read, flush = method.function, exchange.read, method.flush
+    takes_context = method.takes_context
 
     async def answer(message: bytes, context: CallContext) -> AsyncIterator[Message]:
         door, args, kwargs = read(message, context)
         if door.references:
             await exchange.resolve(door, args, kwargs)
+        if takes_context:
+            args.append(context)
         items = submit(*args, **kwargs)
         if ends_batch(context):
             flush()

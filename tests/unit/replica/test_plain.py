@@ -11,9 +11,12 @@ import pytest
 import pyserve
 from pyserve.api.handles.framing import STREAM, VALUE, RequestHeader, frame_request, id_prefix
 from pyserve.errors import Abort, SerializationError, UsageError
+from pyserve.replica.checks import check_class
 from pyserve.replica.plain import PlainDispatcher
+from pyserve.replica.servicers import find_services
 from pyserve.request import Request, current_request
 from pyserve.serializers import codec, join
+from services.echo import echo_pb2_grpc
 
 
 class Plain:
@@ -93,6 +96,26 @@ def value_of(message: Any, name: str = "pickle") -> Any:
     body = joined(message)
     assert VALUE == body[0]
     return codec(name).decode(memoryview(body)[1:])
+
+
+class Batching(echo_pb2_grpc.EchoServicer):
+    """Batched RPCs that take the contexts too."""
+
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=30.0)
+    async def Echo(self, requests: list[Any], contexts: list[Any]) -> list[Any]:
+        return [
+            (each, context.time_remaining())
+            for each, context in zip(requests, contexts, strict=True)
+        ]
+
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=30.0)
+    async def EchoStream(
+        self, requests: list[Any], contexts: list[Any]
+    ) -> AsyncIterator[list[Any]]:
+        yield [
+            (each, context.time_remaining())
+            for each, context in zip(requests, contexts, strict=True)
+        ]
 
 
 @pytest.fixture
@@ -252,6 +275,19 @@ async def test_a_function_is_called_as_it_is(
     dispatcher = PlainDispatcher(function, "default", "named")
     assert ["__call__"] == list(dispatcher.methods)
     assert expected == await call(dispatcher, "__call__", argument)
+
+
+async def test_batched_rpcs_get_the_contexts_of_their_calls() -> None:
+    rpcs, _ = check_class(Batching, find_services(Batching))
+    dispatcher = PlainDispatcher(Batching(), "default", "Batching", rpcs=rpcs)
+    assert [("a", None), ("b", None)] == list(
+        await asyncio.gather(*(call(dispatcher, "Echo", each) for each in "ab"))
+    )
+
+    async def first(text: str) -> Any:
+        return [value_of(each) async for each in stream(dispatcher, "EchoStream", text)]
+
+    assert [[("a", None)], [("b", None)]] == list(await asyncio.gather(first("a"), first("b")))
 
 
 async def test_a_generator_function_streams() -> None:
