@@ -65,6 +65,8 @@ class Broken:
     def __init__(self) -> None:
         raise ValueError("no weights")
 
+    def __call__(self) -> None: ...
+
 
 @pyserve.deployment
 class Endless:
