@@ -21,6 +21,9 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 # must not change until the call has ended.
 Payload = bytes | list[Buffer]
 
+# Names in lower case, as ASGI has them.
+HttpHeaders = Sequence[tuple[bytes, bytes]]
+
 # Kinds of events. Every event is a tuple ``(kind, token, subject, payload)``.
 CALL: int  # server: (CALL, token, ServerCall, message or None if the request is a stream)
 MESSAGE: int  # (MESSAGE, token, None, bytes): one message of a stream
@@ -39,6 +42,38 @@ CANCEL_SHUTDOWN: int  # the server was stopped; UNAVAILABLE has been answered al
 IDENTITY: int  # compression of one message
 GZIP: int
 DEFLATE: int
+
+@final
+class HttpHead:
+    """The head of a plain HTTP request, as its client sent it."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def target(self) -> bytes:
+        """Path and query as they were sent, not decoded."""
+
+    @property
+    def version(self) -> str:
+        """``1.0``, ``1.1`` or ``2``, of the client's connection."""
+
+    @property
+    def scheme(self) -> str:
+        """``http`` or ``https``; for WebSockets too."""
+
+    @property
+    def client(self) -> tuple[str, int] | None: ...
+    @property
+    def root_path(self) -> str:
+        """The route prefix that led here, ``""`` for ``/``. It is part of ``target`` too."""
+
+    @property
+    def is_websocket(self) -> bool:
+        """The bodies are the frames of RFC 6455, both ways; status 200 or 101 accepts."""
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """All but the hop's own (connection, transfer-encoding, ...); ``host`` is among them."""
 
 @final
 class Endpoint:
@@ -97,6 +132,19 @@ class ServerCall:
 
     def set_response_subtype(self, subtype: str) -> None:
         """Answer with another codec than the request's; before anything is queued."""
+
+    def http_head(self) -> HttpHead:
+        """The head of a plain HTTP request; for calls of ``Server.register_http`` only."""
+
+    def respond(self, status: int, headers: HttpHeaders, body: Payload) -> bool:
+        """Queue a whole plain HTTP answer. Ends the call."""
+
+    def start_response(self, status: int, headers: HttpHeaders) -> bool:
+        """Queue the head of a plain HTTP answer; ``write`` adds to its body as it is.
+
+        ``finish(0, "", (), None)`` ends the body; any other code breaks it off (RST_STREAM), or
+        is answered with the HTTP status that stands for it while there is no head.
+        """
 
     def metadata(self) -> Metadata: ...
     def auth_context(self) -> dict[str, list[bytes]]: ...
@@ -171,8 +219,25 @@ class Server:
         connections only.
         """
 
-    def listen_tcp(self, address: str, tls: ServerTls | None, reuse_port: bool) -> int:
-        """Bind ``host:port`` now (OSError if it cannot) and return the port."""
+    def register_http(self, *, weight: int = 1, whole_body_bytes_max: int = 65536) -> int:
+        """Take plain HTTP requests, which trusted connections mark; returns a number as
+        ``register`` does.
+
+        A request whose body is empty, or announced and not larger than ``whole_body_bytes_max``,
+        arrives as one event with its body; any other as a stream of MESSAGE and HALF_CLOSE.
+        """
+
+    def register_descriptors(self, files: Sequence[bytes]) -> None:
+        """Let Connect, gRPC-Web and JSON clients in, by these serialized FileDescriptorProtos."""
+
+    def listen_tcp(
+        self, address: str, tls: ServerTls | None, reuse_port: bool, *, doors: bool = False
+    ) -> int:
+        """Bind ``host:port`` now (OSError if it cannot) and return the port.
+
+        With ``doors`` it speaks HTTP/1.1 too, and takes what ``register_http`` and
+        ``register_descriptors`` have made known, as the ingress does.
+        """
 
     def listen_unix(self, path: str) -> None: ...
     def start(self) -> None: ...
@@ -198,7 +263,17 @@ class ServerTls:
         pairs: Sequence[tuple[bytes, bytes]],  # (private key, certificate chain), PEM
         root_certificates: bytes | None,
         require_client_auth: bool,
+        *,
+        http1: bool = False,  # offer HTTP/1.1 besides HTTP/2
+        allowed_names: Sequence[str] | None = None,  # SANs, one of which a client must have
     ) -> ServerTls: ...
+    def reload(
+        self, pairs: Sequence[tuple[bytes, bytes]], root_certificates: bytes | None
+    ) -> None:
+        """Use these for new connections; those that are open go on.
+
+        Raises ValueError and keeps the old ones if they cannot be used.
+        """
 
 @final
 class ClientTls:
@@ -208,7 +283,16 @@ class ClientTls:
         private_key: bytes | None,
         certificate_chain: bytes | None,
         server_name: str | None,  # overrides the name that is checked
+        *,
+        allowed_names: Sequence[str] | None = None,  # SANs instead of the dialled name
     ) -> ClientTls: ...
+    def reload(
+        self,
+        root_certificates: bytes | None,
+        private_key: bytes | None,
+        certificate_chain: bytes | None,
+    ) -> None:
+        """As ``ServerTls.reload``."""
 
 # Connectivity states, numbered as grpc.ChannelConnectivity.
 @final
@@ -330,13 +414,26 @@ class DeploymentRoute:
         request_timeout_s: float | None,
         max_request_bytes: int,  # kept whole for a possible refusal, see design 7
         model_matching_timeout_s: float = 1.0,  # rather waits so long than loads a model twice
+        http_prefixes: Sequence[str] = (),  # of plain HTTP; "/" or without a slash at the end
+        queue_full_status: int = 503,  # of plain HTTP
+        file_descriptors: Sequence[bytes] = (),  # serialized FileDescriptorProtos
     ) -> DeploymentRoute: ...
 
 @final
 class RoutingTable:
     """Deployments, their routers and their replica connections; shared by ingress and channels."""
 
-    def __new__(cls, *, node: str, zone: str, token: bytes, seed: int) -> RoutingTable: ...
+    def __new__(
+        cls,
+        *,
+        node: str,
+        zone: str,
+        token: bytes,
+        seed: int,
+        tls: ClientTls | None = None,  # for connections to replicas over TCP
+        connect_timeout_s: float = 2.0,  # of a replica, the handshake included
+        idle_timeout_s: float | None = None,  # a replica that sends nothing for a call so long
+    ) -> RoutingTable: ...
     def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
         """Replace the table. Replicas that are gone get nothing new; their calls go on."""
 
@@ -345,6 +442,46 @@ class RoutingTable:
 
     def stats(self) -> dict[str, dict[str, object]]:
         """Per "application/Deployment": in_flight by replica id, parked, and counters."""
+
+@final
+class IngressLimits:
+    """What clients of an ingress may do. Sizes in bytes, times in seconds."""
+
+    def __new__(
+        cls,
+        *,
+        connections_max: int = 20000,
+        streams_max: int = 1024,  # of one HTTP/2 connection
+        header_bytes_max: int = 16384,
+        body_bytes_max: int | None = None,  # of one plain HTTP request
+        message_bytes_max: int = 4194304,  # of one message that is transcoded
+        header_timeout_s: float = 10.0,  # for a greeting, and for the head of each request
+        idle_timeout_s: float = 3600.0,  # a connection without a byte and a call
+        body_timeout_s: float = 60.0,  # a client that neither sends nor takes for so long
+        keep_alive_timeout_s: float = 90.0,  # HTTP/1.1 between two requests
+        request_timeout_s: float | None = None,
+        cors_origins: Sequence[str] = ("*",),  # that may use gRPC-Web and Connect
+    ) -> IngressLimits: ...
+
+@final
+class AccessPolicy:
+    """Who may call what. Decided natively, before anything is forwarded."""
+
+    def __new__(cls, rules: Sequence[AccessRule], *, default_allow: bool = False) -> AccessPolicy: ...
+    def replace(self, rules: Sequence[AccessRule], *, default_allow: bool = False) -> None:
+        """Use these rules for calls from now on."""
+
+@final
+class AccessRule:
+    def __new__(
+        cls,
+        *,
+        name: str,
+        paths: Sequence[str],  # "/pkg.Service/Method", "/pkg.Service/*", "/prefix/**"
+        identities: Sequence[str] | None = None,  # SANs of client certificates; None: none needed
+        token_hashes: Sequence[bytes] | None = None,  # SHA-256 of bearer tokens; None: none needed
+        anonymous: bool = False,  # everybody
+    ) -> AccessRule: ...
 
 @final
 class Ingress:
@@ -357,7 +494,12 @@ class Ingress:
         addresses: Sequence[str],  # "host:port"; port 0 picks one
         io_threads: int,
         tls: ServerTls | None,
+        limits: IngressLimits | None = None,
+        root_path: str = "",  # a prefix that whoever is in front has removed
+        access: AccessPolicy | None = None,
     ) -> Ingress: ...
+    def set_request_timeout(self, timeout_s: float | None) -> None:
+        """Of calls without a deadline whose deployment says nothing; from now on."""
     def start(self) -> list[str]:
         """Bind (OSError if a port is taken) and serve; returns the bound addresses."""
 

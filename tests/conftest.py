@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -44,3 +44,13 @@ def pyserve_home() -> Iterator[Path]:
         raise AssertionError(f"{error}\nleft: {processes_of(session)}") from None
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let reports cross to the process that collects them: as UTF-8, whatever a test logged."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report

@@ -39,24 +39,32 @@ class Hello(_message.Message):
     def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version")
+    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes")
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HTTP_FIELD_NUMBER: _ClassVar[int]
+    HTTP_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     endpoints: Endpoints
     services: _containers.RepeatedScalarFieldContainer[str]
     file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
     deployment_version: str
-    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ...) -> None: ...
+    http: bool
+    http_prefixes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Endpoints(_message.Message):
-    __slots__ = ("address", "unix_path")
+    __slots__ = ("address", "unix_path", "direct_http", "direct_grpc")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     UNIX_PATH_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_HTTP_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_GRPC_FIELD_NUMBER: _ClassVar[int]
     address: str
     unix_path: str
-    def __init__(self, address: _Optional[str] = ..., unix_path: _Optional[str] = ...) -> None: ...
+    direct_http: str
+    direct_grpc: str
+    def __init__(self, address: _Optional[str] = ..., unix_path: _Optional[str] = ..., direct_http: _Optional[str] = ..., direct_grpc: _Optional[str] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("summary", "traceback", "user_code")
@@ -179,7 +187,7 @@ class WatchUpdate(_message.Message):
     def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
 
 class DeploymentView(_message.Message):
-    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer")
+    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +196,8 @@ class DeploymentView(_message.Message):
     MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
     SERIALIZER_FIELD_NUMBER: _ClassVar[int]
+    HTTP_PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FULL_STATUS_FIELD_NUMBER: _ClassVar[int]
     key: DeploymentKey
     services: _containers.RepeatedScalarFieldContainer[str]
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaView]
@@ -196,7 +206,9 @@ class DeploymentView(_message.Message):
     max_request_bytes: int
     file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
     serializer: str
-    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ...) -> None: ...
+    http_prefixes: _containers.RepeatedScalarFieldContainer[str]
+    queue_full_status: int
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ...) -> None: ...
 
 class ReplicaView(_message.Message):
     __slots__ = ("replica_id", "node", "zone", "endpoints", "max_ongoing_requests")

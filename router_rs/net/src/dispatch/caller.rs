@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, response};
 
 use crate::client::connection::Connection;
+use crate::grpc::Status;
 
 /// The caller wants nothing more: it reset the call, or its connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,4 +45,10 @@ pub(crate) trait Caller {
 
     /// The end of the answer; empty if the other side sent none.
     fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone>;
+}
+
+/// A caller that is a client of a listener: it may have to be told a failure in its own protocol.
+pub(crate) trait ClientEnd: Caller {
+    /// Answers with a status of ours, or ends the answer with it where that has begun.
+    fn fail(&mut self, status: &Status);
 }

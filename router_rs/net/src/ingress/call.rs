@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, Response, response};
 use super::connection::{ConnectionState, StopListener};
 use super::state::{CallCount, count};
 use crate::client::connection::Connection;
-use crate::dispatch::caller::{Caller, Gone, Piece};
+use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange::{Ending, Exchange, Head, Limits};
 use crate::dispatch::{Deployment, Kept, Upload, gather, poll_room};
 use crate::grpc::{CONTENT_TYPE_GRPC, Status};
@@ -75,7 +75,7 @@ struct Client {
     answer: Option<SendStream<Bytes>>,
 }
 
-impl Client {
+impl ClientEnd for Client {
     fn fail(&mut self, status: &Status) {
         match &mut self.answer {
             None => fail(&mut self.respond, status),
@@ -85,7 +85,9 @@ impl Client {
             }
         }
     }
+}
 
+impl Client {
     fn answer(&mut self) -> Result<&mut SendStream<Bytes>, Gone> {
         self.answer.as_mut().ok_or(Gone)
     }

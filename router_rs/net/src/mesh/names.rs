@@ -35,6 +35,12 @@ pub const FRAMING: HeaderName = HeaderName::from_static("pyserve-framing");
 /// Request metadatum: the last call for now, a batch need not wait for more. Anybody may send it.
 pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
 
+/// Request header: `<version> <scheme> <client> <root path>`, of a plain HTTP request that an ingress
+/// forwards; `-` for an unknown client, the root path may be empty. Trusted connections only.
+pub const HTTP: HeaderName = HeaderName::from_static("pyserve-http");
+/// Request header `websocket`, beside [`HTTP`]: both bodies are the frames of RFC 6455.
+pub const UPGRADE: HeaderName = HeaderName::from_static("pyserve-upgrade");
+
 /// Whether a header is for the two ends of a call, so that routers pass it on as it is.
 pub fn passes(name: &HeaderName) -> bool {
     !name.as_str().starts_with(PREFIX) || *name == BATCH_END
