@@ -16,6 +16,9 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$name && break; done)
 
+# How many processes run tests at once.
+TEST_PROCESSES ?= 3
+
 # One interpreter for every compile of the binding: another one would rebuild it each time.
 export PYO3_PYTHON := $(CURDIR)/$(PY)
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
@@ -49,7 +52,7 @@ serve: build ## The same mesh, left running until Ctrl-C
 test: build ## All tests, Rust and Python
 	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net -p pyserve-loadgen
 	$(test_binding)
-	$(PY) -m pytest
+	$(pytest_all)
 
 # In the order of what finds most for least time.
 .PHONY: check
@@ -68,7 +71,7 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	@$(MAKE) gen-check
 	$(CARGO_TEST) -p pyserve-router-net
 	$(test_binding)
-	$(PY) -m pytest --ignore tests/tidy --ignore tests/unit
+	$(pytest_all)
 
 .PHONY: parity
 parity: build ## The table of what users of Ray Serve expect, with the tests that show each row
@@ -177,6 +180,13 @@ else \
 	echo "SKIPPED Rust tests of pyserve-router-py: this Python has no libpython to link with" \
 		"(on Debian and Ubuntu: apt install libpython3-dev)"; \
 fi
+endef
+
+# Most tests wait for processes, so three at a time keep two cores busy. A module stays in one
+# process, with its mesh. Those that compare times follow one by one.
+define pytest_all
+$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not alone"
+$(PY) -m pytest -m alone
 endef
 
 define FIND_LIBPYTHON

@@ -45,6 +45,7 @@ def pipeline():
         pyserve.shutdown()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parity("S-40")
 @pytest.mark.parity("S-42")

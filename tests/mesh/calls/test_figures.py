@@ -11,7 +11,7 @@ import pytest
 from benchmarks.cpu import read_table, tree_of
 from tests.mesh.calls.mesh import EchoMesh, echo_mesh
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 RSS_BYTES_MAX = 80 * 1000 * 1000
 IDLE_SHARE_MAX = 0.005

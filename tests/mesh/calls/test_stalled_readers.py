@@ -76,6 +76,7 @@ def rss_bytes(mesh: EchoMesh) -> dict[str, int]:
     return found | {"ingress": table[mesh.status().controller_pid].rss_bytes}
 
 
+@pytest.mark.alone
 async def test_neighbours_of_stalled_readers_keep_their_pace() -> None:
     async with echo_mesh() as mesh, raw_client(mesh.address) as client:
         await p99_s(client)  # warms up

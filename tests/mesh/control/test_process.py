@@ -335,6 +335,7 @@ def test_reflection_shows_services_and_their_files(mesh, version):
     assert grpc.StatusCode.NOT_FOUND.value[0] == nothing.error_response.error_code
 
 
+@pytest.mark.alone
 def test_idle_mesh_uses_next_to_no_processor_time(mesh):
     deploy(mesh.address(), num_replicas=2)
     processes = [psutil.Process(pid) for pid in (mesh.pid, *replica_pids(mesh.address()))]

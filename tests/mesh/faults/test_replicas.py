@@ -57,7 +57,7 @@ def test_a_replica_that_gets_sigterm_finishes_its_calls_and_is_replaced(
     with foreground(mesh_environment) as mesh, grpc.insecure_channel(mesh.address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
         (pid,) = running(mesh_environment)
-        slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=1.0, payload=b"x"), timeout=20)
+        slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=4.0, payload=b"x"), timeout=20)
         wait_until(lambda: in_flight(mesh_environment) == 1)
         os.kill(pid, signal.SIGTERM)
         assert pid == slow.result(20).facts.pid
