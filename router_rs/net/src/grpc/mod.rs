@@ -6,6 +6,7 @@ mod code;
 pub mod compress;
 mod content_type;
 pub mod framing;
+mod http_status;
 pub mod metadata;
 mod status;
 mod timeout;
@@ -16,5 +17,6 @@ pub use content_type::{
     CONTENT_TYPE_GRPC, SUBTYPE_DEFAULT, content_type, is_grpc_content_type, refuse_pickle, subtype,
 };
 pub use framing::{Decoder, Framed, Message, PREFIX_BYTES};
+pub use http_status::{HttpFailure, QUEUE_FULL_DEFAULT, client_closed_request, http_status};
 pub use status::{GRPC_MESSAGE, GRPC_STATUS, Status, encode_message};
 pub use timeout::{GRPC_TIMEOUT, format_timeout, parse_timeout, read_timeout};
