@@ -37,6 +37,7 @@ from pyserve.aio._client_interceptors import InterceptedUnaryUnaryCall
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, ssl_server_credentials
 from pyserve.aio._handlers import payload
+from pyserve.aio._http import ClientDisconnected, HttpCall, HttpHandler, HttpHeaders
 from pyserve.aio._options import ServerSettings, Status
 from pyserve.aio._server import Server, server
 
@@ -48,7 +49,11 @@ __all__ = [
     "Call",
     "Channel",
     "ClientCallDetails",
+    "ClientDisconnected",
     "ClientInterceptor",
+    "HttpCall",
+    "HttpHandler",
+    "HttpHeaders",
     "InterceptedUnaryUnaryCall",
     "InternalError",
     "Metadata",

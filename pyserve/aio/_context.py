@@ -94,11 +94,7 @@ class ServicerContext:
     def _cancel_task(self, task: asyncio.Task[None]) -> None:
         # A task that is cancelled before its first step never runs, not even its `finally`:
         # a call that was cancelled in the same turn must be let go of here.
-        coroutine = task.get_coro()
-        unstarted = inspect.iscoroutine(coroutine) and (
-            inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
-        )
-        if unstarted:
+        if is_unstarted(task):
             task.add_done_callback(self._release_unstarted)
         task.cancel()
 
@@ -414,6 +410,14 @@ class SyncServicerContext(ServicerContext):
     def is_active(self) -> bool:
         """Tell whether the client still waits."""
         return not self.done()
+
+
+def is_unstarted(task: asyncio.Task[None]) -> bool:
+    """Tell a task that has not had its first step: cancelled now, it runs no line at all."""
+    coroutine = task.get_coro()
+    return inspect.iscoroutine(coroutine) and (
+        inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+    )
 
 
 def _request_of(context: ServicerContext) -> Request:

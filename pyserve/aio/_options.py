@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from pyserve import _router
+
+if TYPE_CHECKING:
+    from pyserve.aio._http import HttpHandler
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class ServerSettings:
         outlives_exits: SystemExit and KeyboardInterrupt that a handler raises fail its call, and
             do not end the loop as they do in grpc.aio.
         application, deployment: What the current request of a handler says it belongs to.
+        http: Answers plain HTTP requests; ``None`` takes none.
     """
 
     development: bool = False
@@ -60,6 +64,7 @@ class ServerSettings:
     outlives_exits: bool = False
     application: str = ""
     deployment: str = ""
+    http: HttpHandler | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

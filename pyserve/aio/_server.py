@@ -16,6 +16,8 @@ from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, server_tls
 from pyserve.aio._dispatch import Resolver, compile_method, starter_of_resolved
 from pyserve.aio._handlers import CallKit, Method, RpcMethodHandler, make_method, make_spawn
+from pyserve.aio._http import HttpCall
+from pyserve.aio._http_tasks import http_starter
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
 from pyserve.bridge import CallStarter, LoopEndpoint, running_endpoint
@@ -230,11 +232,12 @@ class Server(grpc.aio.Server):
         await asyncio.wait(waiters, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
 
-    def _contexts(self) -> list[ServicerContext]:
+    def _contexts(self) -> list[ServicerContext | HttpCall]:
         return [
             receiver
             for receiver in self._endpoint.receivers.values()
-            if isinstance(receiver, ServicerContext) and receiver.kit.owner is self._native
+            if isinstance(receiver, ServicerContext | HttpCall)
+            and receiver.kit.owner is self._native
         ]
 
     def _next_end(self) -> asyncio.Future[None]:
@@ -311,12 +314,17 @@ class Server(grpc.aio.Server):
                 starter = starter_of_resolved(path, self._resolver, self._interceptors, kits)
             else:
                 starter = compile_method(method, *kits)
-            if number != len(self._starters):
-                raise AssertionError(f"method numbers must count up, {path} got {number}")
-            self._starters.append(starter)
+            self._add_starter(number, starter)
+        if self._settings.http is not None:
+            self._add_starter(self._native.register_http(), http_starter(self._settings.http, kit))
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
         self._endpoint.on_call = _make_on_call(self._starters)
+
+    def _add_starter(self, number: int, starter: CallStarter) -> None:
+        if number != len(self._starters):
+            raise AssertionError(f"numbers of methods must count up, one got {number}")
+        self._starters.append(starter)
 
     def _register(self, path: str, method: Method, weight: int) -> int:
         kinds = method.request_streaming, method.response_streaming

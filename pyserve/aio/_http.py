@@ -1,0 +1,337 @@
+"""Plain HTTP requests at the server: one object and one task for each of them.
+
+What answers them is one ``HttpHandler`` of ``ServerSettings``: a plain function behind a parser
+of bodies, or an ASGI application. This module knows neither; it carries bodies, cancellation
+and the end of a request. ``_http_tasks`` runs the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import grpc
+
+from pyserve import _router
+from pyserve.aio._context import is_unstarted
+from pyserve.aio._metadata import WireMetadata, status_number
+from pyserve.aio._streams import MessageStream
+from pyserve.request import Request
+
+if TYPE_CHECKING:
+    from pyserve.aio._handlers import CallKit
+
+HttpHeaders = Sequence[tuple[bytes, bytes]]
+
+# Pieces a handler may write without a turn of the loop in between; as in ``_tasks``.
+_PIECES_PER_TURN_MAX = 64
+_MODEL_ID_NAMES = frozenset({b"serve_multiplexed_model_id", b"multiplexed_model_id"})
+_METHOD = "__call__"
+_INTERNAL = status_number(grpc.StatusCode.INTERNAL)
+
+
+class ClientDisconnected(OSError):
+    """The client of a plain HTTP request is gone, or its deadline has passed.
+
+    An ``OSError``, which is what ASGI applications expect of a ``send`` that nobody reads.
+    """
+
+
+class HttpCall:
+    """One plain HTTP request; made on the loop, and used there by the one task that answers it.
+
+    It is answered once: with ``respond``, with ``start``, ``write`` and ``end``, or with
+    ``fail``. What comes after the end, or after the client has gone, is ignored, except that
+    ``write`` says so.
+
+    Attributes:
+        call: The native call.
+        kit: What the calls of its server share.
+        cancel_reason: One of ``_router.CANCEL_*`` once nobody waits for the answer.
+        started: The head of the answer has been queued.
+        finished: The end of the answer has been queued.
+        task: Answers the request.
+    """
+
+    cancel_reason: int | None = None
+    started = False
+    finished = False
+    task: asyncio.Task[None] | None = None
+    request_made: Request | None = None
+    _head: _router.HttpHead | None = None
+    _headers: list[tuple[bytes, bytes]] | None = None
+    _stream: MessageStream | None = None
+    _written = 0
+    _waiters: list[asyncio.Future[None]] | None = None
+    _done_callbacks: list[Callable[[HttpCall], None]] | None = None
+
+    def __init__(self, call: _router.ServerCall, body: bytes | None, kit: CallKit) -> None:
+        self.call = call
+        self.kit = kit
+        self._body = body  # None: it comes in pieces, or was read in pieces
+        self._is_read = False
+        if body is None:
+            self._stream = MessageStream(call, kit.flush, kit.loop)
+
+    # --- the request --------------------------------------------------------------------
+
+    @property
+    def head(self) -> _router.HttpHead:
+        """The head of the request."""
+        if self._head is None:
+            self._head = self.call.http_head()
+        return self._head
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the request, names in lower case; the same list every time."""
+        if self._headers is None:
+            self._headers = self.head.headers
+        return self._headers
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the first header called ``name`` (in lower case), ``None`` without one."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    async def read(self) -> bytes:
+        """Return the next piece of the body; ``b""`` at its end, or when ``body`` has it all.
+
+        Raises:
+            ClientDisconnected: The client went before it had sent everything.
+        """
+        stream = self._stream
+        if stream is None:
+            if self._is_read or self._body is None:
+                return b""
+            self._is_read = True
+            return self._body
+        piece = await stream.read_raw()
+        while piece == b"":  # Says nothing, and would look like the end.
+            piece = await stream.read_raw()
+        if piece is not None:
+            return piece
+        if self.cancel_reason is not None:
+            raise ClientDisconnected("the client went before its request was complete")
+        return b""
+
+    async def body(self) -> bytes:
+        """Return all of the body; every time the same, unless ``read`` has taken some of it.
+
+        Raises:
+            ClientDisconnected: The client went before it had sent everything.
+        """
+        if self._body is None:
+            pieces = []
+            while piece := await self.read():
+                pieces.append(piece)
+            self._body = b"".join(pieces)
+        self._is_read = True
+        return self._body
+
+    @property
+    def whole_body(self) -> bytes | None:
+        """The body where it is there already, ``None`` where ``body`` has to wait for it."""
+        return self._body
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline (never below 0), ``None`` without one."""
+        return self.call.time_remaining()
+
+    def request(self) -> Request:
+        """Return the request that child calls inherit from; made on first use."""
+        found = self.request_made
+        if found is None:
+            found = self.request_made = self._make_request()
+            if self.cancel_reason is not None and not self._outlives_client():
+                found.cancel()
+        return found
+
+    def _make_request(self) -> Request:
+        request_id = model_id = ""
+        for name, value in self.headers:
+            if name == b"x-request-id" and not request_id:
+                request_id = value.decode("latin-1")
+            elif name.replace(b"-", b"_") in _MODEL_ID_NAMES:
+                model_id = value.decode("latin-1")
+        remaining_s = self.call.time_remaining()
+        return Request(
+            request_id=request_id,
+            multiplexed_model_id=model_id,
+            deadline=None if remaining_s is None else time.monotonic() + remaining_s,
+            application=self.kit.settings.application,
+            deployment=self.kit.settings.deployment,
+            method=_METHOD,
+            is_root=True,
+        )
+
+    # --- the answer ---------------------------------------------------------------------
+
+    def respond(self, status: int, headers: HttpHeaders, body: _router.Payload) -> None:
+        """Queue a whole answer. Names of headers are in lower case."""
+        if not self.is_over:
+            must_flush = self.call.respond(status, headers, body)
+            # Not before: what the ring refuses is a failure that still has to be told.
+            self.started = self.finished = True
+            if must_flush:
+                self.kit.flush()
+
+    def start(self, status: int, headers: HttpHeaders) -> None:
+        """Queue the head of an answer, whose body ``write`` adds."""
+        if not self.is_over:
+            must_flush = self.call.start_response(status, headers)
+            self.started = True
+            if must_flush:
+                self.kit.flush()
+
+    async def write(self, data: bytes) -> None:
+        """Queue a piece of the body; waits while the client does not read.
+
+        Raises:
+            ClientDisconnected: Nobody reads any more.
+        """
+        self._check_client()
+        if not data:
+            return
+        if self.call.write(data, _router.IDENTITY):
+            self.kit.flush()
+        self._written += 1
+        if not self.call.writable():
+            if self._stream is None:
+                self._stream = self._read_stream()
+            await self._stream.wait_writable()
+            self._check_client()
+        elif self._written == 1 or self._written % _PIECES_PER_TURN_MAX == 0:
+            # The first one leaves before the handler works on the second.
+            await asyncio.sleep(0)
+
+    def end(self) -> None:
+        """Queue the end of a body that was started."""
+        self._finish(0, "", ())
+
+    def abort(self) -> None:
+        """Break the body off, so that the client sees that the answer is not complete."""
+        self._finish(_INTERNAL, "", ())
+
+    def fail(
+        self, code: grpc.StatusCode, details: str = "", trailing_metadata: WireMetadata = ()
+    ) -> None:
+        """End the request with a failure.
+
+        The client gets the HTTP status that stands for ``code``, and ``details`` as the body;
+        after ``start`` it sees a broken answer instead.
+        """
+        self._finish(status_number(code), details, trailing_metadata)
+
+    def _finish(self, number: int, details: str, trailing_metadata: WireMetadata) -> None:
+        if not self.is_over:
+            self.finished = True
+            if not details.isascii():  # What is no text for the wire must not keep it open.
+                details = details.encode("utf-8", "backslashreplace").decode()
+            if self.call.finish(number, details, trailing_metadata, None):
+                self.kit.flush()
+
+    def _read_stream(self) -> MessageStream:
+        """Return a stream for the waits of ``write``, of a request that came whole."""
+        stream = MessageStream(self.call, self.kit.flush, self.kit.loop)
+        if self._body and not self._is_read:
+            stream.messages.append(self._body)
+        stream.half_closed = True
+        return stream
+
+    # --- the client ---------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing can be sent any more: the answer has ended, or nobody waits for it."""
+        return self.finished or self.cancel_reason is not None
+
+    async def disconnected(self) -> None:
+        """Return when the client is gone or the deadline has passed."""
+        if self.cancel_reason is not None:
+            return
+        if self._waiters is None:
+            self._waiters = []
+        waiter: asyncio.Future[None] = self.kit.loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _check_client(self) -> None:
+        if self.cancel_reason is not None:
+            raise ClientDisconnected("the client has gone, or its deadline has passed")
+
+    def _outlives_client(self) -> bool:
+        """Say whether the client asked to finish its request even if it goes away."""
+        if self.cancel_reason != _router.CANCEL_CLIENT:
+            return False
+        wish = self.header(b"x-request-disconnect-disabled")
+        return wish is not None and wish.strip() == b"?1"
+
+    # --- life ---------------------------------------------------------------------------
+
+    def on_event(self, kind: int, subject: object, payload: object) -> None:
+        """Take one event of this request from the ring."""
+        if kind == _router.CANCEL:
+            self._on_cancel(int(subject))  # type: ignore[call-overload]
+        elif self._stream is not None:
+            self._stream.on_event(kind, payload)
+
+    def _on_cancel(self, reason: int) -> None:
+        self.cancel_reason = reason
+        if self._stream is not None:
+            self._stream.wake_all()
+        for waiter in self._waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        if not self._outlives_client():
+            self._cancel()
+        elif (remaining_s := self.call.time_remaining()) is not None:
+            # The native side watches only requests that somebody waits for.
+            timer = self.kit.loop.call_later(remaining_s, self._cancel)
+            self.add_done_callback(lambda _: timer.cancel())
+
+    def _cancel(self) -> None:
+        if self.request_made is not None:
+            self.request_made.cancel()
+        task = self.task
+        if task is None or self.finished:
+            return
+        if is_unstarted(task):
+            task.add_done_callback(lambda _: self.release())
+        task.cancel()
+
+    def abandon(self) -> None:
+        """The loop closes; stopping the server has ended the request."""
+        self.cancel_reason = _router.CANCEL_SHUTDOWN
+        if self._stream is not None:
+            self._stream.wake_all()
+
+    def add_done_callback(self, callback: Callable[[HttpCall], None]) -> None:
+        """Call ``callback(self)`` on the loop when the handler has ended; it must not raise."""
+        if self._done_callbacks is None:
+            self._done_callbacks = []
+        self._done_callbacks.append(callback)
+
+    def release(self) -> None:
+        """Let go of a request whose handler has ended."""
+        self.kit.receivers.pop(self.call.token, None)
+        if self.cancel_reason is not None and self.call.release():
+            self.kit.flush()
+        for callback in self._done_callbacks or ():
+            callback(self)
+        self._done_callbacks = None
+        if self.request_made is not None:
+            self.request_made.end()
+
+
+HttpHandler = Callable[[HttpCall], Awaitable[None]]
+"""Answers one request.
+
+It runs as a task with ``pyserve.request.CURRENT`` set to the request. The task is cancelled when
+the client goes away or the deadline passes. What it raises, and what it leaves unanswered, is
+answered with 500 and logged.
+"""
