@@ -13,10 +13,12 @@
 //! | `queue` | who of the parked calls is next, and who is late |
 //! | `backoff` | how long a replica that refused is left alone |
 //! | `gate` | whether a replica admits a call |
+//! | `access` | whether a caller may make a request at all |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod access;
 mod backoff;
 mod gate;
 mod heap;
@@ -28,6 +30,10 @@ mod router;
 mod slab;
 mod time;
 
+pub use access::{
+    AccessRequest, AccessRule, NameError, NamePattern, PathError, PathPattern,
+    Policy as AccessPolicy, PolicyError, Ruling, TokenHash,
+};
 pub use gate::{Admission, Full, Gate};
 pub use policy::{Candidate, Candidates, P2c, Policy, PolicyKind};
 pub use replica::{Load, ReplicaId, ReplicaSpec, Tier};

@@ -55,7 +55,7 @@ impl Channel {
             receive_bytes_max: limit_bytes(max_receive_message_bytes),
             send_bytes_max: limit_bytes(max_send_message_bytes),
             default_encoding: encoding(default_compression)?,
-            tls: tls.map(|tls| tls.tls.clone()),
+            tls: tls.map(|tls| Arc::clone(&tls.tls)),
             keepalive: convert::keepalive(keepalive_time_s, keepalive_timeout_s)?,
         };
         let threads = runtime::threads()?;

@@ -105,7 +105,7 @@ impl Server {
         reuse_port: bool,
     ) -> PyResult<u16> {
         let bound =
-            self.server.listen_tcp(address, tls.map(|tls| tls.config.clone()), reuse_port)?;
+            self.server.listen_tcp(address, tls.map(|tls| Arc::clone(&tls.tls)), reuse_port)?;
         let port = bound.port();
         runtime::remember_listener(bound.descriptor, bound.address);
         Ok(port)

@@ -13,7 +13,7 @@ use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 
 use crate::convert;
 use crate::runtime::{self, ensure_not_forked};
-use crate::tls::ServerTls;
+use crate::tls::{ClientTls, ServerTls};
 
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
@@ -105,9 +105,10 @@ pub(crate) struct RoutingTable {
 #[pymethods]
 impl RoutingTable {
     #[new]
-    #[pyo3(signature = (*, node, zone, token, seed))]
-    fn new(node: String, zone: String, token: Vec<u8>, seed: u64) -> Self {
-        let table = dispatch::RoutingTable::new(TableConfig { node, zone, token, seed });
+    #[pyo3(signature = (*, node, zone, token, seed, tls = None))]
+    fn new(node: String, zone: String, token: Vec<u8>, seed: u64, tls: Option<&ClientTls>) -> Self {
+        let tls = tls.map(|tls| Arc::clone(&tls.tls));
+        let table = dispatch::RoutingTable::new(TableConfig { node, zone, token, seed, tls });
         Self { table, version: Mutex::new(0) }
     }
 
@@ -198,7 +199,7 @@ impl Ingress {
         io_threads: usize,
         tls: Option<&ServerTls>,
     ) -> Self {
-        let tls = tls.map(|tls| tls.config.clone());
+        let tls = tls.map(|tls| Arc::clone(&tls.tls));
         let config = IngressConfig { addresses, io_threads, tls };
         Self { ingress: NetIngress::new(table.table.clone(), config) }
     }

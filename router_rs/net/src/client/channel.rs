@@ -11,7 +11,7 @@ use slab::Slab;
 
 use super::call::{ClientCall, NewCall};
 use super::connectivity::{Connectivity, Tracker};
-use super::dial::{AddressTarget, ClientTls, Target};
+use super::dial::{AddressTarget, Target};
 use super::liveness::LivenessConfig;
 use super::pool;
 use super::runner;
@@ -19,6 +19,7 @@ use super::target::{TargetError, parse};
 use crate::dispatch::exchange::Stop;
 use crate::dispatch::{KeptBudget, RoutingTable};
 use crate::grpc::{Code, Encoding, Status};
+use crate::io::tls::ClientTls;
 use crate::io::{IoThread, IoThreads, Work};
 use crate::link::{EventSink, Link, next_token};
 use crate::server::Keepalive;
@@ -35,7 +36,7 @@ pub struct ChannelConfig {
     pub send_bytes_max: usize,
     pub default_encoding: Encoding,
     /// Only for addresses.
-    pub tls: Option<ClientTls>,
+    pub tls: Option<Arc<ClientTls>>,
     /// Only for addresses: the mesh has its own rules.
     pub keepalive: Option<Keepalive>,
 }
@@ -118,7 +119,7 @@ impl Channel {
         config: ChannelConfig,
         threads: Arc<IoThreads>,
     ) -> Result<Self, TargetError> {
-        let tls_name = config.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+        let tls_name = config.tls.as_ref().and_then(|tls| tls.name_override());
         let authority = config.authority.as_deref().or(tls_name).unwrap_or(authority).to_owned();
         let scheme = if config.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let seed = match &destination {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls_pki_types::ServerName;
 use thiserror::Error;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -16,6 +15,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use super::connection::Connection;
 use super::handshake::introduce;
 use super::liveness::LivenessConfig;
+use crate::io::tls::ClientTls;
 use crate::io::{Peer, QuietUnixStream, Stream, tune};
 
 /// A replica that has not finished the handshake after so long counts as unreachable; on the
@@ -60,13 +60,15 @@ pub(crate) struct ReplicaTarget {
     pub unix_path: Option<PathBuf>,
     /// The mesh token; empty: prove nothing.
     pub token: Arc<[u8]>,
+    /// For the way over TCP.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// Any gRPC server.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressTarget {
     pub endpoint: Endpoint,
-    pub tls: Option<ClientTls>,
+    pub tls: Option<Arc<ClientTls>>,
     pub liveness: LivenessConfig,
 }
 
@@ -76,14 +78,6 @@ pub(crate) enum Endpoint {
     /// `host:port`
     Tcp(String),
     Unix(PathBuf),
-}
-
-/// How a client makes its connections secure.
-#[derive(Clone, Debug)]
-pub struct ClientTls {
-    pub config: Arc<rustls::ClientConfig>,
-    /// The name that the server's certificate must carry, instead of the dialled one.
-    pub server_name: Option<String>,
 }
 
 /// Why there is no connection. Clones go to every call that waited for it.
@@ -162,7 +156,7 @@ async fn dial_member(
     endpoint: &Endpoint,
     replica: &ReplicaTarget,
 ) -> Result<Rc<Connection>, DialError> {
-    let (stream, peer) = connect(endpoint).await?;
+    let (stream, peer) = connect_securely(endpoint, replica.tls.as_deref()).await?;
     let connection = Connection::open(stream, peer.uri(), LivenessConfig::MESH)
         .await
         .map_err(|error| DialError::handshake(&error))?;
@@ -176,13 +170,25 @@ async fn dial_member(
 }
 
 async fn dial_address(target: &AddressTarget) -> Result<Rc<Connection>, DialError> {
-    let (mut stream, peer) = connect(&target.endpoint).await?;
-    if let (Some(tls), Endpoint::Tcp(address)) = (&target.tls, &target.endpoint) {
-        stream = secure(stream, tls, address).await?;
-    }
+    let (stream, peer) = connect_securely(&target.endpoint, target.tls.as_deref()).await?;
     Connection::open(stream, peer.uri(), target.liveness)
         .await
         .map_err(|error| DialError::handshake(&error))
+}
+
+/// Connects, and speaks TLS if there are settings and the way is TCP: a Unix socket stays on the
+/// machine, and only its user can open it.
+async fn connect_securely(
+    endpoint: &Endpoint,
+    tls: Option<&ClientTls>,
+) -> Result<(Stream, Peer), DialError> {
+    let (stream, peer) = connect(endpoint).await?;
+    match (tls, stream, endpoint) {
+        (Some(tls), Stream::Tcp(stream), Endpoint::Tcp(address)) => {
+            Ok((secure(stream, tls, address).await?, peer))
+        }
+        (_, stream, _) => Ok((stream, peer)),
+    }
 }
 
 async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
@@ -205,17 +211,10 @@ async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
     }
 }
 
-async fn secure(stream: Stream, tls: &ClientTls, address: &str) -> Result<Stream, DialError> {
+async fn secure(stream: TcpStream, tls: &ClientTls, address: &str) -> Result<Stream, DialError> {
     let fault = |cause: String| DialError::Connect { address: address.to_owned(), cause };
-    let Stream::Tcp(stream) = stream else {
-        return Err(fault("TLS is spoken over TCP only".to_owned()));
-    };
-    let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let name = tls.server_name.as_deref().unwrap_or(host).to_owned();
-    let name = ServerName::try_from(name.clone())
-        .map_err(|_| fault(format!("{name:?} is no name that a certificate can carry")))?;
-    let stream = TlsConnector::from(Arc::clone(&tls.config))
+    let name = tls.server_name(address).map_err(fault)?;
+    let stream = TlsConnector::from(tls.current())
         .connect(name, stream)
         .await
         .map_err(|error| fault(error.to_string()))?;

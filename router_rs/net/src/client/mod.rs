@@ -18,5 +18,4 @@ mod user;
 pub use call::{ClientCall, End, NewCall};
 pub use channel::{Channel, ChannelConfig};
 pub use connectivity::Connectivity;
-pub use dial::ClientTls;
 pub use target::TargetError;

@@ -16,6 +16,7 @@ use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
 use super::snapshot::{Deployment, DeploymentRoute, ReplicaRoute, Snapshot};
 use crate::client::dial::{ReplicaTarget, Target};
+use crate::io::tls::ClientTls;
 
 /// Refusals after which a call parks (design 7).
 const REFUSALS_MAX: u8 = 3;
@@ -34,6 +35,8 @@ pub struct TableConfig {
     /// The mesh token; empty: prove nothing.
     pub token: Vec<u8>,
     pub seed: u64,
+    /// For connections to replicas over TCP.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// Deployments, their routers and their replicas; shared by ingress threads and channels.
@@ -210,6 +213,7 @@ impl RoutingTable {
             address: replica.address.clone(),
             unix_path: is_near.then(|| PathBuf::from(&replica.unix_path)),
             token: Arc::clone(&self.token),
+            tls: self.config.tls.clone(),
         }
     }
 

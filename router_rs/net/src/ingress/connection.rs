@@ -22,6 +22,7 @@ use crate::dispatch::TableReader;
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::Stream;
+use crate::io::tls::ServerTls;
 use crate::server::Phase;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
@@ -63,7 +64,7 @@ pub(super) struct ConnectionState {
 pub(super) async fn serve(
     ingress: Arc<IngressState>,
     stream: TcpStream,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<ServerTls>>,
     phase: watch::Receiver<Phase>,
 ) {
     let _count = ConnectionCount::new(&ingress);
@@ -78,9 +79,15 @@ pub(super) async fn serve(
     Driver::new(connection, state, phase).await;
 }
 
-async fn greet(stream: TcpStream, tls: Option<TlsAcceptor>) -> Option<Connection<Stream, Bytes>> {
+async fn greet(
+    stream: TcpStream,
+    tls: Option<Arc<ServerTls>>,
+) -> Option<Connection<Stream, Bytes>> {
     let stream = match tls {
-        Some(acceptor) => Stream::Tls(Box::new(acceptor.accept(stream).await.ok()?.into())),
+        Some(tls) => {
+            let acceptor = TlsAcceptor::from(tls.current());
+            Stream::Tls(Box::new(acceptor.accept(stream).await.ok()?.into()))
+        }
         None => Stream::Tcp(refuse_http1(stream).await?),
     };
     settings().handshake(stream).await.ok()

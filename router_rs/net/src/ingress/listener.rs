@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 use super::connection;
 use super::state::IngressState;
+use crate::io::tls::ServerTls;
 use crate::io::{IoThread, IoThreads, tune};
 use crate::server::Phase;
 
@@ -22,7 +22,7 @@ pub(super) struct Acceptor {
     pub threads: Weak<IoThreads>,
     pub thread: IoThread,
     pub phase: watch::Receiver<Phase>,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 impl Acceptor {

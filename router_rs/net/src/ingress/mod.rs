@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 use crate::dispatch::RoutingTable;
+use crate::io::tls::ServerTls;
 use crate::io::{Bound, IoThreads, bind_tcp};
 use crate::server::Phase;
 use listener::Acceptor;
@@ -29,7 +29,7 @@ pub struct IngressConfig {
     /// `host:port`; port 0 picks one.
     pub addresses: Vec<String>,
     pub io_threads: usize,
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 /// An ingress. It binds and starts threads in [`Ingress::start`], not before.
@@ -78,7 +78,7 @@ impl Ingress {
                 threads: Arc::downgrade(&threads),
                 thread: thread.clone(),
                 phase: self.phase.subscribe(),
-                tls: self.config.tls.clone().map(TlsAcceptor::from),
+                tls: self.config.tls.clone(),
             };
             thread.run(move || {
                 tokio::task::spawn_local(acceptor.run(listener));

@@ -31,6 +31,31 @@ pub fn of_certificate(certificate: &CertificateDer<'_>) -> Identity {
     Identity { common_name, alternative_names, pem }
 }
 
+/// The alternative names that rules are matched against. A name in the clothes of another kind (a
+/// DNS name that reads like a URI or an address) is left out: whoever signs DNS names may not
+/// hand out those.
+pub fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let Ok(Some(extension)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let names = extension.value.general_names.iter();
+    names.filter(|name| is_honest(name)).filter_map(name_bytes).filter_map(text).collect()
+}
+
+fn text(name: Vec<u8>) -> Option<String> {
+    String::from_utf8(name).ok()
+}
+
+fn is_honest(name: &GeneralName<'_>) -> bool {
+    match name {
+        GeneralName::URI(text) => text.contains("://"),
+        GeneralName::DNSName(text) => {
+            !text.contains([':', '/', '@']) && text.parse::<std::net::IpAddr>().is_err()
+        }
+        GeneralName::RFC822Name(text) => text.contains('@') && !text.contains("://"),
+        _ => true,
+    }
+}
+
 fn name_bytes(name: &GeneralName<'_>) -> Option<Vec<u8>> {
     match name {
         GeneralName::DNSName(text) | GeneralName::URI(text) | GeneralName::RFC822Name(text) => {

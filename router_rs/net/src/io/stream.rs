@@ -47,6 +47,14 @@ impl Stream {
         session.peer_certificates().map(Arc::from)
     }
 
+    /// The protocol that both sides agreed on in the TLS handshake (ALPN): `h2`, `http/1.1`.
+    /// `None` without TLS, and for a peer that named none.
+    pub fn negotiated(&self) -> Option<&[u8]> {
+        let Stream::Tls(stream) = self else { return None };
+        let (_, session) = stream.get_ref();
+        session.alpn_protocol()
+    }
+
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }

@@ -28,6 +28,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::io::tls::ServerTls;
 use crate::io::{
     Bound, IoThread, IoThreads, Peer, QuietUnixStream, Stream, bind_tcp, bind_unix, tune,
 };
@@ -44,7 +45,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a server listens, before and after it has started.
 enum Listener {
-    Tcp(StdTcpListener, Option<Arc<rustls::ServerConfig>>),
+    Tcp(StdTcpListener, Option<Arc<ServerTls>>),
     Unix(std::os::unix::net::UnixListener),
 }
 
@@ -93,7 +94,7 @@ impl Server {
     pub fn listen_tcp(
         &self,
         address: &str,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Option<Arc<ServerTls>>,
         reuse_port: bool,
     ) -> io::Result<Bound> {
         let listener = bind_tcp(address, reuse_port)?;
@@ -234,7 +235,6 @@ impl Acceptor {
         match listener {
             Listener::Tcp(listener, tls) => {
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
-                let tls = tls.map(TlsAcceptor::from);
                 loop {
                     match listener.accept().await {
                         Ok((stream, address)) => {
@@ -274,7 +274,12 @@ impl Acceptor {
         ));
     }
 
-    fn hand_over_tcp(&self, stream: tokio::net::TcpStream, peer: Peer, tls: Option<TlsAcceptor>) {
+    fn hand_over_tcp(
+        &self,
+        stream: tokio::net::TcpStream,
+        peer: Peer,
+        tls: Option<Arc<ServerTls>>,
+    ) {
         let target = self.threads.next().clone();
         let (state, phase) = (self.state.clone(), self.phase.clone());
         let thread = target.clone();
@@ -298,13 +303,13 @@ async fn serve_tcp(
     stream: tokio::net::TcpStream,
     peer: Peer,
     phase: watch::Receiver<Phase>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<ServerTls>>,
 ) {
     let stream = match tls {
         None => Stream::Tcp(stream),
-        Some(acceptor) => {
-            let handshake =
-                tokio::time::timeout(connection::GREETING_TIMEOUT, acceptor.accept(stream));
+        Some(tls) => {
+            let accept = TlsAcceptor::from(tls.current()).accept(stream);
+            let handshake = tokio::time::timeout(connection::GREETING_TIMEOUT, accept);
             let Ok(Ok(stream)) = handshake.await else { return };
             Stream::Tls(Box::new(stream.into()))
         }

@@ -290,6 +290,7 @@ pub fn table(token: &[u8]) -> Arc<RoutingTable> {
         zone: String::new(),
         token: token.to_vec(),
         seed: 7,
+        tls: None,
     })
 }
 

@@ -1,0 +1,162 @@
+//! The rules, and what they say about a request.
+
+use std::fmt;
+
+use super::name::NamePattern;
+use super::path::{PathPattern, straighten};
+
+/// SHA-256 of a bearer token.
+pub type TokenHash = [u8; 32];
+
+/// Lets some callers in at some paths. Whatever it asks for, all of it is needed.
+#[derive(Clone, Debug)]
+pub struct AccessRule {
+    /// For logs and errors.
+    pub name: String,
+    /// Where it holds; at least one.
+    pub paths: Vec<PathPattern>,
+    /// A verified client certificate must carry one of these names; `None`: no certificate needed.
+    pub identities: Option<Vec<NamePattern>>,
+    /// The bearer token must have one of these hashes; `None`: no token needed.
+    pub token_hashes: Option<Vec<TokenHash>>,
+    /// Everybody; then nothing else is asked for.
+    pub anonymous: bool,
+}
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRequest<'a> {
+    /// As it was sent, without the query.
+    pub path: &'a str,
+    /// The names in the verified client certificate; empty without one.
+    pub identities: &'a [String],
+    /// Of the bearer token, if there is one.
+    pub token_hash: Option<TokenHash>,
+}
+
+/// What the rules say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling<'a> {
+    /// By this rule; `None`: no rule is about this path, and such paths are open.
+    Allowed(Option<&'a str>),
+    /// Nobody knows who asks, or the token that is asked for is missing: saying who it is may
+    /// help the caller.
+    Unauthenticated,
+    /// The caller is known, and may not.
+    Denied,
+}
+
+/// Rules that cannot mean anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyError {
+    rule: String,
+    reason: &'static str,
+}
+
+/// All rules. Without a rule for a path nobody is let in there, unless `default_allow`.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    rules: Vec<AccessRule>,
+    default_allow: bool,
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Checks the rules.
+    ///
+    /// # Errors
+    /// A rule has no path, an empty list of names or hashes, or says both that everybody may and
+    /// who may; or it says neither.
+    pub fn new(rules: Vec<AccessRule>, default_allow: bool) -> Result<Self, PolicyError> {
+        for rule in &rules {
+            if let Some(reason) = defect(rule) {
+                return Err(PolicyError { rule: rule.name.clone(), reason });
+            }
+        }
+        Ok(Self { rules, default_allow })
+    }
+
+    /// Whether hashing the token is worth it.
+    pub fn asks_for_tokens(&self) -> bool {
+        self.rules.iter().any(|rule| rule.token_hashes.is_some())
+    }
+
+    /// Decides about one request.
+    pub fn decide(&self, request: &AccessRequest<'_>) -> Ruling<'_> {
+        let is_known = !request.identities.is_empty() || self.knows(request.token_hash.as_ref());
+        let refusal = if is_known { Ruling::Denied } else { Ruling::Unauthenticated };
+        // A path that readers disagree on is open to nobody, `default_allow` or not.
+        let Some(path) = straighten(request.path) else { return refusal };
+        let mut is_ruled = false;
+        let mut lacks_token = false;
+        for rule in &self.rules {
+            if !rule.paths.iter().any(|pattern| pattern.matches(&path)) {
+                continue;
+            }
+            is_ruled = true;
+            let has_identity = has_identity(rule, request.identities);
+            let has_token = has_token(rule, request.token_hash.as_ref());
+            if has_identity && has_token {
+                return Ruling::Allowed(Some(&rule.name));
+            }
+            lacks_token |= has_identity && !has_token;
+        }
+        if !is_ruled && self.default_allow {
+            Ruling::Allowed(None)
+        } else if lacks_token && !self.knows(request.token_hash.as_ref()) {
+            Ruling::Unauthenticated
+        } else {
+            refusal
+        }
+    }
+
+    /// Whether any rule takes this token.
+    fn knows(&self, hash: Option<&TokenHash>) -> bool {
+        hash.is_some()
+            && self.rules.iter().any(|rule| rule.token_hashes.is_some() && has_token(rule, hash))
+    }
+}
+
+fn has_identity(rule: &AccessRule, names: &[String]) -> bool {
+    rule.identities.as_ref().is_none_or(|patterns| {
+        patterns.iter().any(|pattern| names.iter().any(|name| pattern.matches(name)))
+    })
+}
+
+fn has_token(rule: &AccessRule, hash: Option<&TokenHash>) -> bool {
+    let Some(known) = &rule.token_hashes else { return true };
+    // All are looked at, so that the time says nothing on which one it was.
+    hash.is_some_and(|hash| known.iter().fold(false, |found, one| found | is_same(one, hash)))
+}
+
+/// In a time that does not depend on the content.
+fn is_same(left: &TokenHash, right: &TokenHash) -> bool {
+    let difference = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
+    std::hint::black_box(difference) == 0
+}
+
+fn defect(rule: &AccessRule) -> Option<&'static str> {
+    let asks = rule.identities.is_some() || rule.token_hashes.is_some();
+    if rule.paths.is_empty() {
+        Some("it has no path")
+    } else if rule.identities.as_ref().is_some_and(Vec::is_empty) {
+        Some("its list of identities is empty: nobody would be let in")
+    } else if rule.token_hashes.as_ref().is_some_and(Vec::is_empty) {
+        Some("its list of tokens is empty: nobody would be let in")
+    } else if rule.anonymous && asks {
+        Some("it is anonymous and asks for an identity or a token: leave one of them out")
+    } else if !rule.anonymous && !asks {
+        Some("it asks for nothing: name identities or tokens, or say that it is anonymous")
+    } else {
+        None
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "rule {:?} cannot be used: {}", self.rule, self.reason)
+    }
+}
+
+impl std::error::Error for PolicyError {}
