@@ -17,6 +17,7 @@ from pyserve.cli.in_process import run_in_process
 from pyserve.cli.settings import settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import check_address, check_name
+from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.driver.api import deploy
 from pyserve.driver.session import Session, end_session, open_session
 from pyserve.errors import MeshUnavailable
@@ -31,7 +32,11 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 @click.argument("target", metavar="MODULE:ATTRIBUTE")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--name", default="default", show_default=True, help="Name of the application.")
-@click.option("--route-prefix", default="/", show_default=True, help="Where plain HTTP reaches it.")
+@click.option(
+    "--route-prefix",
+    metavar="PREFIX",
+    help="Where plain HTTP reaches it; empty: nowhere. [default: / if no other application has it]",
+)
 @click.option(
     "--address",
     "addresses",
@@ -46,7 +51,7 @@ def run(
     target: str,
     arguments: tuple[str, ...],
     name: str,
-    route_prefix: str,
+    route_prefix: str | None,
     addresses: tuple[str, ...],
     controller: str | None,
     in_process: bool,
@@ -68,6 +73,7 @@ def run(
         application = load_application(target, parse_arguments(arguments))
         run_in_process(pack(application, ApplicationName(name)), addresses or _IN_PROCESS_ADDRESSES)
         return
+    prefix = _prefix(route_prefix)
     settings = settings_for(controller)
     if development:
         settings = replace(settings, development=True)
@@ -77,7 +83,7 @@ def run(
     with interrupt:
         try:
             interrupt.session = session = open_session(addresses or None, settings)
-            listening = deploy(session, packed, route_prefix=route_prefix, timeout_s=None)
+            listening = deploy(session, packed, route_prefix=prefix, timeout_s=None)
             _print_ready(session, name, listening)
             while session.is_running() and not interrupt.wait(_ALIVE_CHECK_S):
                 pass
@@ -90,8 +96,17 @@ def run(
             end_session()
 
 
-def _check_in_process(controller: str | None, route_prefix: str) -> None:
-    for option, is_given in (("--controller", controller), ("--route-prefix", route_prefix != "/")):
+def _prefix(given: str | None) -> str | RoutePrefix | None:
+    if given is None:
+        return RoutePrefix.DEFAULT
+    return check_route_prefix("--route-prefix", given) if given else None
+
+
+def _check_in_process(controller: str | None, route_prefix: str | None) -> None:
+    for option, is_given in (
+        ("--controller", controller),
+        ("--route-prefix", route_prefix is not None),
+    ):
         if is_given:
             raise click.UsageError(
                 f"{option} has no meaning with --in-process, which runs neither a mesh nor an "
@@ -144,17 +159,16 @@ def _print_ready(session: Session, name: str, listening: tuple[str, ...]) -> Non
     where = " and ".join(listening) or "no address"
     click.echo(f"pyserve: application {name!r} is ready at {where}")
     reply = session.client.status()
-    services = sorted(
-        {
-            service
-            for application in reply.applications
-            if application.name == name
-            for deployment in application.deployments
-            for service in deployment.services
-        }
-    )
+    found = next(item for item in reply.applications if item.name == name)
+    if found.route_prefix and listening:
+        click.echo(f"pyserve: plain HTTP at {_url(listening[0], found.route_prefix)}")
+    services = sorted({service for each in found.deployments for service in each.services})
     for service in services:
         click.echo(f"pyserve: serving {service}; try `pyserve call {service}/METHOD key=value`")
+
+
+def _url(address: str, prefix: str) -> str:
+    return f"http://{address}{prefix}"
 
 
 def _check_end(session: Session) -> None:

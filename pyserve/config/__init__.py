@@ -10,9 +10,11 @@ from pyserve.config.environment import (
     read_call_settings,
     read_settings,
 )
+from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import (
     AutoscalingConfig,
+    BackpressureConfig,
     BatchingConfig,
     RequestRouterConfig,
     Resources,
@@ -20,16 +22,20 @@ from pyserve.config.parts import (
 
 __all__ = [
     "AutoscalingConfig",
+    "BackpressureConfig",
     "BatchingConfig",
     "CallSettings",
     "ConcurrencySettings",
     "DeploymentOptions",
+    "HTTPOptions",
     "MeshSettings",
     "NodeSettings",
+    "ProxyLocation",
     "RequestRouterConfig",
     "Resources",
     "check_address",
     "check_name",
+    "gRPCOptions",
     "inherited_environment",
     "read_call_settings",
     "read_settings",

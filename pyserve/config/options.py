@@ -17,6 +17,7 @@ from typing import Literal
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.parts import (
     AutoscalingConfig,
+    BackpressureConfig,
     BatchingConfig,
     RequestRouterConfig,
     Resources,
@@ -66,7 +67,7 @@ class DeploymentOptions:
     num_replicas: int | Literal["auto"] = 1
     max_ongoing_requests: int | None = None  # None: see ongoing_requests_limit
     max_queued_requests: int = -1  # per router; -1: MAX_QUEUED_REQUESTS_PER_ROUTER
-    backpressure_config: Mapping[str, object] | None = None
+    backpressure_config: BackpressureConfig | None = None
     batching_config: BatchingConfig | None = None
     user_config: object = None
     autoscaling_config: AutoscalingConfig | None = None
@@ -107,9 +108,6 @@ class DeploymentOptions:
         if self.working_dir is not None:
             check_text("working_dir", self.working_dir, "the path of a directory")
         check_text("serializer", self.serializer, "the name of a serializer, such as 'pickle'")
-        if self.backpressure_config is not None:
-            check_mapping("backpressure_config", self.backpressure_config)
-            check_json("backpressure_config", self.backpressure_config)
         level = check_mapping("logging_config", self.logging_config).get("log_level", "INFO")
         if level not in LOG_LEVELS:
             raise refuse("logging_config.log_level", level, ", ".join(LOG_LEVELS))
@@ -212,6 +210,11 @@ class DeploymentOptions:
             return MAX_QUEUED_REQUESTS_PER_ROUTER
         return self.max_queued_requests
 
+    @property
+    def queue_full_status(self) -> int:
+        """Status of plain HTTP for requests beyond that limit."""
+        return (self.backpressure_config or BackpressureConfig()).status_code
+
 
 def _with_current_names(given: dict[str, object]) -> dict[str, object]:
     if "max_concurrent_queries" in given:
@@ -230,6 +233,7 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
 
 def _read_parts(given: dict[str, object]) -> None:
     for name, part in (
+        ("backpressure_config", BackpressureConfig),
         ("batching_config", BatchingConfig),
         ("autoscaling_config", AutoscalingConfig),
         ("resources", Resources),

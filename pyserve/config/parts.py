@@ -38,7 +38,9 @@ def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Part:
+class Part:
+    """A frozen group of options that is written as a mapping or as an object."""
+
     @classmethod
     def of(cls, owner: str, value: object) -> Self:
         """Read the part from a mapping, or return it if ``value`` is one already."""
@@ -54,7 +56,27 @@ class _Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchingConfig(_Part):
+class BackpressureConfig(Part):
+    """How plain HTTP is answered when no more requests may wait; gRPC: RESOURCE_EXHAUSTED.
+
+    Attributes:
+        status_code: 503 or 429.
+        retry_after_s: accepted as Ray Serve has it. ``Retry-After`` is always sent, with the
+            router's own estimate of when there is room again, at least 1.
+    """
+
+    status_code: int = 503
+    retry_after_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.status_code not in (503, 429) or isinstance(self.status_code, float):
+            raise refuse("backpressure_config.status_code", self.status_code, "503 or 429")
+        if self.retry_after_s is not None:
+            check_seconds("backpressure_config.retry_after_s", self.retry_after_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchingConfig(Part):
     """A batcher in front of methods that have no decorator.
 
     Attributes:
@@ -105,7 +127,7 @@ class BatchingConfig(_Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoscalingConfig(_Part):
+class AutoscalingConfig(Part):
     """When and how far the number of replicas follows the load (names as in Ray Serve)."""
 
     min_replicas: int = 1
@@ -148,7 +170,7 @@ class AutoscalingConfig(_Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources(_Part):
+class Resources(Part):
     """What one replica takes of a machine; the launcher reserves it.
 
     Attributes:
@@ -179,7 +201,7 @@ class Resources(_Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestRouterConfig(_Part):
+class RequestRouterConfig(Part):
     """How routers pick a replica: the policy, locality, and the safety net's backoff."""
 
     policy: str = "p2c"

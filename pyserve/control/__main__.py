@@ -117,7 +117,13 @@ class _Mesh:
             visible=self._visible,
         )
         self._server = make_server()
-        add_services(self._server, self._controller, home.token, self.shut_down)
+        add_services(
+            self._server,
+            self._controller,
+            home.token,
+            self.shut_down,
+            self._ingress.set_request_timeout,
+        )
 
     async def start(self) -> MeshRecord:
         """Start the controller, then the ingress; return where they listen."""

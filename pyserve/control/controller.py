@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 
 from pyserve.config import check_name
+from pyserve.control.applications import Applications
 from pyserve.control.deploys import DeployWatch
-from pyserve.control.launching import Launcher, ReplicaOrder
+from pyserve.control.launching import Launcher, order_of
 from pyserve.control.reconcile import (
     Action,
     CompleteVersion,
@@ -34,7 +35,7 @@ from pyserve.control.registry import Registry
 from pyserve.control.sessions import Session
 from pyserve.control.specs import Versions, changes_limits_only, read_versions
 from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Place, Replica, Version
-from pyserve.control.status import ApplicationInfo, application_statuses
+from pyserve.control.status import application_statuses
 from pyserve.control.views import views_of
 from pyserve.errors import MeshError, MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId, ServiceName
@@ -79,7 +80,8 @@ class Controller:
         self.visible = visible
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
-        self._applications: dict[ApplicationName, ApplicationInfo] = {}
+        self._applications = Applications()
+        self._refused_prefixes: set[tuple[DeploymentKey, str, DeploymentKey]] = set()
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
         self._sessions: dict[ReplicaId, Session] = {}
         self._watches: set[DeployWatch] = set()
@@ -97,19 +99,19 @@ class Controller:
         """Replace or make an application.
 
         Raises:
-            UsageError: the request names something twice, or an option is not allowed.
+            UsageError: the request names something twice, an option is not allowed, or another
+                application has the route prefix.
             MeshError: the mesh is about to end.
         """
         if self._closing:
             raise MeshError("the mesh is shutting down and takes no new application")
         application = ApplicationName(check_name("application", request.application))
         versions = read_versions(application, request.deployments, next(self._deploys))
+        info = self._applications.check(application, request, self.state)
         for watch in self._watches:
             if watch.application == application:
                 watch.failed(application, "a newer deploy of the same application replaced it")
-        self._applications[application] = ApplicationInfo(
-            route_prefix=request.route_prefix, ingress_deployment=request.ingress_deployment
-        )
+        self._applications.admit(application, info, self.state)
         specs = {key: spec for key, (_, spec) in versions.items()}
         if changes_limits_only(self._serving_specs(application), specs):
             targets = self._change_limits(versions)
@@ -157,8 +159,8 @@ class Controller:
             MeshNotFound: there is none of that name.
         """
         application = ApplicationName(name)
-        if application not in self._applications:
-            known = ", ".join(sorted(self._applications)) or "none"
+        if application not in self._applications.infos:
+            known = ", ".join(sorted(self._applications.infos)) or "none"
             raise MeshNotFound(f"there is no application {name!r}; there is: {known}")
         for watch in self._watches:
             if watch.application == application:
@@ -205,7 +207,7 @@ class Controller:
             replica.options = dataclasses.replace(
                 replica.options, graceful_shutdown_timeout_s=grace_left_s
             )
-        for name in self._applications:
+        for name in self._applications.infos:
             self.state.on_delete(name)
         self._changed()
         while self.state.replicas or self.state.deployments:
@@ -299,6 +301,7 @@ class Controller:
         ):
             desired.services = tuple(map(ServiceName, ready.services))
             desired.file_descriptors = tuple(ready.file_descriptors)
+            desired.http, desired.http_prefixes = ready.http, tuple(ready.http_prefixes)
 
     def _adopt(self, key: DeploymentKey, hello: mesh_pb2.Hello) -> Replica:
         """Make a place for a replica that nobody here started."""
@@ -335,13 +338,22 @@ class Controller:
                 self._carry_out(action, now)
         else:
             _LOGGER.error("reconcile does not come to rest; its last actions: %s", actions)
-        self.registry.offer(views_of(self.state), now)
+        self._offer(now)
         self.registry.publish(now)
         self._tell()
         self._drop_unused()
         self._set_timer(now)
         self._stepped.set_result(None)
         self._stepped = self._loop.create_future()
+
+    def _offer(self, now: float) -> None:
+        self._applications.settle(self.state)
+        routes = self._applications.routes(self.state)
+        for key, prefix, holder in set(routes.refused) - self._refused_prefixes:
+            note = f"plain HTTP below {prefix} goes to {holder}; give route_prefix to reach this"
+            self.state.notes.append((key, note))
+        self._refused_prefixes = set(routes.refused)
+        self.registry.offer(views_of(self.state, routes), now)
 
     def _carry_out(self, action: Action, now: float) -> None:
         match action:
@@ -388,7 +400,7 @@ class Controller:
             self._changed()
 
         try:
-            await self._launcher.start(_order(replica, spec), on_exit)
+            await self._launcher.start(order_of(replica, spec), on_exit)
         except Exception as error:
             # Whatever kept it from starting: an attempt that fails, not one that hangs.
             _LOGGER.exception("replica %s cannot be started", replica.id)
@@ -446,15 +458,11 @@ class Controller:
         task.add_done_callback(self._tasks.discard)
 
     def _drop_unused(self) -> None:
-        """Let go of the code of versions that nothing runs, and of applications that ended."""
+        """Let go of the code of versions that nothing runs."""
         used = {replica.version for replica in self.state.replicas.values()}
         for desired in self.state.deployments.values():
             used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
         self._specs = {name: spec for name, spec in self._specs.items() if name in used}
-        live = {key.application for key in self.state.deployments}
-        self._applications = {
-            name: info for name, info in self._applications.items() if name in live
-        }
 
     async def _next_step(self) -> None:
         # Shielded, because one waiter's cancellation must not cancel the others' wait.
@@ -473,17 +481,6 @@ class Controller:
             self._timer = self._loop.call_at(due, self._step)
 
 
-def _order(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
-    return ReplicaOrder(
-        replica_id=replica.id,
-        key=replica.key,
-        sys_path=tuple(spec.code.sys_path),
-        working_directory=replica.options.working_dir or spec.code.working_directory,
-        environment=replica.options.env_vars,
-        resources=replica.options.resources,
-    )
-
-
 def _place(hello: mesh_pb2.Hello) -> Place:
     return Place(node=hello.node, zone=hello.zone)
 
@@ -493,4 +490,6 @@ def _ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
         replica.place,
         address=ready.endpoints.address,
         unix_path=ready.endpoints.unix_path,
+        direct_http=ready.endpoints.direct_http,
+        direct_grpc=ready.endpoints.direct_grpc,
     )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyserve.config import Resources
+from pyserve.control.state import Replica
 from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
 
 # Called once, in the loop's thread, when the process has ended, with how: "ended with exit
 # code 1", "was killed by SIGKILL".
@@ -31,6 +33,18 @@ class ReplicaOrder:
     working_directory: str
     environment: Mapping[str, str]
     resources: Resources
+
+
+def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
+    """Return what a launcher has to know of a replica that runs ``spec``."""
+    return ReplicaOrder(
+        replica_id=replica.id,
+        key=replica.key,
+        sys_path=tuple(spec.code.sys_path),
+        working_directory=replica.options.working_dir or spec.code.working_directory,
+        environment=replica.options.env_vars,
+        resources=replica.options.resources,
+    )
 
 
 class Launcher(Protocol):

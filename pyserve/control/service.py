@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -37,6 +38,7 @@ def add_services(
     controller: Controller,
     token: bytes,
     shut_down: Callable[[float], Awaitable[None]],
+    set_request_timeout: Callable[[float | None], None],
 ) -> None:
     """Register both services.
 
@@ -45,6 +47,7 @@ def add_services(
         controller: what they speak for.
         token: what every call has to carry.
         shut_down: drains the mesh with a grace in seconds, and lets the process end after it.
+        set_request_timeout: gives the ingress of this process another default, in seconds.
     """
     mesh = MeshService(controller, token)
     # Not the generated registration: updates leave as the bytes that the registry serialized
@@ -65,7 +68,7 @@ def add_services(
         (grpc.method_handlers_generic_handler("pyserve.wire.v1.Mesh", handlers),)
     )
     control_pb2_grpc.add_ControlServicer_to_server(
-        ControlService(controller, token, shut_down), server
+        ControlService(controller, token, shut_down, set_request_timeout), server
     )
 
 
@@ -137,10 +140,12 @@ class ControlService(control_pb2_grpc.ControlServicer):
         controller: Controller,
         token: bytes,
         shut_down: Callable[[float], Awaitable[None]],
+        set_request_timeout: Callable[[float | None], None],
     ) -> None:
         self._controller = controller
         self._token = token
         self._shut_down = shut_down
+        self._set_request_timeout = set_request_timeout
 
     # The stub knows generators only; the library takes a handler that writes as well.
     async def Deploy(  # type: ignore[override]
@@ -184,6 +189,21 @@ class ControlService(control_pb2_grpc.ControlServicer):
         await _authorize(context, self._token)
         await self._shut_down(request.grace_s)
         return control_pb2.ShutdownReply()
+
+    async def Configure(
+        self, request: control_pb2.ConfigureRequest, context: Context
+    ) -> control_pb2.ConfigureReply:
+        """Change what can be changed while the ingress runs."""
+        await _authorize(context, self._token)
+        if request.HasField("request_timeout_s"):
+            if not 0 <= request.request_timeout_s < math.inf:
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"request_timeout_s={request.request_timeout_s} is no number of seconds of "
+                    "at least 0",
+                )
+            self._set_request_timeout(request.request_timeout_s or None)
+        return control_pb2.ConfigureReply()
 
 
 async def _authorize(context: Context, token: bytes) -> None:

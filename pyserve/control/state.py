@@ -92,6 +92,8 @@ class Desired:
         failure: why the last version failed for good; cleared by the next one.
         services: full names, as the replicas registered them.
         file_descriptors: serialized, dependencies first, for reflection.
+        http: it takes plain HTTP.
+        http_prefixes: where, besides the application's own prefix.
     """
 
     key: DeploymentKey
@@ -100,6 +102,8 @@ class Desired:
     failure: Failure | None = None
     services: tuple[ServiceName, ...] = ()
     file_descriptors: tuple[bytes, ...] = ()
+    http: bool = False
+    http_prefixes: tuple[str, ...] = ()
 
     def is_settled(self) -> bool:
         """Nothing is left to bring up or to take out of service."""
@@ -108,12 +112,18 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a replica runs and how others reach it."""
+    """Where a replica runs and how others reach it.
+
+    Attributes:
+        direct_http, direct_grpc: ``host:port`` for balancers outside of the mesh; "": none.
+    """
 
     node: str = ""
     zone: str = ""
     address: str = ""
     unix_path: str = ""
+    direct_http: str = ""
+    direct_grpc: str = ""
 
 
 @dataclass(slots=True)

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
+from pyserve.control.applications import Applications
 from pyserve.control.state import Desired, MeshState, Replica
-from pyserve.types import ApplicationName
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class ApplicationInfo:
-    """What an application has besides its deployments."""
-
-    route_prefix: str
-    ingress_deployment: str
-
-
 def application_statuses(
-    state: MeshState, applications: Mapping[ApplicationName, ApplicationInfo]
+    state: MeshState, applications: Applications
 ) -> list[control_pb2.ApplicationStatus]:
     """Return the status of every application, in the order of their names."""
+    prefixes = applications.routes(state).of_application
     return [
         control_pb2.ApplicationStatus(
             name=name,
-            route_prefix=info.route_prefix,
+            route_prefix=prefixes.get(name, ""),
             deployments=[
                 _deployment_status(state, desired)
                 for desired in sorted(state.of_application(name), key=lambda item: str(item.key))
             ],
             ingress_deployment=info.ingress_deployment,
         )
-        for name, info in sorted(applications.items())
+        for name, info in sorted(applications.infos.items())
     ]
 
 
@@ -73,6 +63,9 @@ def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
         pid=replica.pid,
         node=replica.place.node,
         endpoints=mesh_pb2.Endpoints(
-            address=replica.place.address, unix_path=replica.place.unix_path
+            address=replica.place.address,
+            unix_path=replica.place.unix_path,
+            direct_http=replica.place.direct_http,
+            direct_grpc=replica.place.direct_grpc,
         ),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pyserve.control.applications import HttpRoutes
 from pyserve.control.state import Desired, MeshState, Replica
 from pyserve.types import DeploymentKey
 from pyserve.wire.v1 import mesh_pb2
 
 
-def views_of(state: MeshState) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
+def views_of(state: MeshState, routes: HttpRoutes) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
     """Return a view of every deployment whose services are known.
 
     A deployment without a replica that serves keeps its view, so that requests wait for the next
@@ -17,11 +18,13 @@ def views_of(state: MeshState) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
     for key, desired in state.deployments.items():
         serving = [replica for replica in state.of_deployment(key) if replica.serves]
         if desired.services and (serving or desired.target is not None):
-            views[key] = _view(desired, serving)
+            views[key] = _view(desired, serving, routes.of_deployment.get(key, ()))
     return views
 
 
-def _view(desired: Desired, serving: list[Replica]) -> mesh_pb2.DeploymentView:
+def _view(
+    desired: Desired, serving: list[Replica], http_prefixes: tuple[str, ...]
+) -> mesh_pb2.DeploymentView:
     version = desired.target or desired.fallback
     options = version.options if version is not None else serving[0].options
     return mesh_pb2.DeploymentView(
@@ -35,6 +38,8 @@ def _view(desired: Desired, serving: list[Replica]) -> mesh_pb2.DeploymentView:
         max_request_bytes=options.max_receive_message_bytes,
         file_descriptors=desired.file_descriptors,
         serializer=options.serializer,
+        http_prefixes=http_prefixes,
+        queue_full_status=options.queue_full_status,
     )
 
 

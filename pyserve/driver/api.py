@@ -16,6 +16,7 @@ from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import check_name
 from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.driver.session import (
@@ -43,7 +44,7 @@ def run(
     app: Application,
     *,
     name: str = "default",
-    route_prefix: str | None = "/",
+    route_prefix: str | RoutePrefix | None = RoutePrefix.DEFAULT,
     blocking: bool = False,
     timeout_s: float | None = None,
     local_testing_mode: bool = False,
@@ -57,7 +58,8 @@ def run(
     Args:
         app: What ``bind`` returned.
         name: The application's name in the mesh.
-        route_prefix: Where plain HTTP reaches it; ``None``: nowhere.
+        route_prefix: Where plain HTTP reaches it, such as ``"/shop"``; ``None``: nowhere. By
+            default ``"/"``, which the first application that takes plain HTTP gets.
         blocking: Wait until Ctrl-C, then shut down.
         timeout_s: How long to wait for the replicas; ``None``: each has its
             ``startup_timeout_s``.
@@ -70,15 +72,18 @@ def run(
     Raises:
         DeploymentFailed: A replica could not be brought up; the text has its traceback.
         MeshError: The mesh cannot be reached or started.
-        UsageError: ``app`` is no application, or cannot travel to the replicas.
+        UsageError: ``app`` is no application, or cannot travel to the replicas; the prefix cannot
+            be one, or belongs to another application.
     """
     packed = _packed(app, name)
+    if route_prefix is not None:
+        check_route_prefix("route_prefix", RoutePrefix.text(route_prefix))
     if local_testing_mode or _local_testing_mode:
         open_local().deploy(packed, timeout_s)
         is_running = _is_local
     else:
         session = open_session()
-        deploy(session, packed, route_prefix=route_prefix or "", timeout_s=timeout_s)
+        deploy(session, packed, route_prefix=route_prefix, timeout_s=timeout_s)
         is_running = session.is_running
     if blocking:
         _block(is_running)
@@ -152,7 +157,7 @@ def deploy(
     session: Session,
     packed: PackedApplication,
     *,
-    route_prefix: str,
+    route_prefix: str | RoutePrefix | None,
     timeout_s: float | None,
     view: ProgressView | None = None,
 ) -> tuple[str, ...]:

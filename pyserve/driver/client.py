@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from pyserve.api.graph import PackedApplication, PackedDeployment
+from pyserve.config.http import RoutePrefix
 from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName
@@ -43,7 +44,11 @@ class ControlClient:
         self._stub = control_pb2_grpc.ControlStub(self._channel)
 
     def deploy(
-        self, application: PackedApplication, *, route_prefix: str, timeout_s: float | None
+        self,
+        application: PackedApplication,
+        *,
+        route_prefix: str | RoutePrefix | None,
+        timeout_s: float | None,
     ) -> Iterator[control_pb2.DeployEvent]:
         """Replace or make an application; yield events until it serves or has failed.
 
@@ -83,6 +88,15 @@ class ControlClient:
                 timeout=timeout_s,
             )
 
+    def set_request_timeout(self, timeout_s: float | None) -> None:
+        """Change the time limit of requests for which nobody else says one."""
+        with self._errors("setting request_timeout_s", _ANSWER_TIMEOUT_S):
+            self._stub.Configure(
+                control_pb2.ConfigureRequest(request_timeout_s=timeout_s or 0.0),
+                metadata=self._metadata,
+                timeout=_ANSWER_TIMEOUT_S,
+            )
+
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._channel.close()
@@ -114,12 +128,15 @@ class ControlClient:
         return MeshError(f"{what}: {details}")
 
 
-def _deploy_request(application: PackedApplication, route_prefix: str) -> control_pb2.DeployRequest:
+def _deploy_request(
+    application: PackedApplication, route_prefix: str | RoutePrefix | None
+) -> control_pb2.DeployRequest:
     return control_pb2.DeployRequest(
         application=application.name,
         deployments=[spec_of(application.name, packed) for packed in application.deployments],
         ingress_deployment=application.ingress,
-        route_prefix=route_prefix,
+        route_prefix=RoutePrefix.text(route_prefix),
+        route_prefix_is_default=isinstance(route_prefix, RoutePrefix),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyserve.api.context import attached, local_attachment, replica_context
 from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
+from pyserve.config.http import RoutePrefix
 from pyserve.control.transport import dial_natively, proof
 from pyserve.driver import api
 from pyserve.driver.status import ApplicationStatus, MeshStatus, read_status
@@ -27,12 +28,12 @@ class RunTarget:
     Attributes:
         target: What ``bind`` returned.
         name: Its name in the mesh.
-        route_prefix: Where plain HTTP reaches it; ``None``: nowhere.
+        route_prefix: Where plain HTTP reaches it; ``None``: nowhere; see ``run``.
     """
 
     target: Application
     name: str = "default"
-    route_prefix: str | None = "/"
+    route_prefix: str | RoutePrefix | None = RoutePrefix.DEFAULT
 
 
 def run_many(

@@ -100,6 +100,10 @@ class IngressServer:
             },
         )
 
+    def set_request_timeout(self, timeout_s: float | None) -> None:
+        """Bound calls for which neither client nor deployment says a time; None: do not."""
+        self._native.set_request_timeout(timeout_s)
+
     async def drain(self, grace_s: float) -> None:
         """Take no new connection or call, and return when the last call has ended or time is up."""
         self._builtin.begin_drain()

@@ -11,6 +11,7 @@ FUNCTION_LINES_MAX = 70
 # Modules that decide and do nothing else: they take `now` and randomness as arguments.
 PURE_MODULES = (
     "pyserve/batching/batcher.py",
+    "pyserve/control/applications.py",
     "pyserve/control/reconcile.py",
     "pyserve/control/registry.py",
     "pyserve/control/specs.py",

@@ -8,16 +8,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DeployRequest(_message.Message):
-    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix")
+    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix", "route_prefix_is_default")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_PREFIX_IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     application: str
     deployments: _containers.RepeatedCompositeFieldContainer[_mesh_pb2.DeploymentSpec]
     ingress_deployment: str
     route_prefix: str
-    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ...) -> None: ...
+    route_prefix_is_default: bool
+    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ...) -> None: ...
 
 class DeployEvent(_message.Message):
     __slots__ = ("progress", "deployed", "failed")
@@ -153,5 +155,15 @@ class ShutdownRequest(_message.Message):
     def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
 
 class ShutdownReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ConfigureRequest(_message.Message):
+    __slots__ = ("request_timeout_s",)
+    REQUEST_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    request_timeout_s: float
+    def __init__(self, request_timeout_s: _Optional[float] = ...) -> None: ...
+
+class ConfigureReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

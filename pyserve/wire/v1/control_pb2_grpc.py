@@ -55,6 +55,11 @@ class ControlStub:
                 request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.SerializeToString,
                 response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.FromString,
                 _registered_method=True)
+        self.Configure = channel.unary_unary(
+                '/pyserve.wire.v1.Control/Configure',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigureRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigureReply.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -88,6 +93,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Configure(self, request, context):
+        """Changes settings of the ingress in the controller's process, for requests that come later.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +122,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Shutdown,
                     request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.FromString,
                     response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.SerializeToString,
+            ),
+            'Configure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Configure,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigureRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigureReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,6 +238,33 @@ class Control:
             '/pyserve.wire.v1.Control/Shutdown',
             pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.SerializeToString,
             pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Configure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/Configure',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigureRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigureReply.FromString,
             options,
             channel_credentials,
             insecure,

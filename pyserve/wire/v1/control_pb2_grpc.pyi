@@ -41,6 +41,8 @@ class ControlStub:
     Delete: _grpc.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]
     Shutdown: _grpc.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+    Configure: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRequest, _control_pb2.ConfigureReply]
+    """Changes settings of the ingress in the controller's process, for requests that come later."""
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
@@ -55,6 +57,8 @@ class ControlAsyncStub(ControlStub):
     Delete: _aio.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]  # type: ignore[assignment]
     Shutdown: _aio.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]  # type: ignore[assignment]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+    Configure: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRequest, _control_pb2.ConfigureReply]  # type: ignore[assignment]
+    """Changes settings of the ingress in the controller's process, for requests that come later."""
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
     """Every call carries the mesh token as metadata `pyserve-token-bin`; without it UNAUTHENTICATED."""
@@ -90,5 +94,13 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ShutdownReply, _abc.Awaitable[_control_pb2.ShutdownReply]]:
         """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+
+    @_abc_1.abstractmethod
+    def Configure(
+        self,
+        request: _control_pb2.ConfigureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ConfigureReply, _abc.Awaitable[_control_pb2.ConfigureReply]]:
+        """Changes settings of the ingress in the controller's process, for requests that come later."""
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -34,7 +34,14 @@ class Mesh:
         )
         self.grace_s = None
         self.server = make_server()
-        add_services(self.server, self.controller, TOKEN, self.shut_down)
+        self.request_timeouts_s = []
+        add_services(
+            self.server,
+            self.controller,
+            TOKEN,
+            self.shut_down,
+            self.request_timeouts_s.append,
+        )
         self.server.add_insecure_port(address)
         self.channel = dial(address)
         self.control = control_pb2_grpc.ControlStub(self.channel)
@@ -302,6 +309,9 @@ async def test_call_without_the_token_is_refused(mesh, token):
         mesh.control.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=TIMEOUT_S),
         mesh.control.Delete(control_pb2.DeleteRequest(), metadata=metadata, timeout=TIMEOUT_S),
         mesh.control.Shutdown(control_pb2.ShutdownRequest(), metadata=metadata, timeout=TIMEOUT_S),
+        mesh.control.Configure(
+            control_pb2.ConfigureRequest(request_timeout_s=1), metadata=metadata, timeout=TIMEOUT_S
+        ),
         mesh.control.Deploy(
             control_pb2.DeployRequest(), metadata=metadata, timeout=TIMEOUT_S
         ).read(),
@@ -406,3 +416,19 @@ async def test_deploy_goes_on_when_its_driver_leaves(mesh):
         return (await mesh.status())["Echo"].state == "HEALTHY"
 
     await eventually(is_healthy, TIMEOUT_S)
+
+
+async def test_configure_changes_what_it_names_and_refuses_what_is_no_time(mesh):
+    async def configure(**settings):
+        request = control_pb2.ConfigureRequest(**settings)
+        await mesh.control.Configure(request, metadata=proof(TOKEN), timeout=TIMEOUT_S)
+
+    await configure(request_timeout_s=2.5)
+    await configure()
+    await configure(request_timeout_s=0)
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await configure(request_timeout_s=wrong)
+        assert grpc.StatusCode.INVALID_ARGUMENT is caught.value.code()
+
+    assert [2.5, None] == mesh.request_timeouts_s

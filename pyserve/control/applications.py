@@ -1,0 +1,175 @@
+"""The applications of a mesh and where plain HTTP reaches them. Pure.
+
+Each prefix leads to one deployment. A prefix that somebody asked for is refused while another
+application holds it. One that nobody asked for, "/" by default, goes to the first application
+that takes plain HTTP; the others are reached by handles, gRPC and prefixes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pyserve.config.http import check_route_prefix
+from pyserve.control.state import MeshState
+from pyserve.errors import UsageError
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.wire.v1 import control_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationInfo:
+    """What an application has besides its deployments.
+
+    Attributes:
+        route_prefix: where plain HTTP shall reach it; "": nowhere.
+        prefix_is_default: nobody asked for that prefix.
+        ingress_deployment: the one that answers there.
+        previous: what was so before the deploy that goes on; it holds until that has settled.
+    """
+
+    route_prefix: str
+    ingress_deployment: str
+    prefix_is_default: bool = False
+    previous: ApplicationInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRoutes:
+    """Which deployment takes plain HTTP below which prefix.
+
+    Attributes:
+        of_deployment: its prefixes.
+        of_application: the route prefix that leads to it, for those that have one.
+        refused: who could not have which prefix, and who has it.
+    """
+
+    of_deployment: dict[DeploymentKey, tuple[str, ...]]
+    of_application: dict[ApplicationName, str]
+    refused: tuple[tuple[DeploymentKey, str, DeploymentKey], ...]
+
+
+@dataclass(slots=True)
+class Applications:
+    """All applications, oldest first."""
+
+    infos: dict[ApplicationName, ApplicationInfo] = field(default_factory=dict)
+
+    def check(
+        self, name: ApplicationName, request: control_pb2.DeployRequest, state: MeshState
+    ) -> ApplicationInfo:
+        """Return what a deploy asks for; ``admit`` makes it so.
+
+        Raises:
+            UsageError: another application holds the prefix that was asked for.
+            OptionError: it cannot be a prefix.
+        """
+        prefix = request.route_prefix
+        if prefix:
+            check_route_prefix("route_prefix", prefix)
+        if prefix and not request.route_prefix_is_default:
+            holder = self._holder(prefix, state, besides=name)
+            if holder is not None:
+                raise UsageError(
+                    f"route_prefix={prefix!r} of application {name!r} belongs to application "
+                    f"{holder!r}; give one of them another prefix, or route_prefix=None"
+                )
+        return ApplicationInfo(
+            route_prefix=prefix,
+            ingress_deployment=request.ingress_deployment,
+            prefix_is_default=request.route_prefix_is_default,
+        )
+
+    def admit(self, name: ApplicationName, info: ApplicationInfo, state: MeshState) -> None:
+        """Take a deploy in; until it has settled the prefix before leads to it too."""
+        former = self.infos.get(name)
+        if former is not None and former.previous is not None:
+            former = former.previous
+        if former is not None and any(item.services for item in state.of_application(name)):
+            info = replace(info, previous=former)
+        self.infos[name] = info
+
+    def settle(self, state: MeshState) -> None:
+        """Let go of what was before a deploy that succeeded, and of the wish of one that failed.
+
+        Applications without a deployment are forgotten.
+        """
+        live = {key.application for key in state.deployments}
+        self.infos = {name: info for name, info in self.infos.items() if name in live}
+        for name, info in self.infos.items():
+            deployments = list(state.of_application(name))
+            if info.previous is None:
+                continue
+            if any(item.failure is not None for item in deployments):
+                self.infos[name] = info.previous
+            elif all(item.is_settled() or item.target is None for item in deployments):
+                self.infos[name] = replace(info, previous=None)
+
+    def routes(self, state: MeshState) -> HttpRoutes:
+        """Give every prefix to the first who asked for it and takes plain HTTP."""
+        holders: dict[str, DeploymentKey] = {}
+        refused = []
+        of_application: dict[ApplicationName, str] = {}
+        for wish in self._wishes(state):
+            holder = holders.setdefault(wish.prefix, wish.key)
+            if holder != wish.key:
+                if not wish.is_former:
+                    refused.append((wish.key, wish.prefix, holder))
+            elif wish.is_route and not wish.is_former:
+                of_application[wish.key.application] = wish.prefix
+        prefixes: dict[DeploymentKey, tuple[str, ...]] = {}
+        for prefix, key in holders.items():
+            prefixes[key] = (*prefixes.get(key, ()), prefix)
+        return HttpRoutes(prefixes, of_application, tuple(refused))
+
+    def _wishes(self, state: MeshState) -> Iterator[_Wish]:
+        """Yield who wants which prefix, whoever goes first before the others."""
+        routes = [
+            _Wish(key, info.route_prefix, info.prefix_is_default, is_route=True)
+            for name, info in self.infos.items()
+            if info.route_prefix and _takes_http(state, key := _ingress(name, info))
+        ]
+        yield from (wish for wish in routes if not wish.is_default)
+        for key, desired in state.deployments.items():
+            yield from (_Wish(key, prefix) for prefix in desired.http_prefixes)
+        yield from (wish for wish in routes if wish.is_default)
+        for name, info in self.infos.items():
+            former = info.previous
+            if former is not None and former.route_prefix:
+                key = _ingress(name, former)
+                if _takes_http(state, key):
+                    yield _Wish(key, former.route_prefix, is_former=True, is_route=True)
+
+    def _holder(
+        self, prefix: str, state: MeshState, *, besides: ApplicationName
+    ) -> ApplicationName | None:
+        """Return who holds ``prefix``, or will when it is ready."""
+        current = self.routes(state).of_application
+        for name, info in self.infos.items():
+            if name == besides:
+                continue
+            desired = state.deployments.get(_ingress(name, info))
+            is_starting = desired is not None and not desired.services
+            if current.get(name) == prefix or (
+                is_starting and info.route_prefix == prefix and not info.prefix_is_default
+            ):
+                return name
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    key: DeploymentKey
+    prefix: str
+    is_default: bool = False
+    is_former: bool = False
+    is_route: bool = False
+
+
+def _ingress(name: ApplicationName, info: ApplicationInfo) -> DeploymentKey:
+    return DeploymentKey(name, DeploymentName(info.ingress_deployment))
+
+
+def _takes_http(state: MeshState, key: DeploymentKey) -> bool:
+    desired = state.deployments.get(key)
+    return desired is not None and desired.http
