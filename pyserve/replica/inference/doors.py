@@ -1,0 +1,208 @@
+"""The two doors of a model: the gRPC service of the protocol, and its paths of plain HTTP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import orjson
+
+from pyserve.errors import Abort
+from pyserve.inference import messages, rest
+from pyserve.inference import open_inference_pb2 as pb
+from pyserve.inference.descriptors import SERVICE, file_descriptor
+from pyserve.inference.model import METHOD, Model
+from pyserve.replica.inference.runner import Runner
+from pyserve.version import version
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall
+    from pyserve.replica.plain_methods import PlainMethod
+
+_LOGGER = logging.getLogger(__name__)
+
+SERVER_NAME = "pyserve"
+EXTENSIONS = ("binary_tensor_data",)
+_JSON = [(b"content-type", b"application/json")]
+# What the protocol has statuses for; everything else is the server's mistake.
+_STATUSES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 503,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 408,
+}
+_NEUTRAL_TEXT = "the model raised an exception; the server's log has the traceback"
+
+
+class InferenceDoors:
+    """What a replica registers for its model.
+
+    Args:
+        model: What the class declares.
+        methods: The methods of the instance by name; ``infer`` among them.
+        executor: Returns the threads for ``def``.
+        development: Texts of exceptions may reach clients.
+
+    Attributes:
+        service: Full name of the gRPC service.
+        prefixes: Where plain HTTP of this model comes in.
+    """
+
+    service = SERVICE
+
+    def __init__(
+        self,
+        model: Model,
+        methods: Mapping[str, PlainMethod],
+        executor: Callable[[], Executor],
+        *,
+        development: bool = False,
+    ) -> None:
+        self._model = model
+        self._runner = Runner(model, methods[METHOD], executor)
+        self._development = development
+        self.prefixes = (model.prefix,)
+
+    def file_descriptor(self) -> bytes:
+        """Return the serialized ``.proto`` of the service."""
+        return file_descriptor()
+
+    # --- gRPC ---------------------------------------------------------------------------
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return the handlers of the service by method."""
+        unary: dict[str, tuple[Any, Any]] = {
+            "ServerLive": (self._server_live, pb.ServerLiveRequest),
+            "ServerReady": (self._server_ready, pb.ServerReadyRequest),
+            "ModelReady": (self._model_ready, pb.ModelReadyRequest),
+            "ServerMetadata": (self._server_metadata, pb.ServerMetadataRequest),
+            "ModelMetadata": (self._model_metadata, pb.ModelMetadataRequest),
+            "ModelInfer": (self._model_infer, pb.ModelInferRequest),
+        }
+        found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            name: grpc.unary_unary_rpc_method_handler(
+                behavior,
+                request_deserializer=request.FromString,
+                response_serializer=_serialize,
+            )
+            for name, (behavior, request) in unary.items()
+        }
+        found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self._model_stream_infer,
+            request_deserializer=pb.ModelInferRequest.FromString,
+            response_serializer=_serialize,
+        )
+        return found
+
+    async def _server_live(self, _request: object, _context: object) -> pb.ServerLiveResponse:
+        return pb.ServerLiveResponse(live=True)
+
+    async def _server_ready(self, _request: object, _context: object) -> pb.ServerReadyResponse:
+        return pb.ServerReadyResponse(ready=True)
+
+    async def _server_metadata(
+        self, _request: object, _context: object
+    ) -> pb.ServerMetadataResponse:
+        return pb.ServerMetadataResponse(name=SERVER_NAME, version=version(), extensions=EXTENSIONS)
+
+    async def _model_ready(
+        self, request: pb.ModelReadyRequest, _context: object
+    ) -> pb.ModelReadyResponse:
+        messages.check_version(self._model, request.name, request.version)
+        return pb.ModelReadyResponse(ready=True)
+
+    async def _model_metadata(
+        self, request: pb.ModelMetadataRequest, _context: object
+    ) -> pb.ModelMetadataResponse:
+        messages.check_version(self._model, request.name, request.version)
+        return messages.metadata(self._model)
+
+    async def _model_infer(
+        self, request: pb.ModelInferRequest, _context: object
+    ) -> pb.ModelInferResponse:
+        inference = messages.read_request(self._model, request)
+        arrays = await self._runner.one(inference.arrays)
+        return messages.write_response(self._model, inference, arrays)
+
+    async def _model_stream_infer(
+        self, requests: AsyncIterator[pb.ModelInferRequest], _context: object
+    ) -> AsyncIterator[pb.ModelStreamInferResponse]:
+        async for request in requests:
+            # One request that fails does not end the stream of the others.
+            try:
+                inference = messages.read_request(self._model, request)
+                async for arrays in self._runner.many(inference.arrays):
+                    yield pb.ModelStreamInferResponse(
+                        infer_response=messages.write_response(self._model, inference, arrays)
+                    )
+            except Exception as error:
+                text = self._failure(error)[1]
+                response = pb.ModelInferResponse(id=request.id, model_name=request.model_name)
+                yield pb.ModelStreamInferResponse(error_message=text, infer_response=response)
+
+    # --- plain HTTP ---------------------------------------------------------------------
+
+    async def http(self, call: HttpCall) -> None:
+        """Answer a request below ``prefixes``; an ``HttpHandler``."""
+        try:
+            answer = await self._answer(call)
+        except Exception as error:
+            status, text = self._failure(error)
+            call.respond(status, _JSON, orjson.dumps({"error": text}))
+        else:
+            headers = [*answer.headers, (b"content-length", str(len(answer.body)).encode())]
+            call.respond(200, headers, answer.body)
+
+    async def _answer(self, call: HttpCall) -> rest.Answer:
+        path = call.head.target.partition(b"?")[0].decode("latin-1")
+        action = self._action(path)
+        if action == METHOD:
+            _require(call, "POST", path)
+            length = call.header(rest.JSON_LENGTH)
+            wanted = rest.read_request(self._model, await call.body(), length)
+            arrays = await self._runner.one(wanted.inference.arrays)
+            return rest.write_response(self._model, wanted, arrays)
+        _require(call, "GET", path)
+        document: dict[str, object] = {"name": self._model.name, "ready": True}
+        if action != "ready":
+            document = rest.metadata(self._model)
+        return rest.Answer(_JSON, orjson.dumps(document))
+
+    def _action(self, path: str) -> str:
+        """Return what a path asks for: ``infer``, ``ready`` or ``""`` for metadata.
+
+        Raises:
+            Abort: NOT_FOUND.
+        """
+        parts = path.partition(self._model.prefix)[2].strip("/").split("/")
+        if parts[0] == "versions" and len(parts) > 1:
+            messages.check_version(self._model, self._model.name, parts[1])
+            parts = parts[2:] or [""]
+        if len(parts) == 1 and parts[0] in (METHOD, "ready", ""):
+            return parts[0]
+        raise Abort(
+            grpc.StatusCode.NOT_FOUND,
+            f"{path} is not known; a model has /infer, /ready and, at its own path, its metadata",
+        )
+
+    def _failure(self, error: Exception) -> tuple[int, str]:
+        """Return the HTTP status and the text of a failure, which is logged if it is ours."""
+        if isinstance(error, Abort):
+            return _STATUSES.get(error.code, 500), error.details or error.code.name
+        _LOGGER.error("model %s raised", self._model.name, exc_info=error)
+        return 500, f"{type(error).__name__}: {error}" if self._development else _NEUTRAL_TEXT
+
+
+def _require(call: HttpCall, method: str, path: str) -> None:
+    if call.head.method != method:
+        raise Abort(grpc.StatusCode.UNIMPLEMENTED, f"{path} takes {method}")
+
+
+def _serialize(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
