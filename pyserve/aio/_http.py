@@ -65,6 +65,7 @@ class HttpCall:
     _stream: MessageStream | None = None
     _written = 0
     _waiters: list[asyncio.Future[None]] | None = None
+    _over: asyncio.Event | None = None
     _done_callbacks: list[Callable[[HttpCall], None]] | None = None
 
     def __init__(self, call: _router.ServerCall, body: bytes | None, kit: CallKit) -> None:
@@ -179,6 +180,7 @@ class HttpCall:
             self.started = self.finished = True
             if must_flush:
                 self.kit.flush()
+        self._note_over()
 
     def start(self, status: int, headers: HttpHeaders) -> None:
         """Queue the head of an answer, whose body ``write`` adds."""
@@ -234,6 +236,7 @@ class HttpCall:
                 details = details.encode("utf-8", "backslashreplace").decode()
             if self.call.finish(number, details, trailing_metadata, None):
                 self.kit.flush()
+        self._note_over()
 
     def _read_stream(self) -> MessageStream:
         """Return a stream for the waits of ``write``, of a request that came whole."""
@@ -259,6 +262,21 @@ class HttpCall:
         waiter: asyncio.Future[None] = self.kit.loop.create_future()
         self._waiters.append(waiter)
         await waiter
+
+    async def over(self) -> None:
+        """Return when the answer has ended, or when it is of no use any more.
+
+        That is when ``disconnected`` returns, unless the client wished its request finished.
+        """
+        if self._over is None:
+            self._over = asyncio.Event()
+            if self.is_over and not self._outlives_client():
+                self._over.set()
+        await self._over.wait()
+
+    def _note_over(self) -> None:
+        if self._over is not None:
+            self._over.set()
 
     def _check_client(self) -> None:
         if self.cancel_reason is not None:
@@ -295,6 +313,7 @@ class HttpCall:
             self.add_done_callback(lambda _: timer.cancel())
 
     def _cancel(self) -> None:
+        self._note_over()
         if self.request_made is not None:
             self.request_made.cancel()
         task = self.task
@@ -307,6 +326,7 @@ class HttpCall:
     def abandon(self) -> None:
         """The loop closes; stopping the server has ended the request."""
         self.cancel_reason = _router.CANCEL_SHUTDOWN
+        self._note_over()
         if self._stream is not None:
             self._stream.wake_all()
 
