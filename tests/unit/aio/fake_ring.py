@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyserve import _router
 
 Command = tuple[Any, ...]
+_HTTP = "plain HTTP"
 
 
 class FakeEndpoint:
@@ -70,6 +72,20 @@ class FakeEndpoint:
         return {"wakeups": self.wakeups, "flushes": self.flushes}
 
 
+@dataclass
+class FakeHttpHead:
+    """The head of a plain HTTP request."""
+
+    method: str = "POST"
+    target: bytes = b"/"
+    version: str = "1.1"
+    scheme: str = "http"
+    client: tuple[str, int] | None = ("127.0.0.1", 1)
+    root_path: str = ""
+    is_websocket: bool = False
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
 class FakeServerCall:
     """One incoming call; ``commands`` lists what the handler queued."""
 
@@ -84,9 +100,19 @@ class FakeServerCall:
         self.taken_bytes = 0
         self.room = True
         self.remaining_s: float | None = None
+        self.head = FakeHttpHead()
 
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return (("user-agent", "fake"),)
+
+    def http_head(self) -> FakeHttpHead:
+        return self.head
+
+    def respond(self, status: int, headers: Any, body: bytes) -> bool:
+        return self._queue("respond", status, tuple(headers), body)
+
+    def start_response(self, status: int, headers: Any) -> bool:
+        return self._queue("start_response", status, tuple(headers))
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {}
@@ -95,7 +121,7 @@ class FakeServerCall:
         return self.remaining_s
 
     def is_active(self) -> bool:
-        return not any(command[0] in ("reply", "finish") for command in self.commands)
+        return not any(command[0] in ("reply", "respond", "finish") for command in self.commands)
 
     def reply(self, message: bytes) -> bool:
         return self._queue("reply", message)
@@ -142,6 +168,9 @@ class FakeServer:
         self.paths[path] = len(self.paths)
         return self.paths[path]
 
+    def register_http(self) -> int:
+        return self.register(_HTTP, True, True, 1)
+
     def listen_tcp(self, address: str, tls: object, reuse_port: bool) -> int:
         return 1234
 
@@ -162,6 +191,12 @@ class FakeServer:
 
     def stats(self) -> dict[str, int]:
         return {"connections": 0}
+
+    def request(self, body: bytes | None, head: FakeHttpHead) -> FakeServerCall:
+        """Let a plain HTTP request arrive; without a body it comes as a stream."""
+        call = self.call(_HTTP, body)
+        call.head = head
+        return call
 
     def call(self, path: str, message: bytes | None) -> FakeServerCall:
         self._token += 1

@@ -1,0 +1,11 @@
+"""Plain HTTP: requests for the ``__call__`` of a deployment.
+
+``plans`` compiles the method into a handler for ``pyserve.aio``; ``arguments`` makes what it
+takes of a request, ``answers`` an answer of what it returns, ``failures`` of what it raises.
+Starlette is imported only for handlers that take its requests, and by those that return its
+responses. ASGI applications have a package of their own beside this one.
+"""
+
+from pyserve.replica.http.plans import plain_handler
+
+__all__ = ["plain_handler"]

@@ -1,0 +1,87 @@
+"""From what a handler returned to the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyserve.replica.http.scope import Channel, scope_of
+from pyserve.replica.http.streams import send_stream
+from pyserve.replica.http.threads import steps_on_threads
+from pyserve.replica.http.values import BYTES, JSON, TEXT, to_json
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from pyserve.aio import HttpCall
+
+# As Ray Serve answers for a handler that returns nothing.
+_NOTHING = ((b"content-type", b"text/plain"),)
+
+
+def answer(http: HttpCall, result: Any) -> Coroutine[Any, Any, None] | None:
+    """Answer with what a handler returned.
+
+    Returns:
+        The rest of the work, to be awaited; ``None`` when everything is said.
+
+    Raises:
+        TypeError: It cannot be sent.
+    """
+    kind = type(result)
+    if kind is dict or kind is list:
+        http.respond(200, JSON, to_json(result))
+    elif kind is str:
+        http.respond(200, TEXT, result.encode())
+    elif kind is bytes:
+        http.respond(200, BYTES, result)
+    elif result is None:
+        http.respond(200, _NOTHING, b"")
+    else:
+        return _answer_other(http, result)
+    return None
+
+
+def _answer_other(http: HttpCall, result: Any) -> Coroutine[Any, Any, None] | None:
+    # Who has made a response has imported the module.
+    starlette = sys.modules.get("starlette.responses")
+    if starlette is not None and isinstance(result, starlette.Response):
+        return _send_response(http, result)
+    if isinstance(result, str):
+        http.respond(200, TEXT, result.encode())
+    elif isinstance(result, bytearray | memoryview):
+        http.respond(200, BYTES, bytes(result))
+    elif isinstance(result, Awaitable):
+        return _answer_later(http, result)
+    elif hasattr(result, "__aiter__"):
+        return send_stream(http, aiter(result))
+    elif isinstance(result, Iterator):
+        return send_stream(http, steps_on_threads(http, result))
+    else:
+        http.respond(200, JSON, to_json(result))
+    return None
+
+
+async def _answer_later(http: HttpCall, result: Awaitable[Any]) -> None:
+    rest = answer(http, await result)
+    if rest is not None:
+        await rest
+
+
+async def _send_response(http: HttpCall, response: Response) -> None:
+    from starlette.responses import Response
+
+    if type(response).__call__ is Response.__call__:
+        http.respond(response.status_code, response.raw_headers, bytes(response.body))
+        if response.background is not None:
+            await response.background()
+        return
+    channel = Channel(http)
+    try:
+        await response(scope_of(http), channel.receive, channel.send)
+    finally:
+        # Starlette leaves it to the garbage collector.
+        close = getattr(getattr(response, "body_iterator", None), "aclose", None)
+        if close is not None:
+            await close()

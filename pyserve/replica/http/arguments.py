@@ -1,0 +1,244 @@
+"""What a handler gets: the request, its parsed body, or the fields of its body.
+
+Worked out once from the handler's signature. A parameter whose annotation is a data type asks
+for the body, every other one for the request; several parameters ask for fields by name.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyserve.errors import UsageError
+from pyserve.replica.http.bodies import parse_json, reader_of
+from pyserve.replica.http.converters import converter_of, is_data, read_fields
+from pyserve.replica.http.errors import InvalidJson
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall
+
+Given = tuple[tuple[Any, ...], Mapping[str, Any]]
+_NO_KEYWORDS: Mapping[str, Any] = {}
+_NOTHING: Given = ((), _NO_KEYWORDS)
+_LISTS = frozenset({list, tuple, collections.abc.Sequence, collections.abc.Iterable})
+# `Request`, `requests.Request` and lists of them, where the name itself cannot be looked up.
+_REQUEST_TEXT = re.compile(r"(?:[\w.]+\[)*(?:\w+\.)*Request\]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How the arguments of a handler are made.
+
+    Attributes:
+        read: Returns them; raises ``InvalidJson`` and ``InvalidBody``.
+        needs_body: ``read`` wants the whole body to be there.
+    """
+
+    read: Callable[[HttpCall], Given]
+    needs_body: bool
+
+
+def arguments_of(function: Callable[..., Any], *, batched: bool) -> Arguments:
+    """Return how the arguments of ``function`` are made.
+
+    Args:
+        function: The handler, bound.
+        batched: Its parameters are lists, one element for each request.
+    """
+    parameters = _parameters(function)
+    try:
+        return _arguments_of(parameters, function, batched=batched)
+    except Exception as error:
+        # What annotations name is anybody's code, and pydantic's checks are long.
+        return _unusable(f"{_label(function)}: its annotations cannot be used: {error}")
+
+
+def _arguments_of(
+    parameters: list[inspect.Parameter], function: Callable[..., Any], *, batched: bool
+) -> Arguments:
+    hints = _hints(function, [each.name for each in parameters], batched=batched)
+    named = [each for each in parameters if each.kind not in _VARIADIC]
+    unresolved = [hint for hint in hints.values() if isinstance(hint, _Unresolved)]
+    if unresolved:
+        return _unusable(unresolved[0].text)
+    if not parameters:
+        return Arguments(lambda _http: _NOTHING, needs_body=False)
+    if len(named) > 1 or (not named and parameters[0].kind is _KINDS.VAR_KEYWORD):
+        is_request = named and not is_data(hints[named[0].name])
+        if is_request and all(_has_default(each) for each in named[1:]):
+            return _request(named[0])
+        return _fields(parameters, hints)
+    parameter = (named or parameters)[0]
+    if not is_data(hints[parameter.name]):
+        return _request(parameter)
+    return _whole(parameter, hints[parameter.name])
+
+
+# --- one argument ---------------------------------------------------------------------------
+
+
+def _request(parameter: inspect.Parameter) -> Arguments:
+    make = _request_class()
+    if parameter.kind is _KINDS.KEYWORD_ONLY:
+        name = parameter.name
+        return Arguments(lambda http: ((), {name: make(http)}), needs_body=False)
+    return Arguments(lambda http: ((make(http),), _NO_KEYWORDS), needs_body=False)
+
+
+def _request_class() -> Callable[[HttpCall], Any]:
+    # Not at the top: it imports Starlette.
+    from pyserve.replica.http.requests import PlainRequest
+
+    return PlainRequest
+
+
+def _whole(parameter: inspect.Parameter, annotation: Any) -> Arguments:
+    read_body = reader_of(annotation)
+    takes_text = annotation is str
+    has_default = _has_default(parameter)
+    name = parameter.name if parameter.kind is _KINDS.KEYWORD_ONLY else ""
+
+    def read(http: HttpCall) -> Given:
+        body = http.whole_body or b""
+        if not body and has_default:
+            return _NOTHING
+        value = _text_of(body) if takes_text and _is_text(http) else read_body(body)
+        return ((), {name: value}) if name else ((value,), _NO_KEYWORDS)
+
+    return Arguments(read, needs_body=True)
+
+
+def _is_text(http: HttpCall) -> bool:
+    kind = http.header(b"content-type")
+    return kind is not None and kind.strip().lower().startswith(b"text/")
+
+
+def _text_of(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"the text is not UTF-8: {error.reason}", "", error.start) from None
+
+
+# --- several --------------------------------------------------------------------------------
+
+
+def _fields(parameters: list[inspect.Parameter], hints: Mapping[str, Any]) -> Arguments:
+    """Give parameters the fields of their names, or the request.
+
+    The request goes to those that are annotated with another type than data, and to one without
+    annotation whose name is ``request``.
+    """
+    named = [each for each in parameters if each.kind not in _VARIADIC]
+    fields = {
+        each.name: converter_of(hints[each.name]) if is_data(hints[each.name]) else None
+        for each in named
+        if is_data(hints[each.name]) or (hints[each.name] is Any and each.name != "request")
+    }
+    requests = [each.name for each in named if each.name not in fields]
+    positional = [each.name for each in named if each.kind is _KINDS.POSITIONAL_ONLY]
+    required = {each.name for each in named if each.name in fields and not _has_default(each)}
+    takes_others = any(each.kind is _KINDS.VAR_KEYWORD for each in parameters)
+    make_request = _request_class() if requests else None
+
+    def read(http: HttpCall) -> Given:
+        body = http.whole_body
+        value = parse_json(body) if body else {}
+        values = read_fields(value, ("body",), fields, required, takes_others=takes_others)
+        if make_request is not None:
+            values.update(dict.fromkeys(requests, make_request(http)))
+        if not positional:
+            return (), values
+        return tuple(values.pop(name) for name in positional if name in values), values
+
+    return Arguments(read, needs_body=True)
+
+
+# --- the signature --------------------------------------------------------------------------
+
+_KINDS = inspect.Parameter
+_VARIADIC = frozenset({_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD})
+
+
+def _has_default(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not inspect.Parameter.empty
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # Written in C: it gets what every handler gets.
+        return [inspect.Parameter("request", _KINDS.POSITIONAL_ONLY)]
+
+
+@dataclass(frozen=True)
+class _Unresolved:
+    """Stands for an annotation that names something which is not there."""
+
+    text: str
+
+
+def _unusable(text: str) -> Arguments:
+    def read(_http: HttpCall) -> Given:
+        # Only now: a deployment that is called by handles alone has no use for it.
+        raise UsageError(text)
+
+    return Arguments(read, needs_body=False)
+
+
+def _label(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _hints(function: Callable[..., Any], names: list[str], *, batched: bool) -> dict[str, Any]:
+    """Return the annotation of each parameter as an object; of lists that of an element."""
+    inner = function
+    if not (inspect.isroutine(function) or inspect.isclass(function)):
+        inner = getattr(function, "__call__", function)  # noqa: B004 (examined, not called)
+    try:
+        found = typing.get_type_hints(inner, include_extras=True)
+    except Exception:  # Any name in it may be missing, and looking it up may run any code.
+        found = _hints_one_by_one(inner)
+    hints = {name: found.get(name, Any) for name in names}
+    return {name: _element_of(hint) for name, hint in hints.items()} if batched else hints
+
+
+def _hints_one_by_one(function: Callable[..., Any]) -> dict[str, Any]:
+    plain = inspect.unwrap(function)
+    annotations = inspect.get_annotations(getattr(plain, "__func__", plain))
+    return {
+        name: _evaluated(function, name, each)
+        for name, each in annotations.items()
+        if name != "return"
+    }
+
+
+def _evaluated(function: Callable[..., Any], name: str, annotation: Any) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    variables = inspect.getclosurevars(inspect.unwrap(function))
+    known = {**variables.builtins, **variables.globals, **variables.nonlocals}
+    plain: Any = inspect.unwrap(function)
+    try:
+        return eval(annotation, {**plain.__globals__, **known})  # noqa: S307 (the user's code)
+    except Exception as error:
+        if _REQUEST_TEXT.fullmatch(annotation.strip("'\" ")):
+            return object  # no data: it asks for the request
+        return _Unresolved(
+            f"{_label(function)}: the annotation {annotation!r} of {name!r} cannot be looked up "
+            f"in the replica ({type(error).__name__}: {error}); import what it names at the top "
+            f"of the module, or leave `from __future__ import annotations` out"
+        )
+
+
+def _element_of(annotation: Any) -> Any:
+    if annotation is list:
+        return Any
+    arguments = typing.get_args(annotation)
+    is_list = typing.get_origin(annotation) in _LISTS and arguments
+    return arguments[0] if is_list else annotation

@@ -1,0 +1,52 @@
+"""From the body of a request to the value that a handler's parameter asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from pyserve.replica.http.converters import converter_of
+from pyserve.replica.http.errors import InvalidJson
+from pyserve.replica.http.models import has_models, model_reader
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        InvalidJson: It is none.
+    """
+    try:
+        return orjson.loads(body)
+    except ValueError:
+        return _parse_again(body)
+
+
+def reader_of(annotation: object) -> Callable[[bytes], Any]:
+    """Return the function that reads a body as a value of a data type.
+
+    It raises ``InvalidJson`` and ``InvalidBody``.
+    """
+    if annotation is bytes or annotation is bytearray or annotation is memoryview:
+        return annotation
+    if has_models(annotation):
+        return model_reader(annotation)
+    convert = converter_of(annotation)
+
+    def read(body: bytes) -> Any:
+        return convert(parse_json(body), ("body",))
+
+    return read
+
+
+def _parse_again(body: bytes) -> Any:
+    """Read what orjson refuses and Python's parser takes, NaN and long integers above all."""
+    try:
+        return json.loads(body)
+    except json.JSONDecodeError as error:
+        raise InvalidJson(error.msg, error.doc, error.pos) from None
+    except (ValueError, RecursionError) as error:  # no UTF-8; brackets in brackets
+        raise InvalidJson(str(error), "", 0) from None

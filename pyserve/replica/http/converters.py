@@ -1,0 +1,295 @@
+"""What a data type's annotation asks of JSON, worked out once.
+
+Checked is what has to be built or is cheap to look at: the elements of a ``list[float]`` are
+what the JSON says.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import pathlib
+import types
+import typing
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import typing_extensions
+
+from pyserve.replica.http.errors import InvalidBody, Location, mistake, name_of, refuse
+from pyserve.replica.http.models import has_models, is_model, model_converter
+
+Convert = Callable[[Any, Location], Any]
+
+
+def is_data(annotation: object) -> bool:
+    """Say whether an annotation asks for the body, and not for the request."""
+    return _compiled(annotation) is not None
+
+
+def converter_of(annotation: object) -> Convert:
+    """Return the function that makes a value of a data type of what JSON says.
+
+    It takes the place of the value in the body too, and raises ``InvalidBody``.
+    """
+    if has_models(annotation):
+        return model_converter(annotation)
+    found = _compiled(annotation)
+    if found is None:
+        raise TypeError(f"{annotation!r} is no data type")
+    return found
+
+
+def _compiled(annotation: Any) -> Convert | None:
+    """Return the converter of a data type, ``None`` where ``annotation`` is none."""
+    if annotation is None or annotation is type(None):
+        return _none
+    if isinstance(annotation, typing.NewType):
+        return _compiled(annotation.__supertype__)
+    origin = typing.get_origin(annotation)
+    if origin in {typing.Annotated, typing_extensions.Annotated}:
+        return _compiled(typing.get_args(annotation)[0])
+    if origin in {typing.Union, types.UnionType}:
+        return _union(typing.get_args(annotation))
+    if origin is typing.Literal:
+        return _literal(typing.get_args(annotation))
+    if is_model(annotation):
+        return model_converter(annotation)
+    kind = origin or annotation
+    if not isinstance(kind, type):
+        return None
+    return _of_class(kind, typing.get_args(annotation))
+
+
+def _of_class(kind: type, args: tuple[Any, ...]) -> Convert | None:
+    if typing_extensions.is_typeddict(kind):
+        return _typed_dict(kind)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind)
+    if issubclass(kind, enum.Enum):
+        return _built(kind, kind, "a value of the enumeration")
+    if kind.__module__.partition(".")[0] == "numpy" and kind.__name__ == "ndarray":
+        import numpy  # type: ignore[import-not-found,unused-ignore]  # the handler has it
+
+        return _built(kind, numpy.asarray, "an array of numbers")
+    if kind in _BYTES:
+        return _bytes(kind)
+    if kind in _PARSED:
+        return _built(kind, _PARSED[kind], "the text of a")
+    for names, accepted, text in _BASIC:
+        if kind in names:
+            return _container(kind, accepted, text, args)
+    return None
+
+
+# By annotation: what JSON's value has to be, and how a message calls it.
+_BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
+_PARSED: Mapping[Any, Callable[[Any], Any]] = {
+    datetime.datetime: datetime.datetime.fromisoformat,
+    datetime.date: datetime.date.fromisoformat,
+    datetime.time: datetime.time.fromisoformat,
+    decimal.Decimal: lambda value: decimal.Decimal(str(value)),
+    uuid.UUID: uuid.UUID,
+    pathlib.Path: pathlib.Path,
+}
+_SEQUENCES = (
+    collections.abc.Sequence,
+    collections.abc.MutableSequence,
+    collections.abc.Collection,
+    collections.abc.Iterable,
+)
+_BASIC: tuple[tuple[tuple[Any, ...], tuple[type, ...], str], ...] = (
+    (
+        (dict, collections.abc.Mapping, collections.abc.MutableMapping, collections.OrderedDict),
+        (dict,),
+        "an object",
+    ),
+    (
+        (list, tuple, set, frozenset, *_SEQUENCES),
+        (list,),
+        "an array",
+    ),
+    ((str,), (str,), "a string"),
+    ((bool,), (bool,), "a boolean"),
+    ((int,), (int,), "an integer"),
+    ((float,), (float, int), "a number"),
+)
+
+
+def _container(kind: Any, accepted: tuple[type, ...], text: str, args: tuple[Any, ...]) -> Convert:
+    make = kind if kind in {tuple, set, frozenset, float} else None
+    refuses_bool = kind in {int, float}
+    element = _element(kind, args)
+
+    def convert(value: Any, where: Location) -> Any:
+        if not isinstance(value, accepted) or (refuses_bool and isinstance(value, bool)):
+            refuse(where, f"expected {text}, not {name_of(value)}", f"{accepted[0].__name__}_type")
+        if element is not None:
+            value = _each(value, element, where)
+        return value if make is None else make(value)
+
+    return convert
+
+
+def _element(kind: Any, args: tuple[Any, ...]) -> Convert | None:
+    """Return the converter of elements that have to be built; others stay what they are."""
+    inner = [each for each in args if each is not Ellipsis]
+    if not inner or (kind is tuple and Ellipsis not in args):
+        return None
+    return _compiled(inner[-1]) if _is_built(inner[-1]) else None
+
+
+def _is_built(annotation: Any) -> bool:
+    if any(_is_built(each) for each in typing.get_args(annotation)):
+        return True
+    return (
+        dataclasses.is_dataclass(annotation)
+        or typing_extensions.is_typeddict(annotation)
+        or (isinstance(annotation, type) and issubclass(annotation, enum.Enum))
+        or is_model(annotation)
+        or annotation in _PARSED
+    )
+
+
+def _each(value: Any, convert: Convert, where: Location) -> Any:
+    if isinstance(value, dict):
+        return {key: convert(each, (*where, key)) for key, each in value.items()}
+    return [convert(each, (*where, index)) for index, each in enumerate(value)]
+
+
+def _none(value: Any, where: Location) -> None:
+    if value is not None:
+        refuse(where, f"expected null, not {name_of(value)}", "none_required")
+
+
+def _bytes(kind: Any) -> Convert:
+    def convert(value: Any, where: Location) -> Any:
+        if not isinstance(value, str):
+            refuse(where, f"expected a string, not {name_of(value)}", "bytes_type")
+        return kind(value.encode())
+
+    return convert
+
+
+def _literal(values: tuple[Any, ...]) -> Convert:
+    def convert(value: Any, where: Location) -> Any:
+        if not any(value == each and type(value) is type(each) for each in values):
+            refuse(where, f"expected one of {', '.join(map(repr, values))}", "literal_error")
+        return value
+
+    return convert
+
+
+def _union(members: tuple[Any, ...]) -> Convert | None:
+    found = [_compiled(each) for each in members]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+
+    def convert(value: Any, where: Location) -> Any:
+        errors: list[dict[str, Any]] = []
+        for attempt in known:
+            try:
+                return attempt(value, where)
+            except InvalidBody as error:
+                errors += error.errors
+        raise InvalidBody(errors)
+
+    return convert
+
+
+def _built(kind: Any, make: Callable[[Any], Any], text: str) -> Convert:
+    def convert(value: Any, where: Location) -> Any:
+        try:
+            return make(value)
+        except (TypeError, ValueError, AttributeError, ArithmeticError):
+            refuse(where, f"expected {text} {kind.__name__}", "value_error")
+
+    return convert
+
+
+# --- objects with fields --------------------------------------------------------------------
+
+
+def _typed_dict(kind: Any) -> Convert:
+    def fields() -> Fields:
+        hints = typing_extensions.get_type_hints(kind)
+        return {name: _compiled(hint) for name, hint in hints.items()}, kind.__required_keys__
+
+    return _fields_converter(fields, dict)
+
+
+def _dataclass(kind: Any) -> Convert:
+    def fields() -> Fields:
+        hints = typing_extensions.get_type_hints(kind)
+        known = [field for field in dataclasses.fields(kind) if field.init]
+        missing = dataclasses.MISSING
+        required = frozenset(
+            each.name
+            for each in known
+            if each.default is missing and each.default_factory is missing
+        )
+        return {field.name: _compiled(hints[field.name]) for field in known}, required
+
+    return _fields_converter(fields, lambda values: kind(**values))
+
+
+# Converters by name, and the names that have no default.
+Fields = tuple[Mapping[str, Convert | None], collections.abc.Set[str]]
+
+
+def _fields_converter(
+    fields: Callable[[], Fields], make: Callable[[dict[str, Any]], Any]
+) -> Convert:
+    # Looked at when the first value comes: a type may contain itself.
+    known = functools.cache(fields)
+
+    def convert(value: Any, where: Location) -> Any:
+        values = read_fields(value, where, *known())
+        try:
+            return make(values)
+        except ValueError as error:  # What __post_init__ says of the values.
+            raise InvalidBody([mistake(where, str(error), "value_error")]) from error
+
+    return convert
+
+
+def read_fields(
+    value: Any,
+    where: Location,
+    fields: Mapping[str, Convert | None],
+    required: collections.abc.Set[str],
+    *,
+    takes_others: bool = False,
+) -> dict[str, Any]:
+    """Return the fields of an object, converted.
+
+    Raises:
+        InvalidBody: It is no object, or fields are missing, unknown or wrong; all are named.
+    """
+    if not isinstance(value, dict):
+        refuse(where, f"expected an object, not {name_of(value)}", "dict_type")
+    errors = [
+        mistake((*where, name), "field required", "missing")
+        for name in sorted(required - value.keys())
+    ]
+    values: dict[str, Any] = {}
+    for name, each in value.items():
+        convert = fields.get(name)
+        if name not in fields and not takes_others:
+            errors.append(mistake((*where, name), "unknown field", "extra_forbidden"))
+        elif convert is None:
+            values[name] = each
+        else:
+            try:
+                values[name] = convert(each, (*where, name))
+            except InvalidBody as error:
+                errors += error.errors
+    if errors:
+        raise InvalidBody(errors)
+    return values

@@ -1,0 +1,46 @@
+"""What is wrong with a body, said so that its sender can mend it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from pyserve.errors import PyserveError
+
+Location = tuple[str | int, ...]
+
+
+class InvalidJson(json.JSONDecodeError):
+    """A body is no JSON. Answered with 400."""
+
+
+class InvalidBody(PyserveError, ValueError):
+    """A body is JSON, but not what the handler's annotation asks for. Answered with 422.
+
+    Args:
+        errors: One dict for each mistake: ``loc``, ``msg`` and ``type``, as FastAPI tells them.
+    """
+
+    def __init__(self, errors: list[dict[str, Any]]) -> None:
+        super().__init__("; ".join(f"{_text_of(each['loc'])}: {each['msg']}" for each in errors))
+        self.errors = errors
+
+
+def mistake(where: Location, text: str, kind: str) -> dict[str, Any]:
+    """Return one entry of ``InvalidBody.errors``."""
+    return {"loc": list(where), "msg": text, "type": kind}
+
+
+def refuse(where: Location, text: str, kind: str) -> NoReturn:
+    """Raise ``InvalidBody`` for one mistake."""
+    raise InvalidBody([mistake(where, text, kind)])
+
+
+def name_of(value: object) -> str:
+    """Return what JSON calls a value."""
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
+    return "null" if value is None else names.get(type(value), "a number")
+
+
+def _text_of(location: list[str | int]) -> str:
+    return ".".join(map(str, location))

@@ -1,0 +1,88 @@
+"""From what a handler raised to the answer; the twin of ``plain_failures`` for HTTP."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from grpc import StatusCode
+
+from pyserve.aio import ClientDisconnected
+from pyserve.errors import Abort, BatchError, ModelLoadFailed, RequestError
+from pyserve.replica.http.errors import InvalidBody, InvalidJson
+from pyserve.replica.http.values import JSON, TEXT, to_json
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall
+
+_LOGGER = logging.getLogger(__name__)
+_NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
+_DETAILS_MAX = 500
+_NO_BODY = frozenset({204, 304})
+
+
+def answer_failure(http: HttpCall, error: Exception) -> None:
+    """Answer a request whose handler raised; log what nobody expected.
+
+    An answer that has begun is broken off.
+    """
+    if http.cancel_reason is not None or isinstance(error, ClientDisconnected):
+        # Often the consequence of the client's leave: nobody waits for the answer.
+        _LOGGER.debug("%s raised after its client left", _path(http), exc_info=error)
+    elif http.started or not _answer_expected(http, error):
+        _answer_unexpected(http, error)
+
+
+def _answer_expected(http: HttpCall, error: Exception) -> bool:
+    """Answer with what the error says itself, if it is one of those."""
+    if isinstance(error, Abort):
+        http.fail(error.code, error.details, error.trailing_metadata)
+    elif isinstance(error, InvalidJson):
+        text = f"The body is no JSON: {error}" if error.doc else f"The body is no JSON: {error.msg}"
+        http.respond(400, JSON, to_json({"detail": text}))
+    elif isinstance(error, InvalidBody):
+        http.respond(422, JSON, to_json({"detail": error.errors}))
+    elif isinstance(error, BatchError) and error.code is StatusCode.INVALID_ARGUMENT:
+        http.respond(400, JSON, to_json({"detail": str(error)}))
+    elif (starlette := sys.modules.get("starlette.exceptions")) is not None and isinstance(
+        error, starlette.HTTPException
+    ):
+        _answer_http_exception(http, error)
+    else:
+        return False
+    return True
+
+
+def _answer_http_exception(http: HttpCall, error: Any) -> None:
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in (error.headers or {}).items()
+    ]
+    if error.status_code in _NO_BODY:
+        http.respond(error.status_code, headers, b"")
+    elif type(error).__module__.startswith("starlette.") and isinstance(error.detail, str):
+        http.respond(error.status_code, [*headers, *TEXT], error.detail.encode())
+    else:  # FastAPI's, whose detail is any JSON.
+        http.respond(error.status_code, [*headers, *JSON], to_json({"detail": error.detail}))
+
+
+def _answer_unexpected(http: HttpCall, error: Exception) -> None:
+    _LOGGER.error("unexpected %s in %s", type(error).__name__, _path(http), exc_info=error)
+    details = _NEUTRAL_DETAILS
+    if http.kit.settings.development:
+        details = f"{type(error).__name__}: {_text_of(error)}"[:_DETAILS_MAX]
+    # Errors of calls that the handler itself has made say whether trying again may help.
+    code = error.code if isinstance(error, RequestError | ModelLoadFailed) else StatusCode.INTERNAL
+    http.fail(code, details)
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"<its __str__ raised {type(broken).__name__}>"
+
+
+def _path(http: HttpCall) -> str:
+    return f"{http.head.method} {http.head.target.partition(b'?')[0].decode('latin-1')}"

@@ -1,0 +1,118 @@
+"""Compiles ``__call__`` of a deployment into what answers its plain HTTP requests."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from pyserve.replica.http.answers import answer
+from pyserve.replica.http.arguments import Arguments, arguments_of
+from pyserve.replica.http.failures import answer_failure
+from pyserve.replica.http.streams import limited, send_stream, within
+from pyserve.replica.http.threads import on_thread, steps_on_threads
+from pyserve.replica.plain_methods import Kind, PlainMethod
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall, HttpHandler
+    from pyserve.replica.http.arguments import Given
+
+# Does all but failures: raises what the handler raises.
+_Run = Callable[["HttpCall", "Given"], Awaitable[None]]
+
+_BATCHED = frozenset({Kind.BATCHED, Kind.BATCHED_GENERATOR})
+
+
+def plain_handler(method: PlainMethod) -> HttpHandler:
+    """Return what answers plain HTTP requests with a method.
+
+    Args:
+        method: ``__call__``, as ``find_methods`` has found it.
+    """
+    is_batched = method.kind in _BATCHED
+    function: Any = method.function.function if is_batched else method.function  # type: ignore[attr-defined]  # a Submit
+    arguments = arguments_of(function, batched=is_batched)
+    if method.kind in {Kind.ASYNC, Kind.BATCHED} and method.options.timeout_s is None:
+        return _awaited(method, arguments)
+    return _guarded(_runner(method), arguments)
+
+
+def _awaited(method: PlainMethod, arguments: Arguments) -> HttpHandler:
+    """Return the handler of an ``async def``: the hot path."""
+    function, read, needs_body = method.function, arguments.read, arguments.needs_body
+
+    async def handle(http: HttpCall) -> None:
+        try:
+            if needs_body and http.whole_body is None:
+                await http.body()
+            args, kwargs = read(http)
+            rest = answer(http, await function(*args, **kwargs))
+            if rest is not None:
+                await rest
+        except Exception as error:
+            answer_failure(http, error)
+
+    return handle
+
+
+def _guarded(run: _Run, arguments: Arguments) -> HttpHandler:
+    read, needs_body = arguments.read, arguments.needs_body
+
+    async def handle(http: HttpCall) -> None:
+        try:
+            if needs_body and http.whole_body is None:
+                await http.body()
+            await run(http, read(http))
+        except Exception as error:
+            answer_failure(http, error)
+
+    return handle
+
+
+def _runner(method: PlainMethod) -> _Run:
+    function, timeout_s = method.function, method.options.timeout_s
+    if method.kind is Kind.SYNC:
+        return _threaded(function)
+    if not method.streams:
+        assert timeout_s is not None
+        return _limited(function, timeout_s)
+
+    async def run(http: HttpCall, given: Given) -> None:
+        args, kwargs = given
+        items = function(*args, **kwargs)
+        if method.kind is Kind.GENERATOR:
+            items = steps_on_threads(http, items)
+        if timeout_s is not None and http.time_remaining() is None:
+            items = limited(items, timeout_s)
+        await send_stream(http, items)
+
+    return run
+
+
+def _threaded(function: Callable[..., Any]) -> _Run:
+    async def run(http: HttpCall, given: Given) -> None:
+        args, kwargs = given
+        context = contextvars.copy_context()
+        result = await on_thread(http, context, lambda: function(*args, **kwargs))
+        rest = answer(http, result)
+        if rest is not None:
+            await rest
+
+    return run
+
+
+def _limited(function: Callable[..., Any], timeout_s: float) -> _Run:
+    """Limit requests that come without a deadline."""
+
+    async def run(http: HttpCall, given: Given) -> None:
+        args, kwargs = given
+        if http.time_remaining() is not None:
+            result = await function(*args, **kwargs)
+        else:
+            async with within(timeout_s, timeout_s):
+                result = await function(*args, **kwargs)
+        rest = answer(http, result)
+        if rest is not None:
+            await rest
+
+    return run

@@ -1,0 +1,91 @@
+"""Starlette's request, as cheap as what a handler reads of it.
+
+The module imports Starlette; only replicas whose handler takes a request import the module.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request, empty_send
+
+from pyserve.aio import ClientDisconnected
+from pyserve.replica.http.bodies import parse_json
+from pyserve.replica.http.scope import Channel, Scope, scope_of
+
+if TYPE_CHECKING:
+    from starlette.types import Message
+
+    from pyserve.aio import HttpCall
+
+
+class PlainRequest(Request):
+    """A ``starlette.requests.Request`` that makes its scope when somebody looks at it.
+
+    ``json()`` raises ``InvalidJson``, a ``json.JSONDecodeError``: a handler that lets it pass is
+    answered with 400.
+    """
+
+    # What the base class sets for each request.
+    _stream_consumed = False
+    _is_disconnected = False
+    _form = None
+    _send = staticmethod(empty_send)
+    _channel: Channel | None = None
+
+    def __init__(self, http: HttpCall) -> None:
+        # The base class would want the scope now.
+        self._http = http
+
+    @cached_property
+    def scope(self) -> Scope:  # type: ignore[override]  # an attribute there
+        """The ASGI scope."""
+        return scope_of(self._http)
+
+    @property
+    def method(self) -> str:
+        """The method, in upper case."""
+        return self._http.head.method
+
+    @property
+    def headers(self) -> Headers:
+        """The headers; names are compared without regard to case."""
+        if not hasattr(self, "_headers"):
+            self._headers = Headers(raw=self._http.headers)
+        return self._headers
+
+    async def body(self) -> bytes:
+        """Return the whole body."""
+        if not hasattr(self, "_body"):
+            if self._stream_consumed:
+                raise RuntimeError("Stream consumed")
+            body = self._http.whole_body
+            self._body = body if body is not None else await self._read()
+        return self._body
+
+    async def json(self) -> Any:
+        """Return the body as JSON.
+
+        Raises:
+            InvalidJson: It is none.
+        """
+        if not hasattr(self, "_json"):
+            self._json = parse_json(await self.body())
+        return self._json
+
+    async def is_disconnected(self) -> bool:
+        """Tell whether the client has gone, or its deadline has passed."""
+        return self._http.cancel_reason is not None
+
+    async def _read(self) -> bytes:
+        try:
+            return await self._http.body()
+        except ClientDisconnected:
+            raise ClientDisconnect from None
+
+    async def _receive(self) -> Message:
+        if self._channel is None:
+            self._channel = Channel(self._http)
+        return await self._channel.receive()

@@ -1,0 +1,69 @@
+"""Python values as JSON, and the headers that go with what handlers return."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import decimal
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpHeaders
+
+JSON: HttpHeaders = ((b"content-type", b"application/json"),)
+JSON_LINES: HttpHeaders = ((b"content-type", b"application/x-ndjson"),)
+TEXT: HttpHeaders = ((b"content-type", b"text/plain; charset=utf-8"),)
+BYTES: HttpHeaders = ((b"content-type", b"application/octet-stream"),)
+
+_COLLECTIONS = (set, frozenset, tuple, collections.deque)
+
+
+def to_json(value: Any) -> bytes:
+    """Return the JSON text of what a handler returned.
+
+    Besides JSON's own: dataclasses, pydantic models, numpy's arrays and numbers, dates, UUIDs,
+    enumerations, sets, decimals, paths, and keys that are no texts. NaN becomes null.
+
+    Raises:
+        TypeError: There is something else in it; the text names its type.
+    """
+    try:
+        return orjson.dumps(value, _simplified, orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+        try:
+            return orjson.dumps(value, _simplified, options)
+        except TypeError as error:
+            # orjson wraps what our function raised in a text that says less.
+            raise TypeError(f"the result is no JSON: {error.__cause__ or error}") from error
+
+
+def _simplified(value: Any) -> Any:
+    """Return what stands for a value that orjson does not know."""
+    if hasattr(value, "model_dump"):  # pydantic's models
+        return value.model_dump(mode="json")
+    # Arrays that orjson leaves to us are not contiguous.
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        return value.tolist()
+    if isinstance(value, _COLLECTIONS):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, pathlib.PurePath):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode()
+    raise TypeError(
+        f"{type(value).__module__}.{type(value).__qualname__} is none; return a dict, a "
+        f"dataclass, text, bytes or a Starlette response"
+    )
