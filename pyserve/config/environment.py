@@ -5,7 +5,6 @@ Every setting is a ``PYSERVE_*`` variable; what is read becomes a frozen value t
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import site
@@ -16,6 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyserve.config import variables as read
+from pyserve.config.ingress import (
+    ALIASES,
+    DirectIngressSettings,
+    IngressSettings,
+    read_direct_settings,
+    read_ingress_settings,
+)
 from pyserve.config.validation import refuse
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
@@ -27,6 +34,7 @@ _ALIASES = {
     "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP",
     "PYSERVE_USE_GRPC_BY_DEFAULT": "RAY_SERVE_USE_GRPC_BY_DEFAULT",
     "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
+    **ALIASES,
 }
 # The length prefix is unsigned, but grpc's own peers stop at the signed range.
 MESSAGE_BYTES_MAX = 2**31 - 1
@@ -94,6 +102,8 @@ class MeshSettings:
         node: see ``NodeSettings``.
         concurrency: see ``ConcurrencySettings``.
         calls: see ``CallSettings``.
+        ingress: of a mesh that this process runs.
+        direct_ingress: of a replica.
     """
 
     home: Path
@@ -104,6 +114,8 @@ class MeshSettings:
     development: bool = False
     concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
     calls: CallSettings = field(default_factory=CallSettings)
+    ingress: IngressSettings = field(default_factory=IngressSettings)
+    direct_ingress: DirectIngressSettings = field(default_factory=DirectIngressSettings)
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -119,18 +131,20 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
     return MeshSettings(
         home=_home(variables),
         controller=controller,
-        token_file=_path(variables, "PYSERVE_TOKEN_FILE"),
-        run_dir=_path(variables, "PYSERVE_RUN_DIR"),
-        development=_switch(variables, "PYSERVE_DEVELOPMENT"),
+        token_file=read.path(variables, "PYSERVE_TOKEN_FILE"),
+        run_dir=read.path(variables, "PYSERVE_RUN_DIR"),
+        development=read.switch(variables, "PYSERVE_DEVELOPMENT"),
         node=NodeSettings(
             node_id=variables.get("PYSERVE_NODE_ID") or socket.gethostname(),
             zone=variables.get("PYSERVE_ZONE", ""),
             bind_host=variables.get("PYSERVE_BIND_HOST") or None,
             advertise_host=variables.get("PYSERVE_ADVERTISE_HOST") or None,
-            log_dir=_path(variables, "PYSERVE_LOG_DIR"),
+            log_dir=read.path(variables, "PYSERVE_LOG_DIR"),
         ),
         concurrency=_concurrency(variables),
         calls=_calls(variables),
+        ingress=read_ingress_settings(variables),
+        direct_ingress=read_direct_settings(variables),
     )
 
 
@@ -146,23 +160,27 @@ def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSett
 
 
 def _calls(variables: Mapping[str, str]) -> CallSettings:
-    by_value = _switch(variables, "PYSERVE_USE_GRPC_BY_DEFAULT")
+    by_value = read.switch(variables, "PYSERVE_USE_GRPC_BY_DEFAULT")
     return CallSettings(
         by_reference=False if by_value else None,
-        message_bytes_max=_size_bytes(variables, "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH"),
+        message_bytes_max=read.size_bytes(
+            variables, "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH", maximum=MESSAGE_BYTES_MAX
+        ),
     )
 
 
 def _concurrency(variables: Mapping[str, str]) -> ConcurrencySettings:
     # The profile changes defaults only: what is set by itself wins, also against it.
-    optimized = _switch(variables, "PYSERVE_THROUGHPUT_OPTIMIZED")
+    optimized = read.switch(variables, "PYSERVE_THROUGHPUT_OPTIMIZED")
     # Read so that a wrong value is refused; the router has threads of its own in any case.
-    _switch(variables, "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP")
+    read.switch(variables, "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP")
     return ConcurrencySettings(
-        user_code_in_separate_thread=_switch(
+        user_code_in_separate_thread=read.switch(
             variables, "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD", default=not optimized
         ),
-        loop_stall_s=_seconds(variables, "PYSERVE_LOOP_STALL_S", ConcurrencySettings.loop_stall_s),
+        loop_stall_s=read.seconds(
+            variables, "PYSERVE_LOOP_STALL_S", ConcurrencySettings.loop_stall_s
+        ),
     )
 
 
@@ -216,34 +234,3 @@ def _home(variables: Mapping[str, str]) -> Path:
         return Path(variables["XDG_RUNTIME_DIR"]) / "pyserve"
     # One directory a user; whoever makes it checks owner and mode before trusting it.
     return Path(tempfile.gettempdir()) / f"pyserve-{os.getuid()}"
-
-
-def _switch(variables: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    value = variables.get(name, "")
-    if value not in ("", "0", "1"):
-        raise refuse(name, value, "1 for yes, 0 for no")
-    return value == "1" if value else default
-
-
-def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
-    value = variables.get(name, "")
-    try:
-        seconds = float(value) if value else default
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise refuse(name, value, "a number of seconds of at least 0")
-    return seconds
-
-
-def _size_bytes(variables: Mapping[str, str], name: str) -> int | None:
-    value = variables.get(name, "")
-    if not value:
-        return None
-    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= MESSAGE_BYTES_MAX):
-        raise refuse(name, value, f"a number of bytes from 1 to {MESSAGE_BYTES_MAX}")
-    return int(value)
-
-
-def _path(variables: Mapping[str, str], name: str) -> Path | None:
-    return Path(variables[name]).absolute() if variables.get(name) else None

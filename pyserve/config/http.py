@@ -127,7 +127,9 @@ class HTTPOptions(Part):
                 "`openssl pkey` and let the file's mode protect it"
             )
         if self.location is not None:
-            object.__setattr__(self, "location", check_location("http_options", self.location))
+            object.__setattr__(
+                self, "location", check_location("http_options.location", self.location)
+            )
         if self.middlewares:
             raise OptionError(
                 "http_options.middlewares cannot act: the ingress runs no Python. Give them to "
@@ -169,7 +171,7 @@ def check_location(field: str, value: object) -> ProxyLocation:
     # Ray Serve's older name for an ingress that is not there.
     text = "Disabled" if text == "NoServer" else text
     choices = [item.value for item in ProxyLocation]
-    return ProxyLocation(check_choice(f"{field}.location", text, choices))
+    return ProxyLocation(check_choice(field, text, choices))
 
 
 def check_root_path(field: str, value: object) -> str:

@@ -18,13 +18,13 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from pyserve.config import MeshSettings, check_address, read_settings
+from pyserve.config import MeshSettings, ProxyLocation, check_address, read_settings
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
 from pyserve.control.service import add_services
 from pyserve.control.transport import make_server
-from pyserve.errors import PyserveError
+from pyserve.errors import PyserveError, UsageError
 from pyserve.ingress import IngressServer
 from pyserve.launch import LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
@@ -45,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = read_settings()
         for address in options.address:
             check_address("--address", address)
+        if not options.address and settings.ingress.location is not ProxyLocation.Disabled:
+            raise UsageError(
+                "the ingress has no address; give --address HOST:PORT, or set "
+                "PYSERVE_INGRESS_LOCATION=Disabled for a mesh without one"
+            )
         sink = set_up_logging("controller", settings.node.log_dir)
     except (PyserveError, OSError) as error:
         _report(options.report_fd, {"error": str(error)})
@@ -103,11 +108,11 @@ class _Mesh:
             on_line=sink.write,
         )
         self._ingress = IngressServer(
-            options.address,
+            () if settings.ingress.location is ProxyLocation.Disabled else options.address,
             controller=self._address,
             node=settings.node,
             run_dir=home.run_dir,
-            io_threads=options.io_threads,
+            io_threads=options.io_threads or settings.ingress.io_threads,
         )
         self._controller = Controller(
             self._launcher,
@@ -212,7 +217,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--address",
         action="append",
-        required=True,
+        default=[],
         help="host:port of the ingress, may be repeated; port 0 picks one",
     )
     parser.add_argument("--io-threads", type=int, help="native threads of the ingress")

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
-from pyserve.config import check_name
+from pyserve.config import HTTPOptions, ProxyLocation, check_name, gRPCOptions
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.driver.session import (
@@ -90,18 +91,37 @@ def run(
     return DeploymentHandle(packed.ingress, packed.name)
 
 
-def start(*, address: str | Sequence[str] | None = None) -> None:
+def start(
+    *,
+    address: str | Sequence[str] | None = None,
+    http_options: HTTPOptions | Mapping[str, object] | None = None,
+    grpc_options: gRPCOptions | Mapping[str, object] | None = None,
+    proxy_location: ProxyLocation | str | None = None,
+) -> None:
     """Attach to a running mesh, or start one that ends with this process.
+
+    Of a mesh that runs already, only ``request_timeout_s`` of the options can be changed.
 
     Args:
         address: ``host:port``, one or several, where the ingress of a new mesh listens; port 0
             picks one, see ``status().addresses``. By default port 8000 of the loopback.
+        http_options: Where it listens, instead of ``address``, and how; see ``HTTPOptions``.
+        grpc_options: Another port that it listens at; see ``gRPCOptions``. HTTP and gRPC come
+            in at each of its ports.
+        proxy_location: ``"Disabled"``: the mesh has no ingress and is reached by handles only.
+            ``"EveryNode"`` and ``"HeadOnly"`` are the same in a mesh on one machine.
 
     Raises:
         MeshError: The mesh cannot be reached or started, e.g. since the port is taken.
+        UsageError: An option is not allowed.
     """
     addresses = (address,) if isinstance(address, str) else address
-    open_session(addresses)
+    options = IngressOptions.of(http_options, grpc_options, proxy_location)
+    if addresses is not None and options.addresses() is not None:
+        raise UsageError(
+            "start() was given an address and options that name a host or port; leave one out"
+        )
+    open_session(options.addresses() if addresses is None else addresses, options=options)
 
 
 def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:

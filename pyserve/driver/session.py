@@ -12,6 +12,7 @@ from pyserve.config import MeshSettings, read_settings
 from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh
 from pyserve.driver.client import ControlClient
+from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError, RuntimeForked, UsageError
 from pyserve.ingress.in_process import InProcessRouter
 from pyserve.launch import MeshProcess
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from pyserve.references import References
     from pyserve.types import DeploymentKey
 
-DEFAULT_ADDRESSES = ("127.0.0.1:8000", "[::1]:8000")
+# Loopback, by both names that "localhost" has.
+_DEFAULT_HOSTS = ("127.0.0.1", "[::1]")
 
 
 class Session:
@@ -109,20 +111,27 @@ def current_session() -> Session | None:
 
 
 def open_session(
-    addresses: Sequence[str] | None = None, settings: MeshSettings | None = None
+    addresses: Sequence[str] | None = None,
+    settings: MeshSettings | None = None,
+    options: IngressOptions | None = None,
 ) -> Session:
     """Return the session of this process; attach to a running mesh or start one if need be.
 
     Args:
         addresses: Where the ingress of a mesh that is started listens; ``None``: the default.
         settings: Which mesh; by default what the environment says.
+        options: What its ingress shall be. Of a mesh that runs, only the time limit of requests
+            can be changed.
 
     Raises:
         MeshError: The mesh cannot be reached or started; the text says why and what to do.
     """
+    options = options or IngressOptions()
     session = current_session()
-    if session is None:
-        session = _attach_or_start(addresses, settings or read_settings())
+    if session is not None:
+        options.apply(session.client)
+    else:
+        session = _attach_or_start(addresses, settings or read_settings(), options)
         attach(session)
         atexit.register(end_session)
     return session
@@ -152,11 +161,22 @@ def end_session() -> None:
         session.close()
 
 
-def _attach_or_start(addresses: Sequence[str] | None, settings: MeshSettings) -> Session:
+def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
+    """Return where an ingress listens when nobody says it."""
+    host = settings.node.bind_host
+    hosts = _DEFAULT_HOSTS if host is None else (f"[{host}]" if ":" in host else host,)
+    return tuple(f"{each}:{settings.ingress.port}" for each in hosts)
+
+
+def _attach_or_start(
+    addresses: Sequence[str] | None, settings: MeshSettings, options: IngressOptions
+) -> Session:
     address = find_mesh(settings)
     if address is None:
         process = MeshProcess.start(
-            DEFAULT_ADDRESSES if addresses is None else addresses, development=settings.development
+            default_addresses(settings) if addresses is None else addresses,
+            development=settings.development,
+            environment=options.environment(),
         )
         return Session(process.address(), process)
     session = Session(address, None)
@@ -172,4 +192,9 @@ def _attach_or_start(addresses: Sequence[str] | None, settings: MeshSettings) ->
             f"{', '.join(addresses)}; leave the address out to attach to it, end it with "
             f"`pyserve shutdown`, or set PYSERVE_HOME to another directory"
         )
+    try:
+        options.apply(session.client)
+    except BaseException:
+        session.close()
+        raise
     return session

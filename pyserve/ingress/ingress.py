@@ -32,7 +32,8 @@ class IngressServer:
 
     Args:
         addresses: ``host:port`` each; port 0 picks one. A loopback address of a family that this
-            machine does not have is left out if another address remains.
+            machine does not have is left out if another address remains. Without any it listens
+            nowhere, and only follows the controller.
         controller: whom the table follows.
         node: where this process is.
         run_dir: where the socket of the ingress's own services goes.
@@ -60,12 +61,14 @@ class IngressServer:
         self.feed = TableFeed(
             controller, node, self._table, None, extra_routes=self._builtin.routes
         )
-        self._native = _router.Ingress(
-            self._table,
-            addresses=_usable(addresses),
-            io_threads=io_threads or min(_usable_cores(), _IO_THREADS_MAX),
-            tls=None,
-        )
+        self._native: _router.Ingress | None = None
+        if addresses:
+            self._native = _router.Ingress(
+                self._table,
+                addresses=_usable(addresses),
+                io_threads=io_threads or min(_usable_cores(), _IO_THREADS_MAX),
+                tls=None,
+            )
 
     async def start(self) -> None:
         """Follow the controller, then listen.
@@ -79,6 +82,8 @@ class IngressServer:
             await self.feed.wait_version(timeout_s=_FIRST_VIEW_TIMEOUT_S)
         except TimeoutError:
             raise MeshError("the ingress got no view of the mesh from its controller") from None
+        if self._native is None:
+            return
         try:
             self.addresses = tuple(self._native.start())
         except OSError as error:
@@ -91,7 +96,7 @@ class IngressServer:
         """Return the calls that are in this ingress now."""
         deployments = self._table.stats().values()
         return control_pb2.IngressStatus(
-            in_flight=self._native.in_flight(),
+            in_flight=self._in_flight(),
             parked=sum(_count(stats["parked"]) for stats in deployments),
             in_flight_of_replica={
                 replica_id: _count(in_flight)
@@ -102,22 +107,28 @@ class IngressServer:
 
     def set_request_timeout(self, timeout_s: float | None) -> None:
         """Bound calls for which neither client nor deployment says a time; None: do not."""
-        self._native.set_request_timeout(timeout_s)
+        if self._native is not None:
+            self._native.set_request_timeout(timeout_s)
 
     async def drain(self, grace_s: float) -> None:
         """Take no new connection or call, and return when the last call has ended or time is up."""
         self._builtin.begin_drain()
-        self._native.drain()
+        if self._native is not None:
+            self._native.drain()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace_s
-        while self._native.in_flight() and loop.time() < deadline:  # noqa: ASYNC110  # no event
+        while self._in_flight() and loop.time() < deadline:  # noqa: ASYNC110  # no event
             await asyncio.sleep(_DRAIN_CHECK_S)
 
     async def stop(self) -> None:
         """End what is left and remove the socket. Idempotent."""
         await self.feed.close()
-        self._native.stop()
+        if self._native is not None:
+            self._native.stop()
         await self._builtin.stop(_BUILTIN_GRACE_S)
+
+    def _in_flight(self) -> int:
+        return 0 if self._native is None else self._native.in_flight()
 
 
 def _count(value: object) -> int:

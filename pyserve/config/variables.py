@@ -1,0 +1,71 @@
+"""How the text of one environment variable becomes a value.
+
+An empty variable counts as one that is not set. A value that cannot be used raises
+``OptionError`` with the variable's name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyserve.config.validation import refuse
+
+Variables = Mapping[str, str]
+
+
+def switch(variables: Variables, name: str, *, default: bool = False) -> bool:
+    """Read 1 as True and 0 as False."""
+    value = variables.get(name, "")
+    if value not in ("", "0", "1"):
+        raise refuse(name, value, "1 for yes, 0 for no")
+    return value == "1" if value else default
+
+
+def seconds(variables: Variables, name: str, default: float, *, exclusive: bool = False) -> float:
+    """Read a time of at least (or above) 0."""
+    value = variables.get(name, "")
+    try:
+        time_s = float(value) if value else default
+    except ValueError:
+        time_s = math.nan
+    if not 0 <= time_s < math.inf or (exclusive and time_s == 0):
+        bound = "above" if exclusive else "of at least"
+        raise refuse(name, value, f"a number of seconds {bound} 0")
+    return time_s
+
+
+def limit_seconds(variables: Variables, name: str, default: float | None) -> float | None:
+    """Read a time limit; 0 is none."""
+    return seconds(variables, name, 0.0 if default is None else default) or None
+
+
+def whole(variables: Variables, name: str, *, minimum: int, maximum: int) -> int | None:
+    """Read a whole number; None if it is not set."""
+    value = variables.get(name, "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and minimum <= int(value) <= maximum):
+        raise refuse(name, value, f"a whole number from {minimum} to {maximum}")
+    return int(value)
+
+
+def size_bytes(variables: Variables, name: str, *, maximum: int) -> int | None:
+    """Read a size of at least one byte; None if it is not set."""
+    value = variables.get(name, "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= maximum):
+        raise refuse(name, value, f"a number of bytes from 1 to {maximum}")
+    return int(value)
+
+
+def path(variables: Variables, name: str) -> Path | None:
+    """Read an absolute path; a relative one is taken from the working directory."""
+    return Path(variables[name]).absolute() if variables.get(name) else None
+
+
+def words(variables: Variables, name: str) -> tuple[str, ...]:
+    """Read words with commas between them."""
+    return tuple(word.strip() for word in variables.get(name, "").split(",") if word.strip())

@@ -1,0 +1,86 @@
+"""What a driver asks of the ingress: of one that it starts, and of one that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyserve.config import HTTPOptions, ProxyLocation, gRPCOptions
+from pyserve.config.http import check_location
+from pyserve.config.ingress import environment_of
+from pyserve.errors import MeshError
+
+if TYPE_CHECKING:
+    from pyserve.driver.client import ControlClient
+
+_REQUEST_TIMEOUT = "PYSERVE_REQUEST_TIMEOUT_S"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressOptions:
+    """The options of ``start``, checked; ``None``: not given."""
+
+    http: HTTPOptions | None = None
+    grpc: gRPCOptions | None = None
+    location: ProxyLocation | None = None
+
+    @classmethod
+    def of(
+        cls,
+        http: HTTPOptions | Mapping[str, object] | None,
+        grpc: gRPCOptions | Mapping[str, object] | None,
+        location: ProxyLocation | str | None,
+    ) -> IngressOptions:
+        """Read what a user wrote.
+
+        Raises:
+            OptionError: A value is not allowed.
+        """
+        return cls(
+            http=None if http is None else HTTPOptions.of("http_options", http),
+            grpc=None if grpc is None else gRPCOptions.of("grpc_options", grpc),
+            location=None if location is None else check_location("proxy_location", location),
+        )
+
+    def addresses(self) -> tuple[str, ...] | None:
+        """Return where the ingress shall listen; ``None`` where the default decides."""
+        if self.http is None and self.grpc is None:
+            return None
+        http = self.http or HTTPOptions()
+        if http.host is None:
+            return ()
+        host = f"[{http.host}]" if ":" in http.host else http.host
+        ports = [http.port, *([self.grpc.port] if self.grpc is not None else [])]
+        # Port 0 twice is two ports.
+        return tuple(
+            f"{host}:{port}"
+            for index, port in enumerate(ports)
+            if not port or ports.index(port) == index
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that tell the rest to a mesh that is started."""
+        environment = environment_of(self.http, self.grpc)
+        if self.location is not None:
+            environment["PYSERVE_INGRESS_LOCATION"] = str(self.location)
+        elif self.http is not None and self.http.host is None:
+            environment["PYSERVE_INGRESS_LOCATION"] = str(ProxyLocation.Disabled)
+        return environment
+
+    def apply(self, client: ControlClient) -> None:
+        """Change a mesh that runs.
+
+        Raises:
+            MeshError: Something was asked for that needs a new mesh.
+        """
+        environment = self.environment()
+        timeout_s = environment.pop(_REQUEST_TIMEOUT, None)
+        if environment:
+            names = ", ".join(sorted(environment))
+            raise MeshError(
+                f"a mesh runs already, and what these options set ({names}) acts when one is "
+                f"started; leave them out, or end the mesh with `pyserve shutdown`"
+            )
+        if timeout_s is not None:
+            client.set_request_timeout(float(timeout_s))
