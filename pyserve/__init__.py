@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyserve.api.handles.objects import ObjectRef, get, put
     from pyserve.api.handles.response import DeploymentResponse
     from pyserve.api.handles.stream import DeploymentResponseGenerator
+    from pyserve.api.ingress import ingress
     from pyserve.api.method import method
     from pyserve.batching.decorator import batch
     from pyserve.driver.api import delete, run, shutdown, start, status
@@ -77,6 +78,7 @@ _MODULE_OF_NAME = {
     "get_multiplexed_model_id": "pyserve.request",
     "get_replica_context": "pyserve.api.context",
     "get_request_context": "pyserve.request",
+    "ingress": "pyserve.api.ingress",
     "method": "pyserve.api.method",
     "multiplexed": "pyserve.multiplexing.decorator",
     "put": "pyserve.api.handles.objects",
@@ -124,6 +126,7 @@ __all__ = [
     "get_replica_context",
     "get_request_context",
     "handle",
+    "ingress",
     "method",
     "multiplexed",
     "put",

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import cloudpickle
 
 from pyserve.api.deployment import Application, Deployment, is_function
+from pyserve.api.pickling import dumps
 from pyserve.errors import ImportPathError
 
 Code: TypeAlias = "type | Callable[..., object]"
@@ -56,7 +57,7 @@ def ship(target: Code) -> ShippedCode:
     reachable = is_reachable(target)
     return ShippedCode(
         import_path=f"{target.__module__}:{target.__qualname__}" if reachable else "",
-        pickled=b"" if reachable else cloudpickle.dumps(target),
+        pickled=b"" if reachable else dumps(target),
         sys_path=sys_path,
         working_directory=directory,
         fingerprint=fingerprint(),

@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from pyserve.api.code import Code, ShippedCode, prepare_interpreter, receive
+from pyserve.api.ingress import ingress_of
 from pyserve.batching import Batched, drain
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
+from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.plain_methods import check_callable
@@ -103,7 +105,7 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
 
 def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
     services = _attempt(f"{what} cannot be served", lambda: find_services(target))
-    if not services:
+    if not services and ingress_of(target) is None:
         _attempt(f"{what} cannot be served", lambda: check_callable(target))
     methods, warnings = _attempt(
         f"{what} does not fit its .proto", lambda: check_class(target, services)
@@ -151,6 +153,34 @@ async def warm_up(instance: object) -> None:
     except Exception as error:
         label = f"{type(instance).__qualname__}.warmup ({where(hook)}) raised"
         raise _load_error(label, error) from error
+
+
+async def start_application(target: Code) -> AsgiApplication | None:
+    """Build the ASGI application of a class with an ingress and run its startup.
+
+    Raises:
+        LoadError: The function that builds it raised, or its startup failed.
+    """
+    ingress = ingress_of(target)
+    if ingress is None or not isinstance(target, type):
+        return None
+    try:
+        application = AsgiApplication(await ingress.build(target))
+    except Exception as error:
+        label = f"the application of {target.__qualname__} could not be built"
+        raise _load_error(label, error) from error
+    try:
+        await application.startup()
+    except LifespanFailed as error:
+        text = f"the lifespan of the application of {target.__qualname__} failed at its startup"
+        last_line = error.text.strip().rpartition("\n")[2]
+        raise LoadError(f"{text}: {last_line}", error.text, user_code=True) from error
+    return application
+
+
+async def stop_application(application: AsgiApplication) -> None:
+    """Run the shutdown of an application; what it raises is logged."""
+    await _attempt_close("the shutdown of the application's lifespan", application.shutdown)
 
 
 async def drain_batches(instance: object) -> None:

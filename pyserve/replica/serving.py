@@ -12,6 +12,7 @@ from pyserve.replica.loading import Loaded
 from pyserve.replica.plain import PlainDispatcher
 
 if TYPE_CHECKING:
+    from pyserve.aio import HttpHandler
     from pyserve.references import References
 
 # Threads of `def` handlers, which the pool makes when calls come and none is idle. The gate
@@ -30,6 +31,7 @@ def make_server(
     token: bytes,
     development: bool,
     references: References | None = None,
+    http: HttpHandler | None = None,
 ) -> Server:
     """Return a server with all methods registered, which does not listen yet.
 
@@ -42,6 +44,7 @@ def make_server(
         token: The mesh token, which routers prove.
         development: Whether the texts of unexpected exceptions may reach clients.
         references: Holds large results for handles.
+        http: Answers plain HTTP requests: the ASGI application.
 
     Raises:
         ValueError: An interceptor is none, or the marks of a method cannot hold.
@@ -81,6 +84,7 @@ def make_server(
             default_threads=_HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
+            http=http,
         ),
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)

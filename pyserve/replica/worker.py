@@ -23,6 +23,7 @@ from pyserve.api.context import ReplicaContext, attachment, enter_replica
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
 from pyserve.multiplexing import PROCESS_DIRECTORY
+from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
 from pyserve.replica.loading import (
@@ -32,6 +33,8 @@ from pyserve.replica.loading import (
     construct,
     drain_batches,
     load,
+    start_application,
+    stop_application,
     warm_up,
 )
 from pyserve.replica.membership import Membership
@@ -76,6 +79,7 @@ class Worker:
         self._grace_s: float | None = None  # None: the deployment's own.
         self._told = False  # The controller asked for the drain, so it knows.
         self._server: Server | None = None
+        self._application: AsgiApplication | None = None
         self._limit: int | None = None  # Changed since the Assign.
         self._place: SocketPlace | None = None
         concurrency = settings.mesh.concurrency
@@ -140,6 +144,7 @@ class Worker:
             self.is_constructing = False
         enter_replica(replace(context, servable_object=instance))
         await self._unless_stopped(warm_up(instance))
+        self._application = await self._unless_stopped(start_application(loaded.target))
         return loaded, instance
 
     async def _unless_stopped(self, step: Coroutine[object, object, Value]) -> Value:
@@ -170,13 +175,17 @@ class Worker:
             if self._limit is not None:
                 server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
-            await self._duties.announce(_ready(assign, loaded, endpoints, plain_service))
+            takes_http = self._application is not None
+            ready = _ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
+            await self._duties.announce(ready)
             with self._watching_loop():
                 async with self._duties.watching_health(instance, loaded.options):
                     await self._stop.wait()
                 await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
         finally:
             self._place.close()
+        if self._application is not None:
+            await stop_application(self._application)
         enter_replica(None)
         await close(instance)
         gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
@@ -197,6 +206,7 @@ class Worker:
                 token=self._settings.token,
                 development=assign.development,
                 references=None if mesh is None else mesh.references,
+                http=None if self._application is None else self._application.handle,
             )
         except ValueError as error:
             raise LoadError(
@@ -232,6 +242,8 @@ class Worker:
         )
         # Calls in batches that wait for company, or for a full batch, get no more of it.
         batches = asyncio.create_task(drain_batches(instance))
+        if self._application is not None:
+            self._application.drain()
         self._stop.clear()
         again = asyncio.create_task(self._stop.wait())  # A second signal cuts the grace short.
         await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
@@ -262,12 +274,15 @@ def _ready(
     loaded: Loaded,
     endpoints: mesh_pb2.Endpoints,
     plain_service: str,
+    *,
+    takes_http: bool,
 ) -> mesh_pb2.Ready:
     return mesh_pb2.Ready(
         endpoints=endpoints,
         services=[*(service.name for service in loaded.services), plain_service],
         file_descriptors=file_descriptors([service.file for service in loaded.services]),
         deployment_version=assign.deployment_version,
+        http=takes_http,
     )
 
 

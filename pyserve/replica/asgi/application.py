@@ -1,0 +1,68 @@
+"""The ASGI application of one replica, from its startup to its shutdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyserve.replica.asgi.http import serve_http
+from pyserve.replica.asgi.lifespan import Lifespan
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.types import Application
+    from pyserve.replica.asgi.websocket import WebSocketSession
+
+
+class AsgiApplication:
+    """Answers the plain HTTP requests of a replica with an ASGI application.
+
+    Made and used on the replica's loop: ``startup``, then ``handle`` for each request, then
+    ``drain`` and ``shutdown``.
+
+    Args:
+        app: Any ASGI 3 application.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._lifespan = Lifespan(app)
+        self._state = self._lifespan.state
+        self._sessions: set[WebSocketSession] = set()
+
+    async def startup(self) -> None:
+        """Run the startup of the application's lifespan.
+
+        Raises:
+            LifespanFailed: It failed; the text is the application's.
+        """
+        await self._lifespan.startup()
+
+    async def handle(self, call: HttpCall) -> None:
+        """Answer one request, or serve one WebSocket until it is closed."""
+        if call.head.is_websocket:
+            await self._serve_websocket(call)
+        else:
+            await serve_http(self._app, call, self._state)
+
+    async def _serve_websocket(self, call: HttpCall) -> None:
+        from pyserve.replica.asgi.websocket import WebSocketSession
+
+        session = WebSocketSession(self._app, call, self._state)
+        self._sessions.add(session)
+        try:
+            await session.run()
+        finally:
+            self._sessions.discard(session)
+
+    def drain(self) -> None:
+        """Ask the clients of all WebSockets to come again; requests go on."""
+        for session in self._sessions:
+            session.drain()
+
+    async def shutdown(self) -> None:
+        """Run the shutdown of the application's lifespan.
+
+        Raises:
+            LifespanFailed: It failed.
+        """
+        await self._lifespan.shutdown()

@@ -1,0 +1,185 @@
+"""One HTTP request of an ASGI application: ``receive``, ``send``, and what it left undone.
+
+An answer whose body is one message goes out as one command. The head waits for that body until
+the end of the loop's turn, and leaves alone when none came: a stream's client sees it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyserve.aio import ClientDisconnected
+from pyserve.replica.asgi.scope import http_scope
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.types import Application, Message
+
+_LOGGER = logging.getLogger(__name__)
+
+HeaderList = list[tuple[bytes, bytes]]
+# They are about one connection, and not that of the client.
+_HOP_BY_HOP = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+FAILURE_BODY = b"Internal Server Error"
+FAILURE_HEADERS = [
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"content-length", str(len(FAILURE_BODY)).encode()),
+]
+
+
+async def serve_http(app: Application, call: HttpCall, state: Mapping[str, Any]) -> None:
+    """Run ``app`` for one request and see to it that it is answered.
+
+    Raises:
+        asyncio.CancelledError: The client has gone, and the application did not catch it.
+    """
+    exchange = HttpExchange(call)
+    try:
+        result = await app(http_scope(call, state), exchange.receive, exchange.send)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        # One request must not end the replica; signals end it.
+        exchange.fail("the application raised %s", type(error).__name__, error=error)
+        return
+    if result is not None:
+        exchange.fail("the application returned %r, which has no meaning; return None", result)
+    elif not exchange.is_complete:
+        exchange.fail("the application returned without an answer's end")
+
+
+def without_hop_by_hop(
+    headers: Iterable[Iterable[bytes]],
+) -> tuple[HeaderList, int | None]:
+    """Return the headers of an answer as they are sent, and the content-length among them."""
+    kept: HeaderList = []
+    content_length: int | None = None
+    for name, value in headers:
+        key = name.lower()
+        if key == b"content-length" and content_length is None:
+            content_length = int(value)
+        if key not in _HOP_BY_HOP:
+            kept.append((key, value))
+    return kept, content_length
+
+
+class HttpExchange:
+    """Connects an application with one request.
+
+    Attributes:
+        is_complete: The answer's end was sent, or nobody waits for it.
+    """
+
+    __slots__ = ("_all_read", "_bytes_left", "_call", "_ended", "_has_head", "_head", "_is_head")
+
+    def __init__(self, call: HttpCall) -> None:
+        self._call = call
+        self._all_read = False
+        self._head: tuple[int, HeaderList] | None = None  # It waits for the body.
+        self._has_head = False
+        self._ended = False
+        self._bytes_left: int | None = None  # Of the body, by its content-length.
+        self._is_head = call.head.method == "HEAD"
+
+    # --- what the application calls -----------------------------------------------------
+
+    async def receive(self) -> Message:
+        """Return the next piece of the body, then ``http.disconnect`` when it is over."""
+        call = self._call
+        if not self._all_read:
+            whole = call.whole_body
+            if whole is not None:
+                self._all_read = True
+                return {"type": "http.request", "body": whole, "more_body": False}
+            if not self._ended:
+                try:
+                    piece = await call.read()
+                except ClientDisconnected:
+                    return {"type": "http.disconnect"}
+                self._all_read = not piece
+                return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+        await call.over()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send the head or a piece of the body; waits while the client does not read.
+
+        Raises:
+            RuntimeError: The message is not its turn, or does not fit the head.
+        """
+        kind = message["type"]
+        if not self._has_head:
+            if kind != "http.response.start":
+                raise RuntimeError(f"expected 'http.response.start', the application sent {kind!r}")
+            self._start(message["status"], message.get("headers", ()))
+        elif self._ended:
+            raise RuntimeError(f"the application sent {kind!r} after the answer's end")
+        elif kind != "http.response.body":
+            raise RuntimeError(f"expected 'http.response.body', the application sent {kind!r}")
+        else:
+            body = message.get("body", b"")
+            if type(body) is not bytes:
+                body = bytes(body)
+            await self._add(body, more=message.get("more_body", False))
+
+    def _start(self, status: int, headers: Iterable[Iterable[bytes]]) -> None:
+        kept, self._bytes_left = without_hop_by_hop(headers)
+        self._has_head = True
+        self._head = (status, kept)
+        self._call.kit.loop.call_soon(self._send_head)
+
+    async def _add(self, body: bytes, *, more: bool) -> None:
+        if self._is_head:
+            body = b""
+        elif self._bytes_left is not None:
+            self._bytes_left -= len(body)
+            if self._bytes_left < 0 or (self._bytes_left and not more):
+                less = "longer" if self._bytes_left < 0 else "shorter"
+                raise RuntimeError(f"the body is {less} than the answer's content-length")
+        call = self._call
+        head = self._head
+        if head is not None and not more:
+            self._head = None
+            self._ended = True
+            call.respond(*head, body)
+            return
+        self._send_head()
+        try:
+            await call.write(body)
+        except ClientDisconnected:
+            return  # The task is cancelled, or goes on for nobody, as its client wished.
+        if not more:
+            self._ended = True
+            call.end()
+
+    def _send_head(self) -> None:
+        head = self._head
+        if head is not None:
+            self._head = None
+            self._call.start(*head)
+
+    # --- what is left when it has ended -------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """The answer's end was sent, or nobody waits for it."""
+        return self._ended or self._call.is_over
+
+    def fail(self, text: str, *values: object, error: BaseException | None = None) -> None:
+        """Log what went wrong; answer with 500, or break off an answer that has begun."""
+        call = self._call
+        if call.is_over and not self._ended:
+            _LOGGER.debug(text, *values, exc_info=error)  # Often because nobody waits any more.
+            return
+        path = call.head.target.partition(b"?")[0].decode("latin-1")
+        _LOGGER.error(f"{call.head.method} {{}}: {text}".format(path), *values, exc_info=error)
+        if self._ended:
+            return
+        self._ended = True
+        if not self._has_head:
+            call.respond(500, FAILURE_HEADERS, b"" if self._is_head else FAILURE_BODY)
+        else:
+            self._send_head()
+            call.abort()

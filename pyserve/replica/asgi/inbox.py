@@ -1,0 +1,82 @@
+"""What a WebSocket's client has sent and the application has not taken yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyserve.replica.asgi.types import Message
+
+
+class MessageTooLarge(Exception):
+    """A message of a client is larger than the server takes."""
+
+
+class Inbox:
+    """Messages in order, put together from their fragments; at the end the disconnect.
+
+    Args:
+        message_bytes_max: The most that one message may have, text as UTF-8.
+    """
+
+    def __init__(self, message_bytes_max: int) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._messages: deque[Message] = deque()
+        self._end: Message | None = None
+        self._fragments: list[str | bytes] = []
+        self._size_bytes = 0
+        self._changed = asyncio.Event()
+        self._empty = asyncio.Event()
+
+    def put(self, message: Message) -> None:
+        """Add an event for the application."""
+        self._messages.append(message)
+        self._empty.clear()
+        self._changed.set()
+
+    def add(self, data: str | bytes | bytearray, *, is_last: bool) -> None:
+        """Add a fragment of a message, which the application gets when it is complete.
+
+        Raises:
+            MessageTooLarge: It has become larger than it may.
+        """
+        part = data if isinstance(data, str) else bytes(data)
+        self._size_bytes += len(part.encode()) if isinstance(part, str) else len(part)
+        if self._size_bytes > self._message_bytes_max:
+            self._fragments.clear()
+            raise MessageTooLarge
+        self._fragments.append(part)
+        if is_last:
+            fragments, self._fragments = self._fragments, []
+            self._size_bytes = 0
+            if isinstance(fragments[0], str):
+                self.put({"type": "websocket.receive", "text": "".join(fragments)})  # type: ignore[arg-type]
+            else:
+                self.put({"type": "websocket.receive", "bytes": b"".join(fragments)})  # type: ignore[arg-type]
+
+    def finish(self, code: int, reason: str | None = "") -> None:
+        """Say how it ended, once; the application gets that after what has come before."""
+        if self._end is None:
+            self._end = {"type": "websocket.disconnect", "code": code, "reason": reason or ""}
+            self._changed.set()
+            self._empty.set()
+
+    async def get(self) -> Message:
+        """Return the next event; after the end, the end again."""
+        while True:
+            if self._messages:
+                message = self._messages.popleft()
+                if not self._messages:
+                    self._empty.set()
+                return message
+            if self._end is not None:
+                return self._end
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def taken(self) -> None:
+        """Return when the application has taken every message, or none will be taken."""
+        if self._messages and self._end is None:
+            await self._empty.wait()

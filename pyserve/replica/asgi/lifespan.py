@@ -1,0 +1,118 @@
+"""The lifespan of an application: one task that it runs in from startup to shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyserve.errors import PyserveError
+
+if TYPE_CHECKING:
+    from pyserve.replica.asgi.types import Application, Message
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class LifespanFailed(PyserveError):
+    """The application said that its lifespan failed.
+
+    Args:
+        text: What it said, often a traceback.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Lifespan:
+    """Starts and stops an application; for one loop.
+
+    Args:
+        app: The application.
+
+    Attributes:
+        state: What the application keeps there is in the scope of every request.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self.state: dict[str, Any] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._events: asyncio.Queue[Message] = asyncio.Queue()
+        self._started = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._failure: str | None = None
+
+    async def startup(self) -> None:
+        """Wait until the application is ready, or turns out to know no lifespan.
+
+        Raises:
+            LifespanFailed: It says that it failed.
+        """
+        self._task = asyncio.create_task(self._run(), name="pyserve lifespan")
+        self._events.put_nowait({"type": "lifespan.startup"})
+        try:
+            await self._started.wait()
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        if self._failure is not None:
+            raise LifespanFailed(self._failure)
+
+    async def shutdown(self) -> None:
+        """Wait until the application has cleaned up. Without effect if it never started.
+
+        Raises:
+            LifespanFailed: It says that this failed.
+        """
+        if self._task is None or self._task.done():
+            return
+        self._events.put_nowait({"type": "lifespan.shutdown"})
+        try:
+            await self._stopped.wait()
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        if self._failure is not None:
+            raise LifespanFailed(self._failure)
+
+    async def _run(self) -> None:
+        scope = {
+            "type": "lifespan",
+            "asgi": {"version": "3.0", "spec_version": "2.0"},
+            "state": self.state,
+        }
+        try:
+            await self._app(scope, self._receive, self._send)
+        except Exception as error:
+            if self._failure is not None:
+                return  # It has said so before it raised.
+            if self._started.is_set():
+                _LOGGER.exception("the application raised in its lifespan")
+                self._failure = f"{type(error).__name__}: {error}"
+            else:
+                # As servers do: what refuses the scope is an application without a lifespan.
+                _LOGGER.info("the application has no lifespan (%s)", type(error).__name__)
+        finally:
+            self._started.set()
+            self._stopped.set()
+
+    async def _receive(self) -> Message:
+        return await self._events.get()
+
+    async def _send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "lifespan.startup.complete":
+            self._started.set()
+        elif kind == "lifespan.shutdown.complete":
+            self._stopped.set()
+        elif kind == "lifespan.startup.failed":
+            self._failure = message.get("message") or "the application did not say why"
+            self._started.set()
+        elif kind == "lifespan.shutdown.failed":
+            self._failure = message.get("message") or "the application did not say why"
+            self._stopped.set()
+        else:
+            raise RuntimeError(f"the application sent {kind!r} in its lifespan")

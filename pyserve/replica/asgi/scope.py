@@ -1,0 +1,82 @@
+"""The scope of a request: what uvicorn would give for it, with the route prefix as root path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.types import Scope
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+# Names by which clients have lately called: a handful, unless somebody makes them up (arbitrary).
+_HOSTS_KEPT = 64
+
+
+def http_scope(call: HttpCall, state: Mapping[str, Any]) -> Scope:
+    """Return the scope of a plain request; ``state`` is what the lifespan has left."""
+    head = call.head
+    headers = call.headers
+    raw_path, _, query = head.target.partition(b"?")
+    path = raw_path.decode("latin-1")
+    scheme = head.scheme
+    return {
+        "type": "http",
+        # The version that uvicorn names; applications choose by it how they watch the client.
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "server": _server(_host(headers), scheme),
+        "client": head.client,
+        "scheme": scheme,
+        "method": head.method,
+        "root_path": head.root_path,
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": raw_path,
+        "query_string": query,
+        "headers": headers,
+        "state": dict(state),
+    }
+
+
+def websocket_scope(call: HttpCall, state: Mapping[str, Any]) -> Scope:
+    """Return the scope of a WebSocket."""
+    scope = http_scope(call, state)
+    scope["type"] = "websocket"
+    scope["asgi"]["spec_version"] = "2.4"
+    scope["scheme"] = "wss" if scope["scheme"] == "https" else "ws"
+    del scope["method"]
+    scope["subprotocols"] = tokens(scope["headers"], b"sec-websocket-protocol")
+    scope["extensions"] = {"websocket.http.response": {}}
+    return scope
+
+
+def tokens(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    """Return the comma-separated values of all headers called ``name``."""
+    found = []
+    for key, value in headers:
+        if key == name:
+            found += [part.strip().decode("latin-1") for part in value.split(b",")]
+    return [each for each in found if each]
+
+
+def _host(headers: list[tuple[bytes, bytes]]) -> bytes:
+    for key, value in headers:
+        if key == b"host":
+            return value
+    return b""
+
+
+@lru_cache(_HOSTS_KEPT)
+def _server(host: bytes, scheme: str) -> tuple[str, int] | None:
+    """Return what the client has called: the replica knows no address of the ingress."""
+    text = host.decode("latin-1")
+    name, separator, port = text.rpartition(":")
+    if not separator or port.endswith("]"):
+        name, port = text, ""
+    if not name:
+        return None
+    number = int(port) if port.isascii() and port.isdigit() else _DEFAULT_PORTS.get(scheme, 80)
+    return name.strip("[]"), number

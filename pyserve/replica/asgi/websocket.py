@@ -1,0 +1,341 @@
+"""One WebSocket of an ASGI application.
+
+The ingress has made the handshake's HTTP out of it; what comes and goes here are the frames of
+RFC 6455, which wsproto reads and writes. Three things run beside each other: the application, a
+reader that answers pings while the application does something else, and the keepalive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import secrets
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from wsproto import events
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.extensions import Extension, PerMessageDeflate
+from wsproto.handshake import server_extensions_handshake
+from wsproto.utilities import LocalProtocolError
+
+from pyserve.aio import ClientDisconnected
+from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, without_hop_by_hop
+from pyserve.replica.asgi.inbox import Inbox, MessageTooLarge
+from pyserve.replica.asgi.scope import tokens, websocket_scope
+
+if TYPE_CHECKING:
+    from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.types import Application, Message
+
+_LOGGER = logging.getLogger(__name__)
+
+# The numbers are uvicorn's.
+_MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+_PING_INTERVAL_S = 20.0
+_PONG_TIMEOUT_S = 20.0
+_CLOSE_TIMEOUT_S = 10.0  # for the client's answer to a close
+# How long an application may take to end once its client is gone; then it is cancelled.
+_LEAVE_TIMEOUT_S = 10.0
+# Compressed input is fed in pieces of this size: one of them becomes 4 MiB at most.
+_PIECE_BYTES_MAX = 4096
+
+_NO_STATUS = 1005
+_ABNORMAL = 1006
+_TOO_LARGE = 1009
+_INTERNAL = 1011
+_RESTART = 1012
+
+
+class _State(enum.Enum):
+    CONNECTING = "the application has neither accepted nor denied"
+    DENYING = "the answer to the handshake is under way"
+    OPEN = "messages go both ways"
+    CLOSING = "our close was sent"
+    CLOSED = "nothing can be sent any more"
+
+
+class WebSocketSession:
+    """One WebSocket, from the handshake to the close.
+
+    Args:
+        app: The application.
+        call: The request that carries it.
+        state: What the lifespan has left.
+    """
+
+    def __init__(self, app: Application, call: HttpCall, state: Mapping[str, Any]) -> None:
+        self._app = app
+        self._call = call
+        self._scope = websocket_scope(call, state)
+        self._state = _State.CONNECTING
+        self._closed_by_us = False  # And not by the application, which is told so.
+        self._connection: Connection | None = None
+        self._is_compressed = False
+        self._inbox = Inbox(_MESSAGE_BYTES_MAX)
+        self._inbox.put({"type": "websocket.connect"})
+        self._closed = asyncio.Event()  # The client has closed, or is gone.
+        self._ponged = asyncio.Event()
+        self._ping: bytes | None = None
+        self._denial: tuple[int, list[tuple[bytes, bytes]]] | None = None
+        self._helpers: list[asyncio.Task[None]] = []
+        self._is_draining = False
+
+    async def run(self) -> None:
+        """Run the application until it has ended and the WebSocket is closed.
+
+        Raises:
+            asyncio.CancelledError: The client has gone without a close.
+        """
+        application = asyncio.create_task(self._run_application())
+        closed = self._help(self._closed.wait())
+        try:
+            await asyncio.wait({application, closed}, return_when=asyncio.FIRST_COMPLETED)
+            await _end(application)
+            if self._state is _State.CLOSING:
+                await asyncio.wait({closed}, timeout=_CLOSE_TIMEOUT_S)
+        except asyncio.CancelledError:
+            self._lose()
+            await _end(application)
+            raise
+        finally:
+            self._state = _State.CLOSED
+            for helper in self._helpers:
+                helper.cancel()
+        self._call.end()
+
+    def drain(self) -> None:
+        """Close with 1012, which tells clients to come again; another replica takes them."""
+        self._is_draining = True
+        if self._state is _State.OPEN:
+            self._help(self._close_ourselves(_RESTART, ""))
+
+    async def _run_application(self) -> None:
+        try:
+            result = await self._app(self._scope, self._receive, self._send)
+        except ClientDisconnected:
+            pass  # It sent to a client that has gone, and did not mind.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            _LOGGER.exception(
+                "the application raised %s in WebSocket %s", type(error).__name__, self
+            )
+        else:
+            if result is not None:
+                _LOGGER.error("the application returned %r from WebSocket %s", result, self)
+            elif self._state is _State.CONNECTING:
+                _LOGGER.error("the application left WebSocket %s without an answer", self)
+        if self._state is _State.CONNECTING:
+            self._call.respond(500, FAILURE_HEADERS, FAILURE_BODY)
+        elif self._state is _State.DENYING:
+            self._call.abort()
+
+    # --- what the application calls -----------------------------------------------------
+
+    async def _receive(self) -> Message:
+        return await self._inbox.get()
+
+    async def _send(self, message: Message) -> None:
+        kind = message["type"]
+        if self._state is _State.CLOSED or self._closed_by_us:
+            raise ClientDisconnected("the WebSocket is closed")
+        if self._state is _State.CONNECTING:
+            await self._answer_handshake(kind, message)
+        elif self._state is _State.DENYING:
+            await self._add_to_denial(kind, message)
+        elif self._state is _State.CLOSING:
+            raise RuntimeError(f"the application sent {kind!r} after 'websocket.close'")
+        elif kind == "websocket.send":
+            data = message.get("bytes")
+            text = message.get("text")
+            await self._write(events.Message(data=text if data is None else bytes(data)))  # type: ignore[type-var]
+        elif kind == "websocket.close":
+            code, reason = message.get("code", 1000), message.get("reason") or ""
+            self._inbox.finish(code, reason)
+            await self._close(code, reason)
+        else:
+            raise RuntimeError(
+                f"expected 'websocket.send' or 'websocket.close', the application sent {kind!r}"
+            )
+
+    async def _answer_handshake(self, kind: str, message: Message) -> None:
+        if kind == "websocket.accept":
+            self._accept(message)
+        elif kind == "websocket.close":
+            self._inbox.finish(_ABNORMAL)
+            self._state = _State.CLOSED
+            self._call.respond(403, [(b"content-length", b"0")], b"")
+        elif kind == "websocket.http.response.start":
+            headers, _ = without_hop_by_hop(message.get("headers", ()))
+            self._denial = (message["status"], headers)
+            self._state = _State.DENYING
+        else:
+            raise RuntimeError(
+                f"expected 'websocket.accept', 'websocket.close' or "
+                f"'websocket.http.response.start', the application sent {kind!r}"
+            )
+
+    async def _add_to_denial(self, kind: str, message: Message) -> None:
+        if kind != "websocket.http.response.body":
+            raise RuntimeError(
+                f"expected 'websocket.http.response.body', the application sent {kind!r}"
+            )
+        head, self._denial = self._denial, None
+        body, more = bytes(message.get("body", b"")), message.get("more_body", False)
+        if not more:
+            self._inbox.finish(_ABNORMAL)
+            self._state = _State.CLOSED
+            if head is not None:
+                self._call.respond(*head, body)
+                return
+        elif head is not None:
+            self._call.start(*head)
+        await self._call.write(body)
+        if not more:
+            self._call.end()
+
+    def _accept(self, message: Message) -> None:
+        headers, _ = without_hop_by_hop(message.get("headers", ()))
+        subprotocol = message.get("subprotocol")
+        if subprotocol is not None:
+            if subprotocol not in self._scope["subprotocols"]:
+                raise RuntimeError(f"the client did not offer the subprotocol {subprotocol!r}")
+            headers.append((b"sec-websocket-protocol", subprotocol.encode("ascii")))
+        extensions: list[Extension] = [PerMessageDeflate()]
+        offers = tokens(self._scope["headers"], b"sec-websocket-extensions")
+        if accepted := server_extensions_handshake(offers, extensions):
+            headers.append((b"sec-websocket-extensions", accepted))
+            self._is_compressed = True
+        self._call.start(200, headers)
+        self._connection = Connection(ConnectionType.SERVER, extensions)
+        self._state = _State.OPEN
+        self._help(self._read())
+        self._help(self._keep_alive())
+        if self._is_draining:
+            self.drain()
+
+    def _help(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
+        async def help_out() -> None:
+            with contextlib.suppress(ClientDisconnected):  # The application is told.
+                await work
+
+        helper = asyncio.create_task(help_out())
+        self._helpers.append(helper)
+        return helper
+
+    # --- what is sent -------------------------------------------------------------------
+
+    async def _write(self, event: events.Event) -> None:
+        connection = self._connection
+        assert connection is not None, "invariant: it is open"
+        try:
+            frame = connection.send(event)
+        except LocalProtocolError as error:
+            raise ClientDisconnected("the client has closed the WebSocket") from error
+        await self._call.write(frame)
+
+    async def _close(self, code: int, reason: str) -> None:
+        self._state = _State.CLOSING
+        await self._write(events.CloseConnection(code=code, reason=reason))
+
+    async def _close_ourselves(self, code: int, reason: str, told: int | None = None) -> None:
+        """Close a WebSocket of an application that did not ask for it, and tell it."""
+        if self._state is _State.OPEN:
+            self._closed_by_us = True
+            self._inbox.finish(code if told is None else told, reason)
+            await self._close(code, reason)
+
+    # --- what comes ---------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            while not self._closed.is_set():
+                piece = await self._call.read()
+                if not piece:
+                    break
+                await self._feed(piece)
+                if self._state is _State.OPEN:
+                    await self._inbox.taken()  # So a client cannot send more than is read.
+        except ClientDisconnected:
+            pass
+        self._lose()
+
+    async def _feed(self, data: bytes) -> None:
+        connection = self._connection
+        assert connection is not None, "invariant: it is open"
+        size = _PIECE_BYTES_MAX if self._is_compressed else len(data)
+        for offset in range(0, len(data), size):
+            if connection.state not in {ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING}:
+                return
+            connection.receive_data(data[offset : offset + size])
+            for event in connection.events():
+                await self._on_event(event)
+
+    async def _on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.CloseConnection):
+            await self._on_close(event)
+        elif self._state is not _State.OPEN:
+            return
+        elif isinstance(event, events.TextMessage | events.BytesMessage):
+            try:
+                self._inbox.add(event.data, is_last=event.message_finished)
+            except MessageTooLarge:
+                reason = f"Message exceeds the maximum size ({_MESSAGE_BYTES_MAX} bytes)"
+                await self._close_ourselves(_TOO_LARGE, reason)
+        elif isinstance(event, events.Ping):
+            await self._write(event.response())
+        elif isinstance(event, events.Pong) and bytes(event.payload) == self._ping:
+            self._ponged.set()
+
+    async def _on_close(self, event: events.CloseConnection) -> None:
+        if self._state is _State.OPEN:
+            self._state = _State.CLOSED
+            self._inbox.finish(int(event.code), event.reason)
+            self._closed.set()
+            # Also what wsproto makes of frames that break the protocol; that is ours to say.
+            await self._write(event.response())
+            self._call.end()
+        self._closed.set()
+
+    def _lose(self) -> None:
+        """Nothing comes any more, and there was no close."""
+        was_accepted = self._state not in {_State.CONNECTING, _State.DENYING}
+        self._inbox.finish(_NO_STATUS if was_accepted else _ABNORMAL)
+        self._state = _State.CLOSED
+        self._closed.set()
+
+    async def _keep_alive(self) -> None:
+        round_trip_s = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(max(0.0, _PING_INTERVAL_S - round_trip_s))
+            if self._state is not _State.OPEN:
+                return
+            sent_at = loop.time()
+            self._ping = secrets.token_bytes(4)
+            self._ponged.clear()
+            try:
+                async with asyncio.timeout(_PONG_TIMEOUT_S):
+                    await self._write(events.Ping(payload=self._ping))
+                    await self._ponged.wait()
+            except TimeoutError:
+                reason = "keepalive ping timeout"
+                await self._close_ourselves(_INTERNAL, reason, told=_NO_STATUS)
+                return
+            round_trip_s = loop.time() - sent_at
+
+    def __str__(self) -> str:
+        return str(self._scope["path"])
+
+
+async def _end(application: asyncio.Task[None]) -> None:
+    """Give an application whose WebSocket is closed the time to end; then cancel it.
+
+    It has been told, as under any server, and may have something to put away.
+    """
+    if application.done():
+        return
+    await asyncio.wait({application}, timeout=_LEAVE_TIMEOUT_S)
+    application.cancel()
+    await asyncio.wait({application})
