@@ -1,4 +1,4 @@
-"""The services that the ingress answers itself: health and reflection (v1 and v1alpha).
+"""The services that the ingress answers itself: health, reflection, and Ray Serve's probes.
 
 They run on a server behind the same routing table as every deployment, as application
 ``pyserve``, so the native listener needs no second way of answering.
@@ -6,14 +6,12 @@ They run on a server behind the same routing table as every deployment, as appli
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
@@ -21,22 +19,29 @@ from pyserve import _router
 from pyserve.aio import Server, ServerSettings
 from pyserve.config import NodeSettings
 from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool
+from pyserve.ingress.health import NOT_SERVING, SERVING, HealthService, Status
+from pyserve.ingress.rayserve import SERVICE as RAY_SERVE_API
+from pyserve.ingress.rayserve import RayServeApi
 from pyserve.ingress.watcher import Views
+from pyserve.wire.rayserve import api_pb2_grpc
 
 APPLICATION = "pyserve"
 DEPLOYMENT = "Builtin"
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = tuple(f"{name}.ServerReflection" for name in (REFLECTION_V1, REFLECTION_V1ALPHA))
+SERVICES = (HEALTH, *REFLECTION, RAY_SERVE_API)
 
 _ONGOING_MAX = 1000
 _QUEUED_MAX = 1000
+# Half of the places: streams that stay open leave the rest to calls that end.
+_HEALTH_WATCHERS_MAX = _ONGOING_MAX // 2
 # Requests of both services hold a name.
 _REQUEST_BYTES_MAX = 64 * 1024
 _LOOPBACK = "127.0.0.1:0"
 
 
 class BuiltinServices:
-    """The server of health and reflection, and the route that leads to it.
+    """The server of these services, and the route that leads to it.
 
     Args:
         run_dir: where its socket goes.
@@ -48,14 +53,15 @@ class BuiltinServices:
         self._replica_id = f"{DEPLOYMENT}#{secrets.token_hex(4)}"
         self._socket = run_dir / "builtin.sock"
         self._node = node
-        self._health = health_aio.HealthServicer()
+        self._health = HealthService(watchers_max=_HEALTH_WATCHERS_MAX)
+        self._applications: frozenset[str] = frozenset()
         self._reflection = reflection_aio.ReflectionServicer((), pool=build_pool(()))
         self._file_descriptors: frozenset[bytes] = frozenset()
         self._services: list[str] = []
-        self._statuses: dict[str, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._server = Server(settings=ServerSettings(replica_id=self._replica_id, token=token))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        api = RayServeApi(lambda: self._health.is_draining, lambda: self._applications)
+        api_pb2_grpc.add_RayServeAPIServiceServicer_to_server(api, self._server)
         for name in REFLECTION:
             handlers = {
                 "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
@@ -74,14 +80,11 @@ class BuiltinServices:
 
     def begin_drain(self) -> None:
         """Say NOT_SERVING from now on."""
-        self._spawn(self._health.enter_graceful_shutdown())
+        self._health.begin_drain()
 
     async def stop(self, grace_s: float) -> None:
         """End calls after ``grace_s`` and remove the socket."""
         await self._server.stop(grace_s)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._socket.unlink(missing_ok=True)
 
     def routes(self, views: Views) -> list[_router.DeploymentRoute]:
@@ -90,7 +93,8 @@ class BuiltinServices:
         A deployment that registers one of these services by itself is left to answer it.
         """
         self._show(views)
-        self._report(views)
+        self._health.show(_statuses(views))
+        self._applications = frozenset(key.application for key in views)
         taken = {service for view in views.values() for service in view.services}
         replica = _router.ReplicaRoute(
             replica_id=self._replica_id,
@@ -104,7 +108,7 @@ class BuiltinServices:
             _router.DeploymentRoute(
                 application=APPLICATION,
                 deployment=DEPLOYMENT,
-                services={name: None for name in (HEALTH, *REFLECTION) if name not in taken},
+                services={name: None for name in SERVICES if name not in taken},
                 replicas=[replica],
                 max_queued_requests=_QUEUED_MAX,
                 request_timeout_s=None,
@@ -116,25 +120,10 @@ class BuiltinServices:
         """Build reflection anew if services or files have changed."""
         files = [file for view in views.values() for file in view.file_descriptors]
         named = {service for view in views.values() for service in view.services}
-        services = sorted({*named, HEALTH, *REFLECTION})
+        services = sorted({*named, *SERVICES})
         if frozenset(files) != self._file_descriptors or services != self._services:
             self._file_descriptors, self._services = frozenset(files), services
             self._reflection = reflection_aio.ReflectionServicer(services, pool=build_pool(files))
-
-    def _report(self, views: Views) -> None:
-        """Set the health of every service: SERVING while a replica of it does."""
-        serving = health_pb2.HealthCheckResponse.SERVING
-        now = dict.fromkeys(self._statuses, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-        for view in views.values():
-            status = serving if view.replicas else health_pb2.HealthCheckResponse.NOT_SERVING
-            for service in view.services:
-                now[service] = max(now.get(service, 0), status, key=lambda item: item == serving)
-        for service in (HEALTH, *REFLECTION):
-            now.setdefault(service, serving)
-        for service, status in now.items():
-            if self._statuses.get(service) != status:
-                self._spawn(self._health.set(service, status))
-        self._statuses = now
 
     async def _reflect(
         self,
@@ -147,10 +136,17 @@ class BuiltinServices:
             async for answer in answers:
                 yield answer
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _statuses(views: Views) -> dict[str, Status]:
+    """Return the health of every service: SERVING while a replica of it does."""
+    now: dict[str, Status] = {}
+    for view in views.values():
+        status = SERVING if view.replicas else NOT_SERVING
+        for service in view.services:
+            # Of several deployments with one service, one that serves is enough.
+            if now.get(service) != SERVING:
+                now[service] = status
+    return {**dict.fromkeys(SERVICES, SERVING), **now}
 
 
 async def _one(

@@ -9,6 +9,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from pyserve.wire.rayserve import api_pb2
+
 _LOGGER = logging.getLogger(__name__)
 
 REFLECTION_V1ALPHA = "grpc.reflection.v1alpha"
@@ -48,6 +50,7 @@ def _own_files() -> list[bytes]:
     v1alpha = descriptor_pb2.FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb)
     return [
         health_pb2.DESCRIPTOR.serialized_pb,
+        api_pb2.DESCRIPTOR.serialized_pb,
         v1alpha.SerializeToString(),
         _as_v1(v1alpha).SerializeToString(),
     ]

@@ -1,0 +1,1 @@
+"""Generated from the ``.proto`` of the same path; Ray Serve's names, our text."""
