@@ -14,4 +14,5 @@ pub mod io;
 pub mod link;
 pub mod mesh;
 pub mod server;
+pub mod transcode;
 mod windows;

@@ -51,4 +51,20 @@ pub(crate) trait Caller {
 pub(crate) trait ClientEnd: Caller {
     /// Answers with a status of ours, or ends the answer with it where that has begun.
     fn fail(&mut self, status: &Status);
+
+    /// Hands over what is still held back once the exchange is over, in whichever way it ended:
+    /// some protocols can begin an answer only when they know its end. Ready when nothing is left
+    /// or the caller is gone. Waits for the caller's room, so whoever polls bounds the time.
+    #[allow(dead_code)] // Until the front calls it.
+    fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// Why this end broke the exchange off itself (as if the caller were gone), although there is
+    /// somebody to answer: the request, or the answer, cannot be carried in the caller's protocol.
+    /// [`ClientEnd::poll_finish`] tells it.
+    #[allow(dead_code)] // Until the front counts it.
+    fn refused(&self) -> Option<&Status> {
+        None
+    }
 }

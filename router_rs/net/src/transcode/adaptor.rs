@@ -1,0 +1,219 @@
+//! Stands between a client's end and the exchange, and speaks gRPC to the exchange.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, response};
+
+use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
+use super::credit::Credit;
+use super::open::Transcoding;
+use crate::client::connection::Connection;
+use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
+use crate::grpc::{Code, Status};
+use crate::mesh::names::ANSWERED_BY;
+
+/// A client of another protocol, as the exchange sees it.
+///
+/// `E` is the end of a plain HTTP client: what is given to it is HTTP, not gRPC. A request that
+/// turns out to be wrong ends the exchange as if the client were gone, and
+/// [`ClientEnd::poll_finish`] answers it.
+#[derive(Debug)]
+pub(crate) struct Transcoded<E> {
+    end: E,
+    request: Box<dyn RequestCoder>,
+    answer: Box<dyn AnswerCoder>,
+    credit: Credit,
+    /// Bytes of the client that were read since the last piece was made of them, and that were
+    /// returned to it because they are held here.
+    unread_bytes: usize,
+    outbox: Outbox,
+    /// The replica's answer is whole, and this is its end.
+    trailers: Option<HeaderMap>,
+    /// The client has got the end of its answer, or is gone.
+    is_over: bool,
+    /// Why this side broke the exchange off.
+    refused: Option<Status>,
+}
+
+impl<E: ClientEnd> Transcoded<E> {
+    pub(crate) fn new(end: E, transcoding: Transcoding) -> Self {
+        Self {
+            end,
+            request: transcoding.request,
+            answer: transcoding.answer,
+            credit: Credit::default(),
+            unread_bytes: 0,
+            outbox: Outbox::default(),
+            trailers: None,
+            is_over: false,
+            refused: None,
+        }
+    }
+
+    /// The client's own end.
+    pub(crate) fn end(&mut self) -> &mut E {
+        &mut self.end
+    }
+
+    /// The next piece for the replica, or what is wrong with the request.
+    fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Piece, Status>, Gone>> {
+        loop {
+            let taken = match self.request.take() {
+                Ok(taken) => taken,
+                Err(status) => return Poll::Ready(Ok(Err(status))),
+            };
+            let still_unread = self.request.unread_bytes();
+            let read_bytes = self.unread_bytes - still_unread;
+            self.unread_bytes = still_unread;
+            match taken {
+                Taken::Piece(bytes) => {
+                    self.credit.made(read_bytes, bytes.len());
+                    return Poll::Ready(Ok(Ok(Piece { bytes, is_last: false })));
+                }
+                Taken::End => {
+                    self.end.accepted(read_bytes);
+                    return Poll::Ready(Ok(Ok(Piece { bytes: Bytes::new(), is_last: true })));
+                }
+                // What was read is held until its message is whole, and bounded as that; without
+                // a new window the rest of the message could not come.
+                Taken::NeedsMore => self.end.accepted(read_bytes),
+            }
+            let piece = ready!(self.end.poll_piece(cx))?;
+            self.unread_bytes += piece.bytes.len();
+            self.request.give(piece.bytes, piece.is_last);
+        }
+    }
+
+    /// Breaks the exchange off, and answers the client.
+    fn refuse(&mut self, status: Status) -> Gone {
+        self.fail_with(&status, &HeaderMap::new());
+        self.refused = Some(status);
+        Gone
+    }
+
+    fn fail_with(&mut self, status: &Status, headers: &HeaderMap) {
+        if !self.outbox.is_ended {
+            self.answer.fail(&Failure { status, headers }, &mut self.outbox);
+        }
+    }
+
+    /// Gives the client what is ready for it; ready when nothing is left.
+    ///
+    /// An answer that cannot be carried is replaced by its failure: see [`Transcoded::refused`].
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        while !self.is_over {
+            self.send_head()?;
+            if let Some(piece) = self.outbox.body.front_mut() {
+                let room = ready!(self.end.poll_room(piece.len(), cx))?;
+                self.end.body(piece.split_to(room))?;
+                if piece.is_empty() {
+                    self.outbox.body.pop_front();
+                }
+            } else if self.outbox.is_ended {
+                self.is_over = true;
+                self.end.trailers(HeaderMap::new())?;
+            } else if !self.convert() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Converts a little more of the answer; false: nothing more has come.
+    fn convert(&mut self) -> bool {
+        let converted = match self.answer.step(&mut self.outbox) {
+            Ok(false) => match self.trailers.take() {
+                Some(trailers) => self.answer.finish(trailers, &mut self.outbox).map(|()| true),
+                None => Ok(false),
+            },
+            result => result,
+        };
+        converted.unwrap_or_else(|status| {
+            self.refuse(status);
+            true
+        })
+    }
+
+    fn send_head(&mut self) -> Result<(), Gone> {
+        let Some(head) = self.outbox.head.take() else { return Ok(()) };
+        let is_last = self.outbox.is_ended && self.outbox.body.is_empty();
+        self.is_over = is_last;
+        self.end.head(head, is_last)
+    }
+}
+
+impl<E: ClientEnd> Caller for Transcoded<E> {
+    fn on_sent(&mut self, connection: &Connection) {
+        self.end.on_sent(connection);
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        Poll::Ready(match ready!(self.poll_request(cx))? {
+            Ok(piece) => Ok(piece),
+            Err(status) => Err(self.refuse(status)),
+        })
+    }
+
+    fn accepted(&mut self, bytes: usize) {
+        let of_client = self.credit.accepted(bytes);
+        if of_client > 0 {
+            self.end.accepted(of_client);
+        }
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        // The exchange has nothing to do at the moment: what the client had no room for may go.
+        let is_gone = matches!(self.poll_flush(cx), Poll::Ready(Err(Gone)));
+        if is_gone || self.refused.is_some() {
+            return Poll::Ready(Gone);
+        }
+        self.end.poll_gone(cx)
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        if head.status != StatusCode::OK {
+            let text = format!("the replica answered with HTTP status {}", head.status.as_u16());
+            return Err(self.refuse(Status::new(Code::from_http(head.status), text)));
+        }
+        if is_last {
+            return self.trailers(head.headers);
+        }
+        self.answer.head(head.headers, &mut self.outbox);
+        self.send_head()
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        ready!(self.poll_flush(cx))?;
+        Poll::Ready(if self.refused.is_some() { Err(Gone) } else { Ok(wanted) })
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        self.answer.give(bytes);
+        Ok(())
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        // The client may have no room for what comes before: `poll_finish` goes on.
+        self.trailers = Some(trailers);
+        Ok(())
+    }
+}
+
+impl<E: ClientEnd> ClientEnd for Transcoded<E> {
+    fn fail(&mut self, status: &Status) {
+        let mut headers = HeaderMap::new();
+        headers.insert(ANSWERED_BY, HeaderValue::from_static("ingress"));
+        self.fail_with(status, &headers);
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Gone is as good as finished: there is nobody left to give anything to.
+        let _nobody_left = ready!(self.poll_flush(cx));
+        self.end.poll_finish(cx)
+    }
+
+    fn refused(&self) -> Option<&Status> {
+        self.refused.as_ref()
+    }
+}

@@ -1,0 +1,98 @@
+//! Which of the client's bytes are done with, once the other side has accepted ours.
+
+use std::collections::VecDeque;
+
+/// Maps accepted gRPC bytes back to the client's bytes that they were made of.
+///
+/// Invariant: released <= read. The client's window is returned for bytes that are held here
+/// (part of a message that has to be whole, which has its own bound), and otherwise as the other
+/// side takes what was made of them.
+#[derive(Debug, Default)]
+pub(super) struct Credit {
+    marks: VecDeque<Mark>,
+}
+
+/// A piece for the other side.
+#[derive(Debug)]
+struct Mark {
+    made_bytes: usize,
+    read_bytes: usize,
+    accepted_bytes: usize,
+    released_bytes: usize,
+}
+
+impl Credit {
+    /// `read_bytes` of the client became `made_bytes` (more than 0) for the other side.
+    pub(super) fn made(&mut self, read_bytes: usize, made_bytes: usize) {
+        self.marks.push_back(Mark { made_bytes, read_bytes, accepted_bytes: 0, released_bytes: 0 });
+    }
+
+    /// The other side accepted so many more bytes; returns how many of the client's that were.
+    pub(super) fn accepted(&mut self, mut bytes: usize) -> usize {
+        let mut released = 0;
+        while let Some(mark) = self.marks.front_mut() {
+            let taken = bytes.min(mark.made_bytes - mark.accepted_bytes);
+            bytes -= taken;
+            mark.accepted_bytes += taken;
+            released += mark.release();
+            if mark.accepted_bytes < mark.made_bytes {
+                break;
+            }
+            self.marks.pop_front();
+        }
+        released
+    }
+}
+
+impl Mark {
+    fn release(&mut self) -> usize {
+        // As 128 bits: both factors may be near 4 GiB.
+        let due = self.read_bytes as u128 * self.accepted_bytes as u128 / self.made_bytes as u128;
+        let due = due as usize;
+        let released = due - self.released_bytes;
+        self.released_bytes = due;
+        released
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn parts_of_a_piece_release_in_proportion() {
+        let mut credit = Credit::default();
+        credit.made(40, 30);
+        assert_eq!(13, credit.accepted(10));
+        assert_eq!(26, credit.accepted(19));
+        assert_eq!(1, credit.accepted(1));
+    }
+
+    proptest! {
+        #[test]
+        fn everything_is_released_once_everything_is_accepted(
+            pieces in prop::collection::vec((0_usize..5000, 1_usize..5000), 0..20),
+            steps in prop::collection::vec(1_usize..3000, 1..20),
+        ) {
+            let mut credit = Credit::default();
+            let (mut read, mut made) = (0, 0);
+            for (read_bytes, made_bytes) in pieces {
+                credit.made(read_bytes, made_bytes);
+                read += read_bytes;
+                made += made_bytes;
+            }
+            let mut released = 0;
+            for step in steps.into_iter().cycle() {
+                let step = step.min(made);
+                released += credit.accepted(step);
+                made -= step;
+                prop_assert!(released <= read);
+                if made == 0 {
+                    break;
+                }
+            }
+            prop_assert_eq!(read, released);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Methods and their messages, from the descriptors that deployments bring.
+
+mod files;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost_reflect::{MessageDescriptor, MethodDescriptor};
+use smallvec::SmallVec;
+
+use crate::dispatch::ServiceRoute;
+use files::{Digest, FileSet};
+
+/// One deployment's services and the files that describe them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub application: &'a str,
+    pub deployment: &'a str,
+    /// Only these get methods here: files describe other services too.
+    pub services: &'a [ServiceRoute],
+    /// Serialized `google.protobuf.FileDescriptorProto`s, in any order.
+    pub files: &'a [Bytes],
+}
+
+/// One method of a service.
+#[derive(Debug)]
+pub(crate) struct Method {
+    pub input: MessageDescriptor,
+    pub output: MessageDescriptor,
+    pub client_streams: bool,
+    pub server_streams: bool,
+    /// It may be called by GET (`idempotency_level = NO_SIDE_EFFECTS`).
+    pub has_no_side_effects: bool,
+}
+
+/// All methods that are described, by path. Never changed once made.
+#[derive(Debug, Default)]
+pub(crate) struct MethodTable {
+    by_path: HashMap<Box<str>, SmallVec<[Provided; 1]>>,
+    /// To find sets again that have not changed.
+    sets: HashMap<Digest, Arc<FileSet>>,
+    problems: Vec<String>,
+}
+
+/// A method as one application has it.
+#[derive(Clone, Debug)]
+struct Provided {
+    application: Arc<str>,
+    method: Arc<Method>,
+}
+
+// === impl MethodTable ===
+
+impl MethodTable {
+    /// The table after this one. Sets of files that this table has cost nothing again.
+    ///
+    /// A set that cannot be used leaves its deployment without methods here: see
+    /// [`MethodTable::problems`].
+    pub(crate) fn next<'a>(&self, sources: impl IntoIterator<Item = Source<'a>>) -> Self {
+        let mut table = Self::default();
+        for source in sources {
+            if source.files.is_empty() {
+                continue;
+            }
+            let digest = Digest::of(source.files);
+            let known = table.sets.get(&digest).or_else(|| self.sets.get(&digest)).cloned();
+            let set = known.unwrap_or_else(|| Arc::new(FileSet::read(source.files)));
+            table.add(source, &set);
+            table.sets.insert(digest, set);
+        }
+        table
+    }
+
+    /// Why descriptors or parts of them are not used, one sentence each.
+    pub(crate) fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// The method of `/pkg.Service/Method`, as `application` has it (if it has one), or as the
+    /// first one does.
+    pub(crate) fn find(&self, path: &str, application: Option<&str>) -> Option<&Arc<Method>> {
+        let provided = self.by_path.get(path)?;
+        let named = application
+            .and_then(|name| provided.iter().find(|provided| &*provided.application == name));
+        named.or_else(|| provided.first()).map(|provided| &provided.method)
+    }
+
+    fn add(&mut self, source: Source<'_>, set: &FileSet) {
+        let application: Arc<str> = source.application.into();
+        let at = format!("{}/{}", source.application, source.deployment);
+        self.problems.extend(set.problems.iter().map(|problem| format!("{at}: {problem}")));
+        for service in source.services {
+            let Some(methods) = set.services.get(&*service.name) else { continue };
+            for (name, method) in methods {
+                let is_served = service
+                    .methods
+                    .as_ref()
+                    .is_none_or(|names| names.iter().any(|n| **n == **name));
+                if is_served {
+                    let path = format!("/{}/{name}", service.name).into_boxed_str();
+                    let provided = Provided {
+                        application: Arc::clone(&application),
+                        method: Arc::clone(method),
+                    };
+                    self.by_path.entry(path).or_default().push(provided);
+                }
+            }
+        }
+    }
+}
+
+impl Method {
+    fn new(descriptor: &MethodDescriptor) -> Self {
+        Self {
+            input: descriptor.input(),
+            output: descriptor.output(),
+            client_streams: descriptor.is_client_streaming(),
+            server_streams: descriptor.is_server_streaming(),
+            has_no_side_effects: files::has_no_side_effects(descriptor),
+        }
+    }
+}

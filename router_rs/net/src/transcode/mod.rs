@@ -1,0 +1,35 @@
+//! Other protocols in front of gRPC services: gRPC-Web, Connect, JSON over HTTP.
+//!
+//! [`open`] looks at the head of a request and says whether it is ours. If it is, a
+//! [`Transcoding`] has the gRPC head to forward, and [`Transcoded`] stands between the client's
+//! end and the exchange, which then sees a gRPC call. All conversions are state machines: bytes
+//! and heads in, bytes and heads out. They own no socket and read no clock.
+//!
+//! Flow control stays end to end: pieces pass as they come, at most one message is held where it
+//! must be whole (JSON, an answer whose status comes first), and its size is bounded.
+
+// Nothing calls it before the front does.
+#![allow(dead_code, unused_imports)]
+
+mod adaptor;
+mod coder;
+mod cors;
+mod credit;
+mod head;
+mod methods;
+mod open;
+mod text;
+mod web;
+
+pub(crate) use adaptor::Transcoded;
+pub use cors::Cors;
+pub(crate) use methods::{MethodTable, Source};
+pub(crate) use open::{Opened, Transcoding, open};
+
+/// What clients of other protocols may do.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Of one message that has to be whole; beyond it: `RESOURCE_EXHAUSTED`.
+    pub message_bytes_max: usize,
+    pub cors: Cors,
+}
