@@ -6,13 +6,14 @@ import sys
 from collections.abc import Awaitable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyserve.replica.http.scope import Channel, scope_of
-from pyserve.replica.http.streams import send_stream
+from pyserve.replica.asgi.http import HttpExchange, without_hop_by_hop
+from pyserve.replica.asgi.scope import http_scope
+from pyserve.replica.http.streams import send_stream, write_for_anyone
 from pyserve.replica.http.threads import steps_on_threads
 from pyserve.replica.http.values import BYTES, JSON, TEXT, to_json
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
+    from starlette.responses import Response, StreamingResponse
 
     from pyserve.aio import HttpCall
 
@@ -70,18 +71,32 @@ async def _answer_later(http: HttpCall, result: Awaitable[Any]) -> None:
 
 
 async def _send_response(http: HttpCall, response: Response) -> None:
-    from starlette.responses import Response
+    from starlette.responses import Response, StreamingResponse
 
-    if type(response).__call__ is Response.__call__:
-        http.respond(response.status_code, response.raw_headers, bytes(response.body))
-        if response.background is not None:
-            await response.background()
+    run = type(response).__call__
+    if run is StreamingResponse.__call__:
+        await _send_streaming(http, response)  # type: ignore[arg-type]  # as asked just now
+    elif run is Response.__call__:
+        headers, _ = without_hop_by_hop(response.raw_headers)
+        http.respond(response.status_code, headers, bytes(response.body))
+    else:  # Files, and what libraries derive: it speaks ASGI, and runs its own background task.
+        exchange = HttpExchange(http)
+        await response(http_scope(http, {}), exchange.receive, exchange.send)
         return
-    channel = Channel(http)
+    if response.background is not None:
+        await response.background()
+
+
+async def _send_streaming(http: HttpCall, response: StreamingResponse) -> None:
+    """Send head and pieces of a response, at its client's pace."""
+    headers, _ = without_hop_by_hop(response.raw_headers)
+    close = getattr(response.body_iterator, "aclose", None)
+    http.start(response.status_code, headers)
     try:
-        await response(scope_of(http), channel.receive, channel.send)
+        async for piece in response.body_iterator:
+            body = piece.encode(response.charset) if isinstance(piece, str) else bytes(piece)
+            await write_for_anyone(http, body)
+        http.end()
     finally:
-        # Starlette leaves it to the garbage collector.
-        close = getattr(getattr(response, "body_iterator", None), "aclose", None)
-        if close is not None:
+        if close is not None:  # Starlette leaves it to the garbage collector.
             await close()

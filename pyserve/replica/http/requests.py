@@ -12,13 +12,15 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request, empty_send
 
 from pyserve.aio import ClientDisconnected
+from pyserve.replica.asgi.http import HttpExchange
+from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.bodies import parse_json
-from pyserve.replica.http.scope import Channel, Scope, scope_of
 
 if TYPE_CHECKING:
     from starlette.types import Message
 
     from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.types import Scope
 
 
 class PlainRequest(Request):
@@ -33,7 +35,7 @@ class PlainRequest(Request):
     _is_disconnected = False
     _form = None
     _send = staticmethod(empty_send)
-    _channel: Channel | None = None
+    _exchange: HttpExchange | None = None
 
     def __init__(self, http: HttpCall) -> None:
         # The base class would want the scope now.
@@ -42,7 +44,7 @@ class PlainRequest(Request):
     @cached_property
     def scope(self) -> Scope:  # type: ignore[override]  # an attribute there
         """The ASGI scope."""
-        return scope_of(self._http)
+        return http_scope(self._http, {})
 
     @property
     def method(self) -> str:
@@ -86,6 +88,6 @@ class PlainRequest(Request):
             raise ClientDisconnect from None
 
     async def _receive(self) -> Message:
-        if self._channel is None:
-            self._channel = Channel(self._http)
-        return await self._channel.receive()
+        if self._exchange is None:
+            self._exchange = HttpExchange(self._http)
+        return await self._exchange.receive()

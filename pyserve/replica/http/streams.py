@@ -32,9 +32,7 @@ async def send_stream(http: HttpCall, items: AsyncIterator[Any]) -> None:
             piece, headers = _encode(item)
             if not http.started:
                 http.start(200, headers)
-            # A client may have asked that its request goes on without it; else this is cancelled.
-            with contextlib.suppress(ClientDisconnected):
-                await http.write(piece)
+            await write_for_anyone(http, piece)
         if http.started:
             http.end()
         else:
@@ -44,6 +42,15 @@ async def send_stream(http: HttpCall, items: AsyncIterator[Any]) -> None:
         close = getattr(items, "aclose", None)
         if close is not None:
             await close()
+
+
+async def write_for_anyone(http: HttpCall, piece: bytes) -> None:
+    """Write a piece, or throw it away when the client has gone.
+
+    One that wished its request finished without it gets that; the others' tasks are cancelled.
+    """
+    with contextlib.suppress(ClientDisconnected):
+        await http.write(piece)
 
 
 async def limited(items: AsyncIterator[Any], timeout_s: float) -> AsyncIterator[Any]:

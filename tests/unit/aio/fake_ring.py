@@ -45,6 +45,11 @@ class FakeEndpoint:
         self.dirty = True
         return first
 
+    @property
+    def waiting(self) -> int:
+        """How many events were not taken yet."""
+        return len(self._events)
+
     def fileno(self) -> int:
         return self._fd
 

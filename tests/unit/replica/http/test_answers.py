@@ -1,0 +1,264 @@
+"""What becomes of results and exceptions."""
+
+import asyncio
+import datetime
+import decimal
+import threading
+import uuid
+from collections import namedtuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastapi
+import grpc
+import numpy as np
+import pydantic
+import pytest
+from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse, Response
+
+import pyserve
+from pyserve.errors import RequestTimeout
+from pyserve.request import get_request_context
+from tests.support.waiting import eventually
+from tests.unit.replica.http.serving import Answer, answer_of, serving, written
+
+INTERNAL, DEADLINE_EXCEEDED, NOT_FOUND = 13, 4, 5
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclass
+class Item:
+    name: str
+
+
+class Model(pydantic.BaseModel):
+    when: datetime.date
+
+
+async def _answer(result: Any, **request: Any) -> Answer:
+    async def handler() -> Any:
+        return result
+
+    async with serving(handler) as client:
+        return await client(**request)
+
+
+@pytest.mark.parity("S-12")
+@pytest.mark.parametrize(
+    ("result", "kind", "body"),
+    [
+        ({"a": [1, None]}, JSON, b'{"a":[1,null]}'),
+        ([], JSON, b"[]"),
+        (3.5, JSON, b"3.5"),
+        (True, JSON, b"true"),
+        ({1: "int key"}, JSON, b'{"1":"int key"}'),
+        ((1, 2), JSON, b"[1,2]"),
+        (Pair(1, 2), JSON, b"[1,2]"),
+        ({"s": {1}}, JSON, b'{"s":[1]}'),
+        (Item("x"), JSON, b'{"name":"x"}'),
+        (Model(when=datetime.date(2020, 1, 2)), JSON, b'{"when":"2020-01-02"}'),
+        ({"m": Model(when=datetime.date(2020, 1, 2))}, JSON, b'{"m":{"when":"2020-01-02"}}'),
+        (np.arange(3), JSON, b"[0,1,2]"),
+        (np.arange(4).reshape(2, 2).T, JSON, b"[[0,2],[1,3]]"),
+        ({"n": np.float32(0.5), "nan": float("nan")}, JSON, b'{"n":0.5,"nan":null}'),
+        (decimal.Decimal("1.5"), JSON, b"1.5"),
+        (datetime.timedelta(minutes=1), JSON, b"60.0"),
+        (uuid.UUID(int=0), JSON, b'"00000000-0000-0000-0000-000000000000"'),
+        ({"p": Path("a/b")}, JSON, b'{"p":"a/b"}'),
+        ("tëxt", TEXT, "tëxt".encode()),
+        (b"\x00", "application/octet-stream", b"\x00"),
+        (memoryview(b"view"), "application/octet-stream", b"view"),
+        (None, "text/plain", b""),
+    ],
+)
+async def test_results_have_their_kind_of_body(result: Any, kind: str, body: bytes) -> None:
+    answer = await _answer(result)
+    assert (200, kind, body) == (answer.status, answer.headers["content-type"], answer.body)
+
+
+async def test_what_is_no_json_is_an_error_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    answer = await _answer({"lock": threading.Lock()})
+    assert INTERNAL == answer.code
+    assert "_thread.lock is none; return a dict" in caplog.text
+
+
+@pytest.mark.parity("S-12")
+async def test_a_starlette_response_is_sent_as_it_is() -> None:
+    answer = await _answer(JSONResponse({"a": 1}, status_code=201, headers={"X-Name": "v"}))
+    assert (201, {"a": 1}, "v") == (answer.status, answer.json(), answer.headers["x-name"])
+    assert "7" == answer.headers["content-length"]
+    empty = await _answer(Response(status_code=204))
+    assert (204, b"") == (empty.status, empty.body)
+
+
+async def test_a_background_task_runs_after_the_answer_and_keeps_the_request() -> None:
+    done, go_on = [], asyncio.Event()
+
+    async def later() -> None:
+        await go_on.wait()
+        done.append(get_request_context().request_id)
+
+    async def handler() -> Any:
+        return Response(b"x", background=BackgroundTask(later))
+
+    async with serving(handler) as client:
+        call = client.begin(headers={"x-request-id": "r"})
+        assert b"x" == (await answer_of(call)).body
+        assert [] == done
+        go_on.set()
+        await eventually(lambda: done)
+    assert ["r"] == done
+
+
+async def test_a_file_is_sent_and_ranges_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "data.txt"
+    path.write_bytes(b"0123456789")
+    whole = await _answer(FileResponse(path), method="GET")
+    part = await _answer(FileResponse(path), method="GET", headers={"range": "bytes=2-4"})
+    assert (200, b"0123456789", "10") == (
+        whole.status,
+        whole.body,
+        whole.headers["content-length"],
+    )
+    assert (206, b"234") == (part.status, part.body)
+
+
+async def test_a_coroutine_that_a_handler_forgot_to_await_is_awaited() -> None:
+    async def child() -> dict[str, int]:
+        return {"a": 1}
+
+    def handler() -> Any:
+        return child()
+
+    async with serving(handler) as client:
+        assert {"a": 1} == (await client()).json()
+
+
+# --- threads --------------------------------------------------------------------------------
+
+
+async def test_a_def_runs_on_a_thread_with_its_request() -> None:
+    def handler(n: int) -> Any:
+        return [n, threading.current_thread().name, get_request_context().request_id]
+
+    async with serving(handler) as client:
+        n, thread, request_id = (await client(json=1, headers={"x-request-id": "r"})).json()
+    assert (1, "r") == (n, request_id)
+    assert thread.startswith("pyserve-handler")
+
+
+async def test_a_def_keeps_its_place_until_its_thread_is_done() -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def handler() -> None:
+        began.set()
+        assert go_on.wait(10)
+
+    async with serving(handler) as client:
+        call = client.begin()
+        await eventually(began.is_set)
+        await client.leave(call)
+        await asyncio.sleep(0)  # the turn in which its task is cancelled
+        assert [] == call.commands
+        go_on.set()
+        await eventually(lambda: call.commands)
+    assert [("release",)] == call.commands
+
+
+async def test_a_def_that_raises_stop_iteration_is_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def handler() -> None:
+        raise StopIteration
+
+    async with serving(handler) as client:
+        assert INTERNAL == (await client()).code
+    assert "a handler raised StopIteration" in caplog.text
+
+
+# --- exceptions -----------------------------------------------------------------------------
+
+
+async def _failure(error: BaseException, *, development: bool = False) -> Answer:
+    async def handler() -> None:
+        raise error
+
+    async with serving(handler, development=development) as client:
+        return await client()
+
+
+async def test_exceptions_keep_their_text_outside_of_development(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hidden = await _failure(ValueError("a secret"))
+    shown = await _failure(ValueError("a secret"), development=True)
+    assert [INTERNAL, INTERNAL] == [hidden.code, shown.code]
+    assert b"secret" not in hidden.body
+    assert b"ValueError: a secret" == shown.body
+    assert "a secret" in caplog.text
+
+
+async def test_abort_chooses_the_status_and_its_text() -> None:
+    answer = await _failure(pyserve.Abort(grpc.StatusCode.NOT_FOUND, "no such thing"))
+    assert (NOT_FOUND, b"no such thing") == (answer.code, answer.body)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "body"),
+    [
+        (HTTPException(404, "not here"), 404, TEXT, b"not here"),
+        (HTTPException(418), 418, TEXT, b"I'm a Teapot"),
+        (fastapi.HTTPException(409, {"why": 1}), 409, JSON, b'{"detail":{"why":1}}'),
+    ],
+)
+async def test_http_exceptions_choose_status_and_detail(
+    error: Exception, status: int, kind: str, body: bytes
+) -> None:
+    answer = await _failure(error)
+    assert (status, kind, body) == (answer.status, answer.headers["content-type"], answer.body)
+
+
+async def test_an_http_exception_brings_its_headers() -> None:
+    answer = await _failure(HTTPException(401, headers={"WWW-Authenticate": "Bearer"}))
+    assert "Bearer" == answer.headers["www-authenticate"]
+    assert b"" == (await _failure(HTTPException(304))).body
+
+
+async def test_a_child_call_that_was_too_late_says_so() -> None:
+    answer = await _failure(RequestTimeout("the deadline passed"))
+    assert DEADLINE_EXCEEDED == answer.code
+
+
+async def test_a_method_with_a_timeout_is_stopped() -> None:
+    class Slow:
+        @pyserve.method(timeout_s=0.01)
+        async def __call__(self) -> None:
+            await asyncio.Event().wait()
+
+    async with serving(Slow()) as client:
+        answer = await client()
+    assert (DEADLINE_EXCEEDED, b"took longer than 0.01 s") == (answer.code, answer.body)
+
+
+async def test_an_exception_after_the_client_left_is_not_answered() -> None:
+    began = asyncio.Event()
+
+    async def handler() -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("in the cleanup")
+
+    async with serving(handler) as client:
+        call = client.begin()
+        await began.wait()
+        await client.leave(call)
+        await eventually(lambda: call.commands)
+    assert 0 == written(call).status
+    assert [("release",)] == call.commands
