@@ -334,25 +334,26 @@ async fn a_trailers_only_error_has_its_message_and_metadata() {
 async fn compressed_messages_go_both_ways() {
     let mut server = Replica::start("s").await;
     let fixture = to_address(&server.address);
-    fixture.start(NewCall { encoding: Some(Encoding::Gzip), ..ping() });
+    let message = Some(Bytes::from("ping".repeat(25)).into());
+    fixture.start(NewCall { encoding: Some(Encoding::Gzip), message, ..ping() });
     let mut incoming = server.next().await;
     assert_eq!("gzip", incoming.head.headers["grpc-encoding"]);
     let body = incoming.read_all().await;
     assert_eq!(1, body[0]);
     let packed = Message { compressed: true, ..Message::from_bytes(body.slice(5..)) };
     let plain = compress::decompress(Encoding::Gzip, packed, 100).unwrap();
-    assert_eq!("ping", plain.into_bytes());
+    assert_eq!("ping".repeat(25), plain.into_bytes());
 
     let mut response = grpc_response();
     response.headers_mut().insert("grpc-encoding", HeaderValue::from_static("deflate"));
     let mut stream = incoming.respond.send_response(response, false).unwrap();
-    let packed =
-        compress::compress(Encoding::Deflate, Bytes::from_static(b"pong").into()).into_bytes();
+    let pong = Bytes::from("pong".repeat(25));
+    let packed = compress::compress(Encoding::Deflate, pong.clone().into()).into_bytes();
     let mut data = framed(&packed).to_vec();
     data[0] = 1;
     stream.send_data(data.into(), false).unwrap();
     stream.send_trailers(ok_trailers()).unwrap();
-    assert_eq!(Some("pong".into()), fixture.sink.done().await);
+    assert_eq!(Some(pong), fixture.sink.done().await);
 }
 
 #[tokio::test]

@@ -69,7 +69,8 @@ impl Encoding {
     }
 }
 
-/// Compresses one message.
+/// Compresses one message, unless that would not make it smaller: then it goes plain, as gRPC's
+/// C core does it.
 pub fn compress(encoding: Encoding, message: Message) -> Message {
     let joined = match encoding {
         Encoding::Identity => return message,
@@ -77,6 +78,9 @@ pub fn compress(encoding: Encoding, message: Message) -> Message {
         Encoding::Deflate => write_all(ZlibEncoder::new(Vec::new(), LEVEL), &message).finish(),
     };
     let bytes = joined.expect(INFALLIBLE);
+    if bytes.len() >= message.len() {
+        return message;
+    }
     Message { compressed: true, ..Message::from_bytes(bytes.into()) }
 }
 
@@ -136,10 +140,21 @@ mod tests {
     #[test]
     fn each_encoding_round_trips() {
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
-            let plain = decompress(encoding, compressed(encoding, b"hello hello"), 11).unwrap();
-            assert_eq!("hello hello", plain.into_bytes());
+            let packed = compressed(encoding, &[b'x'; 100]);
+            assert!(packed.compressed && packed.len() < 100);
+            let plain = decompress(encoding, packed, 100).unwrap();
+            assert_eq!([b'x'; 100], *plain.into_bytes());
             let read_back = Encoding::from_header(encoding.header().as_ref());
             assert_eq!(Ok(encoding), read_back);
+        }
+    }
+
+    #[test]
+    fn what_compression_would_not_make_smaller_stays_plain() {
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            let message = compressed(encoding, b"short");
+            assert!(!message.compressed);
+            assert_eq!("short", message.into_bytes());
         }
     }
 
