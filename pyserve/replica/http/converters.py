@@ -13,6 +13,7 @@ import decimal
 import enum
 import functools
 import pathlib
+import sys
 import types
 import typing
 import uuid
@@ -74,9 +75,8 @@ def _of_class(kind: type, args: tuple[Any, ...]) -> Convert | None:
     if issubclass(kind, enum.Enum):
         return _built(kind, kind, "a value of the enumeration")
     if kind.__module__.partition(".")[0] == "numpy" and kind.__name__ == "ndarray":
-        import numpy  # type: ignore[import-not-found,unused-ignore]  # the handler has it
-
-        return _built(kind, numpy.asarray, "an array of numbers")
+        # Not imported here: the service brings it.
+        return _built(kind, sys.modules["numpy"].asarray, "an array of numbers")
     if kind in _BYTES:
         return _bytes(kind)
     if kind in _PARSED:
