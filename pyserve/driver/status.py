@@ -18,6 +18,8 @@ class ReplicaStatus:
         pid: Of the process, on its node.
         node: Name of the machine.
         address: ``host:port`` where it listens, "" before it is ready.
+        direct_http: ``host:port`` where balancers outside of the mesh reach it; "": nowhere.
+        direct_grpc: The same for gRPC.
     """
 
     replica_id: str
@@ -25,6 +27,8 @@ class ReplicaStatus:
     pid: int
     node: str
     address: str
+    direct_http: str = ""
+    direct_grpc: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,15 @@ def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatus:
         message=message.message,
         wanted=message.wanted,
         replicas=tuple(
-            ReplicaStatus(each.replica_id, each.state, each.pid, each.node, each.endpoints.address)
+            ReplicaStatus(
+                each.replica_id,
+                each.state,
+                each.pid,
+                each.node,
+                each.endpoints.address,
+                each.endpoints.direct_http,
+                each.endpoints.direct_grpc,
+            )
             for each in message.replicas
         ),
         services=tuple(message.services),

@@ -38,6 +38,7 @@ from pyserve.replica.loading import (
     warm_up,
 )
 from pyserve.replica.membership import Membership
+from pyserve.replica.ports import DirectPorts
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
 from pyserve.replica.watchdog import LoopWatchdog
@@ -82,6 +83,7 @@ class Worker:
         self._application: AsgiApplication | None = None
         self._limit: int | None = None  # Changed since the Assign.
         self._place: SocketPlace | None = None
+        self._direct_ports: DirectPorts | None = None
         concurrency = settings.mesh.concurrency
         make_duties = ThreadedDuties if concurrency.user_code_in_separate_thread else SharedDuties
         self._duties: Duties = make_duties(
@@ -184,6 +186,8 @@ class Worker:
                 await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
         finally:
             self._place.close()
+            if self._direct_ports is not None:
+                self._direct_ports.close()
         if self._application is not None:
             await stop_application(self._application)
         enter_replica(None)
@@ -222,7 +226,8 @@ class Worker:
             port = server.add_insecure_port(f"{host}:0")
             server.add_insecure_port(f"unix:{place.path}")
             place.path.chmod(0o600)
-        except (OSError, RuntimeError) as error:  # RuntimeError is what grpc raises here.
+            direct = self._listen_directly(server, host)
+        except (OSError, RuntimeError, MeshError) as error:  # RuntimeError: as grpc has it.
             raise LoadError(
                 f"the replica cannot listen on {host} and {place.path}: {error}; look at "
                 f"PYSERVE_BIND_HOST and PYSERVE_HOME",
@@ -230,7 +235,24 @@ class Worker:
                 user_code=False,
             ) from error
         advertised = advertised_host(node, controller, host)
-        return mesh_pb2.Endpoints(address=f"{advertised}:{port}", unix_path=str(place.path))
+        return mesh_pb2.Endpoints(
+            address=f"{advertised}:{port}",
+            unix_path=str(place.path),
+            **{name: f"{advertised}:{port}" for name, port in direct.items()},
+        )
+
+    def _listen_directly(self, server: Server, host: str) -> dict[str, int]:
+        """Bind the ports for balancers outside of the mesh; return them by their endpoint."""
+        mesh, settings = self._settings.mesh, self._settings.mesh.direct_ingress
+        if not settings.enabled:
+            return {}
+        self._direct_ports = ports = DirectPorts(mesh.run_dir or mesh.home, settings)
+
+        def bind(port: int) -> int:
+            # Never shared with another process, as ports of grpc's servers are by default.
+            return server.native.listen_tcp(f"{host}:{port}", None, False)
+
+        return {"direct_grpc": ports.lease(settings.grpc, bind)}
 
     async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:
