@@ -104,7 +104,7 @@ class EchoServicer:
     """
 
     def Echo(self, request, context):
-        """An `async def` that never suspends.
+        """An `async def` that never suspends. Connect clients may call it with GET.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

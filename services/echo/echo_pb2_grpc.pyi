@@ -36,7 +36,7 @@ class EchoStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EchoAsyncStub: ...
     Echo: _grpc.UnaryUnaryMultiCallable[_echo_pb2.EchoRequest, _echo_pb2.EchoReply]
-    """An `async def` that never suspends."""
+    """An `async def` that never suspends. Connect clients may call it with GET."""
     EchoSuspend: _grpc.UnaryUnaryMultiCallable[_echo_pb2.EchoRequest, _echo_pb2.EchoReply]
     """Suspends exactly once before it answers."""
     EchoSync: _grpc.UnaryUnaryMultiCallable[_echo_pb2.EchoRequest, _echo_pb2.EchoReply]
@@ -68,7 +68,7 @@ class EchoAsyncStub(EchoStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Echo: _aio.UnaryUnaryMultiCallable[_echo_pb2.EchoRequest, _echo_pb2.EchoReply]  # type: ignore[assignment]
-    """An `async def` that never suspends."""
+    """An `async def` that never suspends. Connect clients may call it with GET."""
     EchoSuspend: _aio.UnaryUnaryMultiCallable[_echo_pb2.EchoRequest, _echo_pb2.EchoReply]  # type: ignore[assignment]
     """Suspends exactly once before it answers."""
     EchoSync: _aio.UnaryUnaryMultiCallable[_echo_pb2.EchoRequest, _echo_pb2.EchoReply]  # type: ignore[assignment]
@@ -103,7 +103,7 @@ class EchoServicer(metaclass=_abc_1.ABCMeta):
         request: _echo_pb2.EchoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_echo_pb2.EchoReply, _abc.Awaitable[_echo_pb2.EchoReply]]:
-        """An `async def` that never suspends."""
+        """An `async def` that never suspends. Connect clients may call it with GET."""
 
     @_abc_1.abstractmethod
     def EchoSuspend(
