@@ -8,30 +8,18 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use h2::client::SendRequest;
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep_until, timeout};
 
-use crate::call::call;
+use crate::connect::{Client, ConnectError, Connector};
 use crate::cpu::process_cpu_s;
 use crate::options::{Loop, Plan};
 use crate::report::Report;
 use crate::sampling::{CallTimes, Samples, Window};
 use crate::schedule::Schedule;
 
-/// Bounds the wait for a server that accepts and says nothing; generous for any loopback.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// What grpcio's clients advertise as well: it holds the largest benchmarked message (1 MiB)
-/// several times, so that the generator's windows never hold a server back.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
-const SEND_BUFFER_BYTES: usize = 4 << 20;
-/// Streams opened before the server's SETTINGS have come.
-const STREAMS_AT_FIRST: usize = 100;
 /// Due calls on the way from the timer thread; beyond it the thread waits and the calls' due
 /// times stand, so nothing is hidden.
 const DUE_QUEUE_LEN: usize = 4096;
@@ -39,10 +27,8 @@ const DUE_QUEUE_LEN: usize = 4096;
 /// The run could not begin.
 #[derive(Debug, Error)]
 pub enum RunError {
-    #[error("cannot connect to {target}: {source}; is the server up?")]
-    Connect { target: String, source: io::Error },
-    #[error("no http/2 from {target}: {source}")]
-    Handshake { target: String, source: h2::Error },
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
 }
@@ -100,9 +86,10 @@ struct Run {
 }
 
 async fn drive(plan: &Plan, announce: fn(Moment)) -> Result<Rc<Run>, RunError> {
+    let connector = Connector::new(plan)?;
     let mut senders = Vec::with_capacity(plan.connections);
     for _ in 0..plan.connections {
-        senders.push(connect(plan).await?);
+        senders.push(connector.connect().await?);
     }
     let run = Rc::new(Run::new(plan, announce));
     spawn_local(watch_moments(Rc::clone(&run)));
@@ -121,31 +108,8 @@ async fn drive(plan: &Plan, announce: fn(Moment)) -> Result<Rc<Run>, RunError> {
     Ok(run)
 }
 
-async fn connect(plan: &Plan) -> Result<SendRequest<Bytes>, RunError> {
-    let fail = |source| RunError::Connect { target: plan.target.clone(), source };
-    let socket = timeout(CONNECT_TIMEOUT, TcpStream::connect(&plan.target))
-        .await
-        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        .map_err(fail)?;
-    socket.set_nodelay(true).map_err(fail)?;
-    let handshake = h2::client::Builder::new()
-        .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_send_buffer_size(SEND_BUFFER_BYTES)
-        .max_frame_size(plan.max_frame_bytes)
-        .initial_max_send_streams(STREAMS_AT_FIRST)
-        .enable_push(false)
-        .handshake(socket);
-    let (sender, connection) = handshake
-        .await
-        .map_err(|source| RunError::Handshake { target: plan.target.clone(), source })?;
-    // Its end reaches the calls that use it, as their own errors.
-    spawn_local(async move { connection.await.ok() });
-    Ok(sender)
-}
-
 /// A slot of a closed loop: one call after the other until the end.
-async fn work(active: Active, mut sender: SendRequest<Bytes>) {
+async fn work(active: Active, mut sender: Client) {
     let run = &active.0;
     while let Some(due_ns) = run.next_due() {
         if one_call(run, &mut sender, due_ns).await {
@@ -158,7 +122,7 @@ async fn work(active: Active, mut sender: SendRequest<Bytes>) {
 /// Open loop: start each call when it is due, whatever the earlier ones do.
 async fn start_due_calls(
     run: &Rc<Run>,
-    senders: &[SendRequest<Bytes>],
+    senders: &[Client],
     schedule: Schedule,
     outstanding_max: usize,
 ) {
@@ -193,10 +157,10 @@ async fn start_due_calls(
 }
 
 /// Make one call and record it; `true` when its connection is lost.
-async fn one_call(run: &Rc<Run>, sender: &mut SendRequest<Bytes>, due_ns: u64) -> bool {
+async fn one_call(run: &Rc<Run>, sender: &mut Client, due_ns: u64) -> bool {
     let mut unanswered = Unanswered { run, armed: true };
     let start_ns = run.now_ns();
-    let ended = call(sender, &run.plan.call).await;
+    let ended = sender.call(&run.plan.call).await;
     unanswered.armed = false;
     let times = CallTimes { due_ns, start_ns, end_ns: run.now_ns() };
     run.samples.borrow_mut().on_end(times, &ended.outcome);

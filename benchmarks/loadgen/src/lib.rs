@@ -1,9 +1,9 @@
-//! Drives a gRPC server with a known load and reports what came back, and when.
+//! Drives a gRPC or HTTP/1.1 server with a known load and reports what came back, and when.
 //!
 //! What this crate decides: when a call starts ([`schedule`]), which calls count and with which
 //! latency ([`sampling`]), and whether an answer is right ([`framing`], [`call`]).
 //! It never generates code from a `.proto`: messages are bytes, so that one binary drives any
-//! service. It refuses TLS, HTTP/1.1 and compression: none of them is a subject of the benchmarks.
+//! service. It refuses compression, which is no subject of the benchmarks.
 //!
 //! Two ways to drive:
 //! - *closed loop*: a fixed number of calls in flight, the next one starts when one ends;
@@ -13,9 +13,11 @@
 #![forbid(unsafe_code)]
 
 pub mod call;
+pub mod connect;
 pub mod cpu;
 pub mod drive;
 pub mod framing;
+pub mod http1;
 pub mod options;
 pub mod report;
 pub mod sampling;

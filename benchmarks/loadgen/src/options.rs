@@ -1,5 +1,6 @@
 //! The command line, and the validated plan that it becomes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,12 +20,23 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "pyserve-loadgen", version)]
 pub struct Options {
-    /// Server, as host:port (plain HTTP/2)
+    /// Server, as host:port
     #[arg(long)]
     pub target: String,
-    /// Method, as /package.Service/Method
+    /// Method, as /package.Service/Method, or a path of plain HTTP
     #[arg(long)]
     pub path: String,
+    #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
+    pub protocol: Protocol,
+    /// TLS: the PEM file with the root of the server's certificate, which must name its host
+    #[arg(long)]
+    pub tls_ca: Option<PathBuf>,
+    /// HTTP/1.1: the body of each POST; without one the calls are GETs
+    #[arg(long)]
+    pub body: Option<String>,
+    /// HTTP/1.1: every answer has status 200 and this body
+    #[arg(long)]
+    pub expect_body: Option<String>,
     #[arg(long, value_enum, default_value_t = Kind::Unary)]
     pub kind: Kind,
     /// Closed loop: calls in flight
@@ -97,6 +109,14 @@ pub enum Kind {
     Bidi,
 }
 
+/// What the calls are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Protocol {
+    Grpc,
+    /// Kept connections, one call at a time on each
+    Http1,
+}
+
 /// What starts the calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loop {
@@ -120,11 +140,15 @@ pub enum Loop {
 /// One call, ready to be sent any number of times.
 #[derive(Debug, Clone)]
 pub struct CallPlan {
+    pub protocol: Protocol,
     pub kind: Kind,
     pub uri: Uri,
     pub headers: HeaderMap,
     /// The request message with its prefix.
     pub framed: Bytes,
+    /// Of a POST over HTTP/1.1, and of its answer.
+    pub body: Option<Bytes>,
+    pub expected_body: Option<Bytes>,
     /// Request messages a call, at least 1.
     pub messages: u64,
     pub expectation: Expectation,
@@ -134,6 +158,8 @@ pub struct CallPlan {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub target: String,
+    /// The PEM file with the roots; `None`: no TLS.
+    pub tls_ca: Option<PathBuf>,
     pub connections: usize,
     pub max_frame_bytes: u32,
     pub drive: Loop,
@@ -158,6 +184,9 @@ fn wrong(option: &'static str, problem: impl Into<String>) -> OptionError {
 impl Options {
     /// Check the options as a whole.
     pub fn plan(&self) -> Result<Plan, OptionError> {
+        if self.protocol == Protocol::Grpc && (self.body.is_some() || self.expect_body.is_some()) {
+            return Err(wrong("body", "only with --protocol http1"));
+        }
         if self.connections == 0 {
             return Err(wrong("connections", "must be at least 1"));
         }
@@ -166,6 +195,7 @@ impl Options {
         }
         Ok(Plan {
             target: self.target.clone(),
+            tls_ca: self.tls_ca.clone(),
             connections: self.connections,
             max_frame_bytes: self.max_frame_bytes,
             drive: self.drive()?,
@@ -209,7 +239,8 @@ impl Options {
         if !self.path.starts_with('/') {
             return Err(wrong("path", format!("{:?} must begin with '/'", self.path)));
         }
-        let uri = format!("http://{}{}", self.target, self.path).parse().map_err(|error| {
+        let scheme = if self.tls_ca.is_some() { "https" } else { "http" };
+        let uri = format!("{scheme}://{}{}", self.target, self.path).parse().map_err(|error| {
             wrong("target", format!("{:?} with {:?}: {error}", self.target, self.path))
         })?;
         if self.messages == 0 {
@@ -225,7 +256,11 @@ impl Options {
             Kind::Bidi => Some(self.messages),
             Kind::ServerStreaming => None,
         };
+        let text = |text: &Option<String>| text.clone().map(Bytes::from);
         Ok(CallPlan {
+            protocol: self.protocol,
+            body: text(&self.body),
+            expected_body: text(&self.expect_body),
             kind: self.kind,
             uri,
             headers: self.headers()?,
@@ -251,8 +286,14 @@ impl Options {
 
     fn headers(&self) -> Result<HeaderMap, OptionError> {
         let mut headers = HeaderMap::new();
-        headers.insert("te", HeaderValue::from_static("trailers"));
-        headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+        if self.protocol == Protocol::Grpc {
+            headers.insert("te", HeaderValue::from_static("trailers"));
+            headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+        } else {
+            let host = HeaderValue::from_str(&self.target);
+            headers.insert("host", host.map_err(|error| wrong("target", error.to_string()))?);
+            headers.insert("content-type", HeaderValue::from_static("application/json"));
+        }
         headers.insert("user-agent", HeaderValue::from_static("pyserve-loadgen"));
         if let Some(timeout_s) = self.timeout_s {
             headers.insert("grpc-timeout", grpc_timeout(seconds("timeout-s", timeout_s)?)?);
@@ -364,6 +405,7 @@ mod tests {
             ("--payload-bytes 1073741825", "payload-bytes"),
             ("--header nocolon", "header"),
             ("--max-frame-bytes 1", "max-frame-bytes"),
+            ("--body x", "body"),
         ] {
             assert_eq!(option, plan(arguments).unwrap_err().option, "{arguments}");
         }
