@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pyserve.config import DeploymentOptions
+from pyserve.config import DeploymentOptions, read_settings
+from pyserve.config.ingress import ALIASES, read_direct_settings, read_ingress_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>[^|]*)\|", re.MULTILINE)
@@ -15,6 +16,14 @@ _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>[^|]*)\|", re.MULTILINE)
 def _rows(page: str) -> dict[str, str]:
     text = (ROOT / "docs" / "reference" / page).read_text()
     return {row["name"]: row["rest"].strip() for row in _ROW.finditer(text)}
+
+
+def _knobs() -> dict[str, list[str]]:
+    text = (ROOT / "docs" / "reference" / "ingress.md").read_text()
+    return {
+        row["name"]: [cell.strip(" `") for cell in row["rest"].split("|")]
+        for row in re.finditer(r"^\| `(?P<name>PYSERVE_\w+)` \|(?P<rest>.*)\|$", text, re.MULTILINE)
+    }
 
 
 def test_every_deployment_option_is_described():
@@ -41,3 +50,32 @@ def test_every_environment_variable_is_described():
     source = (ROOT / "pyserve" / "config" / "environment.py").read_text()
 
     assert set(re.findall(r'"(PYSERVE_\w+)"', source)) == set(_rows("environment.md"))
+
+
+class Asked(dict[str, str]):
+    """An empty environment that remembers what was looked for."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        self.names.add(name)
+        return default
+
+
+def test_every_knob_of_the_ingress_is_described_with_the_name_in_ray_serve():
+    asked = Asked()
+    read_ingress_settings(asked)
+    read_direct_settings(asked)
+    rows = _knobs()
+
+    assert asked.names | {"PYSERVE_BIND_HOST"} == set(rows)
+    assert ALIASES == {name: row[1] for name, row in rows.items() if row[1]}
+
+
+@pytest.mark.parametrize("name", sorted(_knobs()))
+def test_the_default_of_a_knob_of_the_ingress_is_as_described(name: str):
+    if re.fullmatch(r"\d+|\*|EveryNode", default := _knobs()[name][0]):
+        assert read_settings({}) == read_settings({name: default})
+    else:
+        assert default in {"none", "loopback", "one for each core, at most 4"}

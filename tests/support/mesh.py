@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,9 @@ class RunningMesh:
 
 
 @contextmanager
-def running_mesh(target: str, *arguments: str) -> Iterator[RunningMesh]:
+def running_mesh(
+    target: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[RunningMesh]:
     """Run ``pyserve run target arguments`` on a free port until the block ends.
 
     Then it is interrupted, has to exit with 0, and no process and no socket may be left.
@@ -54,6 +56,7 @@ def running_mesh(target: str, *arguments: str) -> Iterator[RunningMesh]:
     Args:
         target: ``module:attribute``, importable from the root of the project.
         arguments: Further arguments of the command.
+        environment: Further variables of all its processes.
     """
     # Short, because the path of a Unix socket has room for 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="pyserve-mesh-", dir="/tmp"))
@@ -63,7 +66,12 @@ def running_mesh(target: str, *arguments: str) -> Iterator[RunningMesh]:
         process = subprocess.Popen(
             [_PYSERVE, "run", target, *arguments, "--address", "127.0.0.1:0"],
             cwd=_ROOT,
-            env={**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session},
+            env={
+                **os.environ,
+                **(environment or {}),
+                "PYSERVE_HOME": str(home),
+                SESSION_VARIABLE: session,
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
