@@ -23,6 +23,12 @@ from pyserve.config.ingress import (
     read_direct_settings,
     read_ingress_settings,
 )
+from pyserve.config.tls import (
+    SecuritySettings,
+    TlsFiles,
+    read_mesh_tls,
+    read_security_settings,
+)
 from pyserve.config.validation import refuse
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
@@ -51,6 +57,7 @@ class NodeSettings:
         bind_host: where to listen; None: loopback, or everywhere if the controller is remote.
         advertise_host: what others should dial; None: the local address of the Join connection.
         log_dir: where log files go, None for standard error only.
+        tls: certificates for connections over TCP between processes of the mesh; None: plain.
     """
 
     node_id: str
@@ -58,6 +65,7 @@ class NodeSettings:
     bind_host: str | None = None
     advertise_host: str | None = None
     log_dir: Path | None = None
+    tls: TlsFiles | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +112,7 @@ class MeshSettings:
         calls: see ``CallSettings``.
         ingress: of a mesh that this process runs.
         direct_ingress: of a replica.
+        security: of the ingress of a mesh that this process runs.
     """
 
     home: Path
@@ -116,6 +125,7 @@ class MeshSettings:
     calls: CallSettings = field(default_factory=CallSettings)
     ingress: IngressSettings = field(default_factory=IngressSettings)
     direct_ingress: DirectIngressSettings = field(default_factory=DirectIngressSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -140,11 +150,13 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
             bind_host=variables.get("PYSERVE_BIND_HOST") or None,
             advertise_host=variables.get("PYSERVE_ADVERTISE_HOST") or None,
             log_dir=read.path(variables, "PYSERVE_LOG_DIR"),
+            tls=read_mesh_tls(variables),
         ),
         concurrency=_concurrency(variables),
         calls=_calls(variables),
         ingress=read_ingress_settings(variables),
         direct_ingress=read_direct_settings(variables),
+        security=read_security_settings(variables),
     )
 
 

@@ -17,6 +17,7 @@ from pyserve.config.http import (
     check_root_path,
     gRPCOptions,
 )
+from pyserve.config.tls import environment_of_tls
 from pyserve.config.validation import refuse
 
 # What Ray Serve calls the same settings.
@@ -234,6 +235,7 @@ def environment_of(http: HTTPOptions | None, grpc: gRPCOptions | None) -> dict[s
         # 0 is none, so the smallest limit that is one wins.
         environment["PYSERVE_REQUEST_TIMEOUT_S"] = repr(min(filter(None, limits), default=0.0))
     if http is not None:
+        environment.update(environment_of_tls(http))
         if http.root_path:
             environment["PYSERVE_INGRESS_ROOT_PATH"] = http.root_path
         if http.keep_alive_timeout_s is not None:

@@ -1,0 +1,113 @@
+"""Where certificates, keys and access rules are: of the ingress, and between mesh processes.
+
+Only paths and names are read here; who uses the files reads them, again and again, so that they
+can be exchanged while a mesh runs. ``docs/guide/security.md`` explains every variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyserve.config import variables as read
+from pyserve.config.http import HTTPOptions
+from pyserve.errors import OptionError
+
+_INGRESS = "PYSERVE_TLS"
+_MESH = "PYSERVE_MESH_TLS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsFiles:
+    """The PEM files of one side.
+
+    Attributes:
+        cert_file: the certificate, then those between it and the root.
+        key_file: its private key, not encrypted.
+        ca_file: the roots that peers' certificates must come from; None: peers show none.
+        names: names in certificates, one of which a peer must have; (): any signed one will do.
+    """
+
+    cert_file: Path
+    key_file: Path
+    ca_file: Path | None = None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecuritySettings:
+    """What guards an ingress.
+
+    Attributes:
+        tls: of its listener; with a ``ca_file``, clients must show a certificate. None: plain.
+        access_file: rules on who may call what; None: everybody may everything.
+    """
+
+    tls: TlsFiles | None = None
+    access_file: Path | None = None
+
+
+def read_security_settings(variables: Mapping[str, str]) -> SecuritySettings:
+    """Read ``PYSERVE_TLS_*`` and ``PYSERVE_ACCESS_FILE``.
+
+    Raises:
+        OptionError: one of the variables is missing, or has no meaning without another.
+    """
+    names = f"{_INGRESS}_CLIENT_NAMES"
+    tls = _read_files(variables, _INGRESS, names)
+    if tls is not None and tls.names and tls.ca_file is None:
+        raise OptionError(
+            f"{names} is set without {_INGRESS}_CA_FILE; names are those of certificates, and "
+            f"nothing says whose certificates count"
+        )
+    return SecuritySettings(tls=tls, access_file=read.path(variables, "PYSERVE_ACCESS_FILE"))
+
+
+def read_mesh_tls(variables: Mapping[str, str]) -> TlsFiles | None:
+    """Read ``PYSERVE_MESH_TLS_*``; None: the processes of a mesh speak without TLS.
+
+    Raises:
+        OptionError: one of the variables is missing.
+    """
+    files = _read_files(variables, _MESH, f"{_MESH}_NAMES")
+    if files is not None and files.ca_file is None:
+        raise OptionError(
+            f"{_MESH}_CERT_FILE is set without {_MESH}_CA_FILE; between mesh processes both sides "
+            f"show a certificate, and nothing says whose certificates count"
+        )
+    return files
+
+
+def environment_of_tls(http: HTTPOptions) -> dict[str, str]:
+    """Return the variables that tell a mesh's process what options say about TLS."""
+    files = {
+        f"{_INGRESS}_CERT_FILE": http.ssl_certfile,
+        f"{_INGRESS}_KEY_FILE": http.ssl_keyfile,
+        f"{_INGRESS}_CA_FILE": http.ssl_ca_certs,
+    }
+    # The mesh's process may have another working directory.
+    return {name: str(Path(path).absolute()) for name, path in files.items() if path is not None}
+
+
+def _read_files(variables: Mapping[str, str], prefix: str, names: str) -> TlsFiles | None:
+    found = {
+        name: read.path(variables, f"{prefix}_{name.upper()}")
+        for name in ("cert_file", "key_file", "ca_file")
+    }
+    cert_file, key_file = found["cert_file"], found["key_file"]
+    if cert_file is not None and key_file is not None:
+        return TlsFiles(
+            cert_file=cert_file,
+            key_file=key_file,
+            ca_file=found["ca_file"],
+            names=read.words(variables, names),
+        )
+    given = [f"{prefix}_{name.upper()}" for name, path in found.items() if path is not None]
+    given += [names] if read.words(variables, names) else []
+    if given:
+        raise OptionError(
+            f"{' and '.join(given)} set, but TLS needs both {prefix}_CERT_FILE and "
+            f"{prefix}_KEY_FILE"
+        )
+    return None
