@@ -471,6 +471,16 @@ class AccessPolicy:
     def replace(self, rules: Sequence[AccessRule], *, default_allow: bool = False) -> None:
         """Use these rules for calls from now on."""
 
+    def take_refusals(self) -> list[tuple[int, str, str, list[str], bool]]:
+        """Take what was refused since the last time, oldest first, 256 at most.
+
+        Each is the number of its status code, the path, the peer as grpc writes it, the names in
+        its certificate, and whether it had a bearer token.
+        """
+
+    def stats(self) -> dict[str, int]:
+        """``allowed``, ``unauthenticated``, ``denied``; ``unrecorded``: refused and not kept."""
+
 @final
 class AccessRule:
     def __new__(

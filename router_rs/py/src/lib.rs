@@ -3,6 +3,7 @@
 //! `pyserve/_router.pyi` documents what Python may use; `router_net` does the work. Methods here
 //! are short, and detach from the interpreter before any wait.
 
+mod access;
 mod allocator;
 mod client;
 mod convert;
@@ -33,6 +34,8 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::DeploymentRoute>()?;
     module.add_class::<table::RoutingTable>()?;
     module.add_class::<table::Ingress>()?;
+    module.add_class::<access::AccessPolicy>()?;
+    module.add_class::<access::AccessRule>()?;
     module.add_class::<tls::ServerTls>()?;
     module.add_class::<tls::ClientTls>()?;
     module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;

@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 use router_net::dispatch::{self, DeploymentStats, TableConfig};
 use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 
+use crate::access::AccessPolicy;
 use crate::convert;
 use crate::runtime::{self, ensure_not_forked};
 use crate::tls::{ClientTls, ServerTls};
@@ -192,15 +193,17 @@ pub(crate) struct Ingress {
 #[pymethods]
 impl Ingress {
     #[new]
-    #[pyo3(signature = (table, *, addresses, io_threads, tls))]
+    #[pyo3(signature = (table, *, addresses, io_threads, tls, access = None))]
     fn new(
         table: &RoutingTable,
         addresses: Vec<String>,
         io_threads: usize,
         tls: Option<&ServerTls>,
+        access: Option<&AccessPolicy>,
     ) -> Self {
         let tls = tls.map(|tls| Arc::clone(&tls.tls));
-        let config = IngressConfig { addresses, io_threads, tls };
+        let access = access.map(|access| Arc::clone(&access.access));
+        let config = IngressConfig { addresses, io_threads, tls, access };
         Self { ingress: NetIngress::new(table.table.clone(), config) }
     }
 

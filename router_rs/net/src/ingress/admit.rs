@@ -36,7 +36,8 @@ pub(super) fn admit(
     strip_mesh_headers(&mut parts.headers);
     let received = Instant::now();
     let path = parts.uri.path();
-    match read_head(&parts.headers, received).and_then(|deadline| {
+    match connection.check_access(path, &parts.headers).and_then(|()| {
+        let deadline = read_head(&parts.headers, received)?;
         let deployment = find(connection, path, &parts.headers)?;
         Ok((deadline, deployment))
     }) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
+use http::HeaderMap;
 use slab::Slab;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -16,13 +17,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::access::Caller;
 use super::admit::admit;
 use super::state::{ConnectionCount, IngressState};
 use crate::dispatch::TableReader;
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
-use crate::io::Stream;
 use crate::io::tls::ServerTls;
+use crate::io::{Peer, Stream};
 use crate::server::Phase;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
@@ -55,6 +57,7 @@ const HTTP1_ANSWER: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
 pub(super) struct ConnectionState {
     pub ingress: Arc<IngressState>,
     pub table: TableReader,
+    pub caller: Caller,
     is_stopped: Cell<bool>,
     /// The tasks of calls that wait for something.
     waiting: RefCell<Slab<Waker>>,
@@ -69,10 +72,12 @@ pub(super) async fn serve(
 ) {
     let _count = ConnectionCount::new(&ingress);
     // Whatever goes wrong before the first request, there is nobody to tell it to.
-    let Ok(Some(connection)) = timeout(GREETING_TIMEOUT, greet(stream, tls)).await else { return };
+    let greeting = timeout(GREETING_TIMEOUT, greet(stream, tls));
+    let Ok(Some((connection, caller))) = greeting.await else { return };
     let state = Rc::new(ConnectionState {
         table: TableReader::new(Arc::clone(&ingress.table)),
         ingress,
+        caller,
         is_stopped: Cell::new(false),
         waiting: RefCell::default(),
     });
@@ -82,7 +87,8 @@ pub(super) async fn serve(
 async fn greet(
     stream: TcpStream,
     tls: Option<Arc<ServerTls>>,
-) -> Option<Connection<Stream, Bytes>> {
+) -> Option<(Connection<Stream, Bytes>, Caller)> {
+    let peer = Peer::Tcp(stream.peer_addr().ok()?);
     let stream = match tls {
         Some(tls) => {
             let acceptor = TlsAcceptor::from(tls.current());
@@ -90,7 +96,8 @@ async fn greet(
         }
         None => Stream::Tcp(refuse_http1(stream).await?),
     };
-    settings().handshake(stream).await.ok()
+    let caller = Caller::of(&stream, peer);
+    Some((settings().handshake(stream).await.ok()?, caller))
 }
 
 /// Answers an HTTP/1 client; `None` then, and when the peer says nothing.
@@ -191,6 +198,17 @@ async fn next_phase(
 // === impl ConnectionState ===
 
 impl ConnectionState {
+    /// Whether the rules let this connection's client make the request.
+    ///
+    /// # Errors
+    /// As `Access::check`.
+    pub(super) fn check_access(&self, path: &str, headers: &HeaderMap) -> Result<(), Status> {
+        match &self.ingress.access {
+            Some(access) => access.check(&self.caller, path, headers),
+            None => Ok(()),
+        }
+    }
+
     fn stop(&self) {
         self.is_stopped.set(true);
         for (_, waker) in &*self.waiting.borrow() {

@@ -3,6 +3,7 @@
 //! It never decodes a message: path, metadata, deadline and sizes are all it reads (design 5).
 //! Which replica a call gets is decided by `dispatch` and `router_core`.
 
+mod access;
 mod admit;
 mod call;
 mod connection;
@@ -20,6 +21,7 @@ use crate::dispatch::RoutingTable;
 use crate::io::tls::ServerTls;
 use crate::io::{Bound, IoThreads, bind_tcp};
 use crate::server::Phase;
+pub use access::{Access, Refused};
 use listener::Acceptor;
 use state::IngressState;
 
@@ -30,6 +32,8 @@ pub struct IngressConfig {
     pub addresses: Vec<String>,
     pub io_threads: usize,
     pub tls: Option<Arc<ServerTls>>,
+    /// Who may call what; `None`: everybody may everything.
+    pub access: Option<Arc<Access>>,
 }
 
 /// An ingress. It binds and starts threads in [`Ingress::start`], not before.
@@ -45,9 +49,10 @@ pub struct Ingress {
 
 impl Ingress {
     pub fn new(table: Arc<RoutingTable>, config: IngressConfig) -> Self {
+        let state = IngressState::new(table, config.access.clone());
         Self {
             config,
-            state: Arc::new(IngressState::new(table)),
+            state: Arc::new(state),
             phase: watch::Sender::new(Phase::Serving),
             threads: Mutex::default(),
         }

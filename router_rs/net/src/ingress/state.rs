@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::access::Access;
 use crate::dispatch::RoutingTable;
 
 /// Counters for people and tests; relaxed, since nothing is decided by them.
@@ -25,12 +26,13 @@ pub(super) struct Counters {
 #[derive(Debug)]
 pub(super) struct IngressState {
     pub table: Arc<RoutingTable>,
+    pub access: Option<Arc<Access>>,
     pub counters: Counters,
 }
 
 impl IngressState {
-    pub(super) fn new(table: Arc<RoutingTable>) -> Self {
-        Self { table, counters: Counters::default() }
+    pub(super) fn new(table: Arc<RoutingTable>, access: Option<Arc<Access>>) -> Self {
+        Self { table, access, counters: Counters::default() }
     }
 
     pub(super) fn in_flight(&self) -> u64 {

@@ -327,8 +327,12 @@ impl Front {
     }
 
     pub fn over(table: Arc<RoutingTable>) -> Self {
-        let config =
-            IngressConfig { addresses: vec!["127.0.0.1:0".to_owned()], io_threads: 2, tls: None };
+        let config = IngressConfig {
+            addresses: vec!["127.0.0.1:0".to_owned()],
+            io_threads: 2,
+            tls: None,
+            access: None,
+        };
         let ingress = Ingress::new(Arc::clone(&table), config);
         let bound = ingress.start().unwrap().remove(0);
         let address = bound.address.as_socket().unwrap().to_string();
