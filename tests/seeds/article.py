@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from starlette.requests import Request as HttpRequest
 
 import pyserve as serve
 
@@ -57,3 +58,30 @@ Batched = serve.deployment(
         "allow_small_batch": True,
     },
 )(HousePrices)
+
+
+@serve.deployment(
+    num_replicas=1,
+    # Configure dynamic batching
+    batching_config={
+        "max_batch_size": 32,  # Maximum number of requests to group
+        "timeout_s": 0.1,  # Max time to wait for a batch to fill
+        "stride_s": 0,  # Process batches as soon as they are ready
+        "allow_small_batch": True,  # Allow batches smaller than max_batch_size
+    },
+)
+class HousePricePredictor:
+    """The article's class with its annotation; numpy stands for tensorflow."""
+
+    def __init__(self) -> None:
+        self.model = Model()
+
+    async def __call__(self, request: HttpRequest) -> dict[str, object]:
+        data = await request.json()
+        input_data = np.array(data["features"], dtype=np.float32)
+        # The predict method now receives a batch of inputs
+        predictions = self.model.predict(input_data)
+        return {"predictions": predictions.tolist()}
+
+    def passes(self) -> list[tuple[int, ...]]:
+        return self.model.passes

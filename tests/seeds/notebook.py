@@ -1,6 +1,7 @@
 """What the notebook shows: batches, models, and both in one."""
 
 import asyncio
+from typing import Any
 
 import pyserve as serve
 
@@ -44,6 +45,35 @@ class ModelServer:
     async def predict(self, model: str, request: dict[str, object]) -> str:
         await asyncio.sleep(0.05)  # an inference
         return f"{model} saw {sorted(request)}"
+
+    def loads(self) -> list[str]:
+        return self._loads
+
+
+@serve.deployment
+class PrintedModelServer:
+    """The notebook's server, whose handler says nothing about its request."""
+
+    def __init__(self) -> None:
+        self._loads: list[str] = []
+
+    @serve.multiplexed(max_num_models_per_replica=2)
+    async def load_model(self, model_id: str) -> str:
+        return await self.load_model_from_storage(model_id)
+
+    async def __call__(self, request: Any) -> str:
+        model_id = serve.get_multiplexed_model_id()
+        model = await self.load_model(model_id)
+        return await self.predict(model, request)
+
+    async def load_model_from_storage(self, model_id: str) -> str:
+        self._loads.append(model_id)
+        await asyncio.sleep(0.1)  # a download
+        return model_id
+
+    async def predict(self, model: str, request: Any) -> str:
+        await asyncio.sleep(0.05)  # an inference
+        return f"prediction from {model}"
 
     def loads(self) -> list[str]:
         return self._loads

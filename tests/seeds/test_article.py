@@ -1,9 +1,12 @@
-"""The blocks of the article about dynamic batching, called by handle."""
+"""The blocks of the article about dynamic batching, called by handle and over HTTP."""
 
+import asyncio
+
+import httpx
 import pytest
 
 import pyserve as serve
-from tests.seeds.article import Batched, OneByOne, Request
+from tests.seeds.article import Batched, HousePricePredictor, OneByOne, Request
 
 pytestmark = pytest.mark.slow
 
@@ -42,3 +45,22 @@ async def test_a_small_batch_leaves_when_its_time_is_up():
 
     assert PRICES[:5] == [(await call)["predictions"] for call in calls]
     assert [(5, 3)] == await handle.passes.remote()
+
+
+@pytest.mark.parity("S-21")
+@pytest.mark.parity("T2")
+async def test_the_printed_class_batches_http_requests():
+    """One of them is no JSON: it fails alone, and the others do not notice."""
+    handle = serve.run(HousePricePredictor.bind(), name="article-http", route_prefix="/houses")
+    url = f"http://{serve.status().addresses[0]}/houses"
+
+    async with httpx.AsyncClient(timeout=30) as client:
+        bad = client.post(url, content=b'{"features": [1,')
+        posts = [client.post(url, json={"features": house}) for house in HOUSES[:31]]
+        refused, *answers = await asyncio.gather(bad, *posts)
+
+    assert [{"predictions": price} for price in PRICES[:31]] == [each.json() for each in answers]
+    assert 400 == refused.status_code
+    rows = [shape[0] for shape in await handle.passes.remote()]
+    assert 31 == sum(rows)
+    assert max(rows) > 1

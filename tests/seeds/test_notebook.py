@@ -1,9 +1,10 @@
-"""The cells of the notebook; what they send over HTTP is sent by handle here."""
+"""The cells of the notebook."""
 
 import ast
 import asyncio
 import textwrap
 
+import httpx
 import pytest
 
 import pyserve as serve
@@ -11,6 +12,7 @@ from tests.seeds import video
 from tests.seeds.notebook import (
     ModelServer,
     OptimizedPipeline,
+    PrintedModelServer,
     SimpleBatchedModel,
     SimpleModel,
 )
@@ -47,6 +49,26 @@ async def test_the_third_model_makes_room_by_dropping_the_one_used_longest_ago()
         answer = await handle.options(multiplexed_model_id=model_id).remote({"data": [1, 2, 3]})
         assert f"{model_id} saw ['data']" == answer
 
+    assert ["model_v1", "model_v2", "model_v3", "model_v1"] == await handle.loads.remote()
+
+
+@pytest.mark.parity("S-27")
+@pytest.mark.parity("S-30")
+async def test_http_requests_name_their_model_in_a_header():
+    """Two fit: v3 comes over HTTP and makes room by dropping v1."""
+    handle = serve.run(PrintedModelServer.bind(), name="notebook-http", route_prefix="/notebook")
+    url = f"http://{serve.status().addresses[0]}/notebook"
+
+    first = await handle.options(multiplexed_model_id="model_v1").remote({"simple": "request"})
+    answers = [
+        httpx.post(
+            url, json={"data": [1, 2, 3]}, headers={"serve_multiplexed_model_id": model_id}
+        ).text
+        for model_id in ("model_v2", "model_v3", "model_v2", "model_v1")
+    ]
+
+    assert "prediction from model_v1" == first
+    assert [f"prediction from model_{v}" for v in ("v2", "v3", "v2", "v1")] == answers
     assert ["model_v1", "model_v2", "model_v3", "model_v1"] == await handle.loads.remote()
 
 

@@ -1,0 +1,1 @@
+"""Plain HTTP against a running mesh."""

@@ -1,0 +1,109 @@
+"""Answers in pieces, deadlines, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from pyserve.api.handles.handle import DeploymentHandle
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 30
+
+
+@pytest.mark.parity("G-35")
+@pytest.mark.parametrize("kind", ["generator", "response"])
+async def test_the_first_piece_comes_before_the_last_is_made(
+    base_url: str, ledger: DeploymentHandle, key: str, kind: str
+) -> None:
+    async with (
+        httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client,
+        client.stream("GET", "/stream", params={"key": key, kind: "1"}) as response,
+    ):
+        pieces = response.aiter_text()
+        assert "first " == await anext(pieces)
+        await ledger.note.remote(key, "go on")
+        assert ["last"] == [piece async for piece in pieces]
+        assert 200 == response.status_code
+
+
+def test_an_answer_that_breaks_off_is_not_taken_for_complete(client: httpx.Client) -> None:
+    with pytest.raises(httpx.TransportError):
+        client.get("/break-off")
+
+
+async def _leave(base_url: str, path: str, key: str, until: str, ledger: DeploymentHandle) -> None:
+    """Send a request and close its connection once ``until`` has happened."""
+    headers = {"x-request-disconnect-disabled": "?1"} if path == "/outlive" else {}
+    async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
+        request = asyncio.create_task(client.get(path, params={"key": key}, headers=headers))
+        await _until(ledger, key, until)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+
+async def _until(ledger: DeploymentHandle, key: str, what: str) -> list[str]:
+    response = ledger.until.options(timeout_s=PATIENCE_S).remote(key, what)
+    found: list[str] = await response
+    return found
+
+
+@pytest.mark.parity("G-36")
+async def test_a_client_that_leaves_cancels_the_handler_and_its_child_call(
+    base_url: str, ledger: DeploymentHandle, key: str
+) -> None:
+    await _leave(base_url, "/hold", key, "child began", ledger)
+    await _until(ledger, key, "child cancelled")
+    await _until(ledger, key, "handler cancelled")
+
+
+@pytest.mark.parity("G-36")
+async def test_a_header_lets_the_request_outlive_its_client(
+    base_url: str, ledger: DeploymentHandle, key: str
+) -> None:
+    await _leave(base_url, "/outlive", key, "began", ledger)
+    assert ["began", "finished"] == await _until(ledger, key, "finished")
+
+
+async def test_a_client_that_leaves_closes_the_generator(
+    base_url: str, ledger: DeploymentHandle, key: str
+) -> None:
+    async with (
+        httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client,
+        client.stream("GET", "/stream", params={"key": key}) as response,
+    ):
+        assert "first " == await anext(response.aiter_text())
+    assert ["closed"] == await _until(ledger, key, "closed")
+
+
+@pytest.mark.parity("S-45")
+@pytest.mark.parity("S-46")
+async def test_a_request_that_takes_too_long_is_408_and_cancelled(
+    base_url: str, ledger: DeploymentHandle, key: str
+) -> None:
+    async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
+        response = await client.get(
+            "/hold", params={"key": key}, headers={"x-request-timeout-seconds": "0.5"}
+        )
+    assert 408 == response.status_code
+    await _until(ledger, key, "child cancelled")
+
+
+@pytest.mark.parity("G-37")
+def test_the_header_replaces_the_timeout_of_the_deployment(client: httpx.Client) -> None:
+    def remaining_s(header: str | None) -> float | None:
+        headers = {} if header is None else {"x-request-timeout-seconds": header}
+        value: float | None = client.get("/about", headers=headers).json()["time_remaining_s"]
+        return value
+
+    by_default, longer, shorter = remaining_s(None), remaining_s("300"), remaining_s("5.5")
+    assert by_default is not None
+    assert longer is not None
+    assert shorter is not None
+    assert 20 < by_default <= 30 < 250 < longer <= 300
+    assert 1 < shorter <= 5.5
+    assert [None, None] == [remaining_s("0"), remaining_s("-1")]
