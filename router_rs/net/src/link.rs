@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
 
 use crate::dispatch::Reservation;
@@ -82,6 +82,10 @@ pub enum Command {
     InitialMetadata(MetadataBlock, Encoding),
     /// One message; compressed with the call's encoding, if it has one and this may be.
     Message { payload: Message, may_compress: bool },
+    /// Server: the whole answer to a plain HTTP request.
+    Respond { status: StatusCode, headers: http::HeaderMap, body: Message },
+    /// Server: the head of an answer to a plain HTTP request; messages are pieces of its body.
+    StartResponse { status: StatusCode, headers: http::HeaderMap },
     /// Server: the end. A last message may come with it.
     Finish { status: Status, metadata: MetadataBlock, message: Option<Message> },
     /// Client: no more messages follow.

@@ -9,6 +9,7 @@ mod client;
 mod convert;
 mod doorbell;
 mod endpoint;
+mod http;
 mod payload;
 mod ring;
 mod runtime;
@@ -27,6 +28,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::ServerCall>()?;
+    module.add_class::<http::HttpHead>()?;
     module.add_class::<client::Channel>()?;
     module.add_class::<client::ClientCall>()?;
     module.add_class::<client::Reservation>()?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use router_net::grpc::{Code, Status, content_type};
@@ -15,6 +15,7 @@ use router_net::server::{Exchange, Method, Server as NetServer, ServerConfig};
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
 use crate::endpoint::Endpoint;
+use crate::http::{self, HttpHead};
 use crate::payload;
 use crate::ring::Ring;
 use crate::runtime;
@@ -98,6 +99,11 @@ impl Server {
         Ok(self.server.register(path, method))
     }
 
+    #[pyo3(signature = (*, weight = 1, whole_body_bytes_max = 65536))]
+    fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
+        self.server.register_http(weight, whole_body_bytes_max)
+    }
+
     fn listen_tcp(
         &self,
         address: &str,
@@ -171,6 +177,14 @@ impl ServerCall {
     fn queue(&self, command: Command) -> bool {
         self.ring.queue(self.exchange.clone(), command)
     }
+
+    /// An answer of the wrong kind is a mistake of this package.
+    fn check_http(&self) -> PyResult<()> {
+        if self.exchange.is_http {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err("this is a gRPC call, answer it with reply or finish"))
+    }
 }
 
 #[pymethods]
@@ -226,6 +240,32 @@ impl ServerCall {
         let thread = self.exchange.link().thread();
         thread.queue(Work::Deliver(self.exchange.clone(), Command::ContentType(value)));
         Ok(())
+    }
+
+    fn http_head(&self) -> PyResult<HttpHead> {
+        self.check_http()?;
+        Ok(HttpHead::new(self.exchange.clone()))
+    }
+
+    fn respond(
+        &self,
+        status: u16,
+        headers: &Bound<'_, PyAny>,
+        body: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        self.check_http()?;
+        let status = http::status_from_python(&self.exchange, status)?;
+        let headers = http::headers_from_python(headers)?;
+        let body = payload::from_python(body, &self.ring)?;
+        http::check_length(&self.exchange, status, &headers, body.len())?;
+        Ok(self.queue(Command::Respond { status, headers, body }))
+    }
+
+    fn start_response(&self, status: u16, headers: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.check_http()?;
+        let status = http::status_from_python(&self.exchange, status)?;
+        let headers = http::headers_from_python(headers)?;
+        Ok(self.queue(Command::StartResponse { status, headers }))
     }
 
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

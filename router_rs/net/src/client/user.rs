@@ -142,6 +142,8 @@ impl User {
                 Command::Reply(_)
                 | Command::ContentType(_)
                 | Command::InitialMetadata(..)
+                | Command::Respond { .. }
+                | Command::StartResponse { .. }
                 | Command::Finish { .. }
                 | Command::Release
                 | Command::Shutdown => debug_assert!(false, "{command:?} is for servers"),

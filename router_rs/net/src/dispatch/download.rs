@@ -11,7 +11,7 @@ use router_core::Load;
 
 use super::caller::{Caller, Gone};
 use super::gather;
-use crate::mesh::names::{LOAD, REFUSED, passes};
+use crate::mesh::names::{ANSWERED_BY, LOAD, REFUSED, passes};
 
 /// How far the answer has come.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Download {
         let (mut head, body) = response.into_parts();
         let is_last = body.is_end_stream();
         if !is_last {
-            strip_mesh_headers(&mut head.headers);
+            self.strip(&mut head.headers);
             caller.head(head, false)?;
             return Ok(body);
         }
@@ -120,8 +120,17 @@ impl Download {
 
     fn take_mesh_headers(&self, headers: &mut HeaderMap) -> Option<Load> {
         let load = headers.remove(LOAD).filter(|_| self.is_trusted);
-        strip_mesh_headers(headers);
+        self.strip(headers);
         load.and_then(|value| parse_load(value.as_bytes()))
+    }
+}
+
+impl Download {
+    /// Removes what only the mesh may see. Who answered in the application's stead is for clients.
+    fn strip(&self, headers: &mut HeaderMap) {
+        let answered_by = headers.remove(ANSWERED_BY).filter(|_| self.is_trusted);
+        strip_mesh_headers(headers);
+        headers.extend(answered_by.map(|value| (ANSWERED_BY, value)));
     }
 }
 

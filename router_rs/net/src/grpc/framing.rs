@@ -193,6 +193,14 @@ impl Framed {
         Self { prefix, prefix_sent: 0, segments: message.segments, current: 0, unsent_bytes }
     }
 
+    /// Bytes as they are: a piece of a plain HTTP body.
+    pub fn raw(bytes: Message) -> Self {
+        let unsent_bytes = bytes.len();
+        let prefix_sent = PREFIX_BYTES as u8;
+        let segments = bytes.segments;
+        Self { prefix: [0; PREFIX_BYTES], prefix_sent, segments, current: 0, unsent_bytes }
+    }
+
     fn unsent(&self) -> impl Iterator<Item = &[u8]> {
         let prefix = &self.prefix[usize::from(self.prefix_sent)..];
         let segments = self.segments[self.current..].iter().map(|segment| &segment[..]);

@@ -30,6 +30,8 @@ pub const REFUSED: HeaderName = HeaderName::from_static("pyserve-refused");
 pub const BYPASS: HeaderName = HeaderName::from_static("pyserve-bypass");
 /// Who made an answer that no replica made, for example `ingress`. Clients see it.
 pub const ANSWERED_BY: HeaderName = HeaderName::from_static("pyserve-answered-by");
+/// [`ANSWERED_BY`] of a plain HTTP answer that the native half of a replica made.
+pub const ANSWERED_BY_REPLICA: HeaderValue = HeaderValue::from_static("replica");
 /// Request metadatum `1`: a handle calls, its messages are framed. Trusted connections only.
 pub const FRAMING: HeaderName = HeaderName::from_static("pyserve-framing");
 /// Request metadatum: the last call for now, a batch need not wait for more. Anybody may send it.
@@ -40,6 +42,9 @@ pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
 pub const HTTP: HeaderName = HeaderName::from_static("pyserve-http");
 /// Request header `websocket`, beside [`HTTP`]: both bodies are the frames of RFC 6455.
 pub const UPGRADE: HeaderName = HeaderName::from_static("pyserve-upgrade");
+/// Request header, beside [`HTTP`]: the `grpc-timeout` that the client itself sent, which stands for
+/// the deadline on the way. The replica shows it under its own name.
+pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("pyserve-client-timeout");
 
 /// Whether a header is for the two ends of a call, so that routers pass it on as it is.
 pub fn passes(name: &HeaderName) -> bool {

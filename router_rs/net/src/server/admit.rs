@@ -7,21 +7,23 @@ use std::time::Instant;
 
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request};
 
 use super::call::CallTask;
 use super::connection::ConnectionState;
 use super::exchange::Exchange;
-use super::intake::Intake;
+use super::http_body::HttpBody;
+use super::http_head::{HttpHead, PlainHttp};
+use super::intake::{Intake, Messages};
 use super::load;
 use super::methods::Method;
-use super::outlet::Outlet;
+use super::outlet::{HttpRequest, Outlet};
 use super::state::Refused;
 use super::trust;
 use crate::grpc::{
-    CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status,
-    compress, is_grpc_content_type, read_timeout, refuse_pickle, subtype,
+    CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, HttpFailure,
+    Status, compress, is_grpc_content_type, read_timeout, refuse_pickle, subtype,
 };
 use crate::io::Alarm;
 use crate::link::{Link, next_token};
@@ -34,6 +36,9 @@ pub(super) fn admit(
     mut respond: SendResponse<Framed>,
 ) {
     let (head, body) = request.into_parts();
+    if connection.info.is_trusted() && head.headers.contains_key(names::HTTP) {
+        return admit_http(connection, head, body, respond);
+    }
     if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
         return answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
@@ -55,31 +60,99 @@ pub(super) fn admit(
     if let Err(status) = check_codec(connection, &method, &head) {
         return refuse(respond, &status, HeaderMap::new());
     }
-    let may_bypass = || connection.info.is_trusted() && head.headers.contains_key(names::BYPASS);
-    if let Err(refused) = server.enter(method.weight, may_bypass) {
+    if let Err(refused) = enter(connection, method.weight, &head) {
         return keep_out(respond, refused, connection.info.is_trusted());
     }
-    let link = Link::new(next_token(), deadline, server.sink.clone(), connection.thread.clone());
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
-    let exchange = Arc::new(Exchange {
-        link,
-        head,
-        method: method.index,
-        connection: connection.info.clone(),
-    });
+    let exchange = exchange(connection, head, deadline, method.index, false);
     // A method's own limit is for handles; a stranger gets no more memory here than elsewhere.
     let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
     let receive_bytes_max = own_max.unwrap_or(server.config.receive_bytes_max);
     let send_bytes_max = own_max.unwrap_or(server.config.send_bytes_max);
+    let intake = Intake::Grpc(Messages::new(body, encoding, receive_bytes_max));
+    let outlet = Outlet::new(respond, content_type, default_encoding, send_bytes_max);
+    spawn(connection, exchange, method, intake, outlet);
+}
+
+/// As `admit`, for a plain HTTP request that an ingress forwards.
+fn admit_http(
+    connection: &Rc<ConnectionState>,
+    head: request::Parts,
+    body: RecvStream,
+    respond: SendResponse<Framed>,
+) {
+    let Some(http) = connection.server.methods.http() else {
+        let text = "this server takes no plain HTTP requests";
+        return refuse_http(respond, StatusCode::NOT_IMPLEMENTED, text);
+    };
+    let Some(view) = HttpHead::of(&head) else {
+        let text = "the mesh's own header for plain HTTP is malformed";
+        return refuse_http(respond, StatusCode::BAD_REQUEST, text);
+    };
+    let Ok(deadline) = read_deadline(&head.headers) else {
+        let text = "the deadline of the request is malformed";
+        return refuse_http(respond, StatusCode::BAD_REQUEST, text);
+    };
+    let request =
+        HttpRequest { is_head: view.is_head_request(), is_websocket: view.is_websocket() };
+    let is_whole = !request.is_websocket && is_small(&head.headers, &body, http);
+    if let Err(refused) = enter(connection, http.weight, &head) {
+        return keep_out(respond, refused, true);
+    }
+    let exchange = exchange(connection, head, deadline, http.index, true);
+    let method = Method {
+        index: http.index,
+        is_request_streaming: !is_whole,
+        is_response_streaming: true,
+        weight: http.weight,
+        subtypes: None,
+        message_bytes_max: None,
+    };
+    let intake = Intake::Http(HttpBody::new(body, is_whole));
+    let outlet = Outlet::for_http(respond, request);
+    spawn(connection, exchange, method, intake, outlet);
+}
+
+/// Whether a body is to come with its request: h2 makes sure that it is as long as announced.
+fn is_small(headers: &HeaderMap, body: &RecvStream, http: PlainHttp) -> bool {
+    let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<usize>().ok();
+    body.is_end_stream() || announced().is_some_and(|size| size <= http.whole_body_bytes_max)
+}
+
+fn enter(connection: &ConnectionState, weight: u32, head: &request::Parts) -> Result<(), Refused> {
+    let may_bypass = || connection.info.is_trusted() && head.headers.contains_key(names::BYPASS);
+    connection.server.enter(weight, may_bypass)
+}
+
+fn exchange(
+    connection: &ConnectionState,
+    head: request::Parts,
+    deadline: Option<Instant>,
+    method: i32,
+    is_http: bool,
+) -> Arc<Exchange> {
+    let sink = connection.server.sink.clone();
+    let link = Link::new(next_token(), deadline, sink, connection.thread.clone());
+    Arc::new(Exchange { link, head, method, connection: connection.info.clone(), is_http })
+}
+
+/// Starts the task of a call that has a place at the gate.
+fn spawn(
+    connection: &Rc<ConnectionState>,
+    exchange: Arc<Exchange>,
+    method: Method,
+    intake: Intake,
+    outlet: Outlet,
+) {
     let registration = connection.calls.borrow_mut().insert(exchange.clone());
     tokio::task::spawn_local(CallTask {
+        deadline: exchange.link.deadline.map(Alarm::at),
         exchange,
         connection: connection.clone(),
         method,
-        intake: Intake::new(body, encoding, receive_bytes_max),
-        outlet: Outlet::new(respond, content_type, default_encoding, send_bytes_max),
-        deadline: deadline.map(Alarm::at),
+        intake,
+        outlet,
         registration,
         unary: None,
         is_announced: false,
@@ -106,8 +179,11 @@ fn check_codec(
 
 /// Reads the deadline and the encoding of the request's messages.
 fn read_head(headers: &HeaderMap) -> Result<(Option<Instant>, Encoding), Status> {
-    let deadline = read_timeout(headers)?.map(|timeout| Instant::now() + timeout);
-    Ok((deadline, Encoding::from_header(headers.get(GRPC_ENCODING))?))
+    Ok((read_deadline(headers)?, Encoding::from_header(headers.get(GRPC_ENCODING))?))
+}
+
+fn read_deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+    Ok(read_timeout(headers)?.map(|timeout| Instant::now() + timeout))
 }
 
 /// What a call may be compressed with, given what its client accepts.
@@ -147,6 +223,17 @@ pub(super) fn refuse(mut respond: SendResponse<Framed>, status: &Status, mut tra
     *response.headers_mut() = trailers;
     // An error means that the client is gone: there is nobody to tell.
     let _ = respond.send_response(response, true);
+}
+
+/// As `refuse`, for plain HTTP.
+fn refuse_http(mut respond: SendResponse<Framed>, status: StatusCode, text: &'static str) {
+    let failure = HttpFailure::new(status, text);
+    let head = failure.head(names::ANSWERED_BY_REPLICA);
+    // An error means that the client is gone: there is nobody to tell.
+    let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), false) else {
+        return;
+    };
+    let _ = stream.send_data(Framed::raw(failure.body().into()), true);
 }
 
 fn answer_http(mut respond: SendResponse<Framed>, status: StatusCode) {

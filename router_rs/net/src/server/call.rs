@@ -10,14 +10,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::admit::accepted_encoding;
 use super::connection::ConnectionState;
 use super::exchange::Exchange;
 use super::intake::{Intake, Taken};
 use super::methods::Method;
-use super::outlet::{Outlet, check_metadata, wire_size};
+use super::outlet::{Outlet, Started, check_metadata, wire_size};
 use crate::grpc::{Code, Message, Status};
 use crate::io::Alarm;
 use crate::link::{CancelReason, Command, Event};
@@ -176,6 +176,12 @@ impl CallTask {
                 }
                 self.notice_gone();
             }
+            Some(Command::Respond { status, headers, body }) => {
+                self.respond(status, headers, body);
+            }
+            Some(Command::StartResponse { status, headers }) => {
+                self.start_response(status, headers);
+            }
             Some(Command::Finish { status, metadata, message }) => {
                 self.finish(&status, metadata, message);
             }
@@ -192,6 +198,23 @@ impl CallTask {
                 self.outlet.finish_ok(trailers);
                 self.exchange.link.end();
             }
+            Err(status) => self.fail(&status, CancelReason::Client),
+        }
+    }
+
+    fn respond(&mut self, status: StatusCode, headers: HeaderMap, body: Message) {
+        self.is_user_done = true;
+        match self.outlet.respond(status, headers, body, self.load()) {
+            Ok(()) => drop(self.exchange.link.end()),
+            Err(status) => self.fail(&status, CancelReason::Client),
+        }
+    }
+
+    fn start_response(&mut self, status: StatusCode, headers: HeaderMap) {
+        match self.outlet.start_response(status, headers, self.load()) {
+            // There is no more to send, and user code need not stop for that.
+            Ok(Started::Whole) => drop(self.exchange.link.end()),
+            Ok(Started::Open) => self.notice_gone(),
             Err(status) => self.fail(&status, CancelReason::Client),
         }
     }
@@ -231,8 +254,9 @@ impl CallTask {
     fn cancel(&mut self, reason: CancelReason) {
         self.intake.close();
         // User code that has asked for the end already hears nothing more and says nothing more.
-        let is_end =
-            |command: &Command| matches!(command, Command::Reply(_) | Command::Finish { .. });
+        let is_end = |command: &Command| {
+            matches!(command, Command::Reply(_) | Command::Respond { .. } | Command::Finish { .. })
+        };
         self.is_user_done |= self.waiting.drain(..).any(|command| is_end(&command));
         self.exchange.link.end();
         self.connection.server.counters.cancelled(reason);
@@ -244,10 +268,13 @@ impl CallTask {
     /// Adds the load that routers learn from (design decision 7).
     fn trailers(&self, mut trailers: HeaderMap) -> HeaderMap {
         if self.exchange.connection.is_trusted() {
-            let load = self.connection.server.load_after(self.method.weight);
-            trailers.insert(names::LOAD, load);
+            trailers.insert(names::LOAD, self.load());
         }
         trailers
+    }
+
+    fn load(&self) -> HeaderValue {
+        self.connection.server.load_after(self.method.weight)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::CONTENT_TYPE;
 
+use super::http_head::HttpHead;
 use crate::grpc::subtype;
 use crate::io::{Peer, PeerCertificates};
 use crate::link::{Link, Mailbox};
@@ -43,9 +44,16 @@ pub struct Exchange {
     /// The registered method's index, -1 for an unregistered path.
     pub method: i32,
     pub connection: Arc<ConnectionInfo>,
+    /// A plain HTTP request, whose answer is not gRPC.
+    pub is_http: bool,
 }
 
 impl Exchange {
+    /// The head as plain HTTP; `None` for a gRPC call.
+    pub fn http_head(&self) -> Option<HttpHead<'_>> {
+        HttpHead::of(&self.head).filter(|_| self.is_http)
+    }
+
     pub fn path(&self) -> &str {
         self.head.uri.path()
     }

@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 
 use h2::RecvStream;
 
+use super::http_body::HttpBody;
 use crate::grpc::{Code, Decoder, Encoding, Message, Status, compress};
 
 /// One step of reading.
@@ -16,9 +17,44 @@ pub(super) enum Taken {
     Gone,
 }
 
-/// Reads the messages of one request.
+/// Reads one request.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) enum Intake {
+    Grpc(Messages),
+    Http(HttpBody),
+}
+
+impl Intake {
+    /// Nothing more will be read; h2 tells the client if it still sends.
+    pub(super) fn close(&mut self) {
+        match self {
+            Intake::Grpc(messages) => messages.close(),
+            Intake::Http(body) => body.close(),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Intake::Grpc(messages) => messages.body.is_some(),
+            Intake::Http(body) => body.is_open(),
+        }
+    }
+
+    /// Reads the next message, or piece of a body that has none.
+    ///
+    /// The window is returned as soon as a chunk is here: what this side holds is bounded by its
+    /// caller, who stops polling when the user is behind.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Taken, Status>> {
+        match self {
+            Intake::Grpc(messages) => messages.poll(context),
+            Intake::Http(body) => body.poll(context).map(Ok),
+        }
+    }
+}
+
+/// Reads the messages of one call.
+#[derive(Debug)]
+pub(super) struct Messages {
     body: Option<RecvStream>,
     chunk: bytes::Bytes,
     decoder: Decoder,
@@ -26,27 +62,18 @@ pub(super) struct Intake {
     size_max: usize,
 }
 
-impl Intake {
+impl Messages {
     pub(super) fn new(body: RecvStream, encoding: Encoding, size_max: usize) -> Self {
         let decoder = Decoder::new(size_max);
         Self { body: Some(body), chunk: bytes::Bytes::new(), decoder, encoding, size_max }
     }
 
-    /// Nothing more will be read; h2 tells the client if it still sends.
-    pub(super) fn close(&mut self) {
+    fn close(&mut self) {
         self.body = None;
         self.chunk.clear();
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.body.is_some()
-    }
-
-    /// Reads the next message.
-    ///
-    /// The window is returned as soon as a chunk is here: what this side holds is bounded by its
-    /// caller, who stops polling when the user is behind.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Taken, Status>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Taken, Status>> {
         loop {
             if let Some(message) = self.decoder.decode(&mut self.chunk)? {
                 return Poll::Ready(self.plain(message).map(Taken::Message));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::http_head::PlainHttp;
 use crate::grpc::{Code, Status};
 
 /// What the server has to know of a method before Python sees the call.
@@ -53,21 +54,52 @@ const UNREGISTERED: Method = Method {
 
 #[derive(Debug, Default)]
 pub(super) struct Methods {
-    by_path: RwLock<HashMap<Box<str>, Method>>,
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_path: HashMap<Box<str>, Method>,
+    /// Plain HTTP requests, whatever their path.
+    http: Option<PlainHttp>,
+    /// Numbers given so far.
+    count: i32,
+}
+
+impl Known {
+    fn next_index(&mut self) -> i32 {
+        self.count += 1;
+        self.count - 1
+    }
 }
 
 impl Methods {
     /// Makes a path known, or replaces what is known of it; returns its index.
     pub(super) fn register(&self, path: &str, mut method: Method) -> i32 {
-        let mut by_path = self.by_path.write();
-        method.index = by_path.get(path).map_or(by_path.len() as i32, |known| known.index);
+        let mut known = self.known.write();
+        let before = known.by_path.get(path).map(|known| known.index);
+        method.index = before.unwrap_or_else(|| known.next_index());
         let index = method.index;
-        by_path.insert(path.into(), method);
+        known.by_path.insert(path.into(), method);
+        index
+    }
+
+    /// As `register`, for plain HTTP.
+    pub(super) fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
+        let mut known = self.known.write();
+        let before = known.http.map(|known| known.index);
+        let index = before.unwrap_or_else(|| known.next_index());
+        known.http = Some(PlainHttp { index, weight, whole_body_bytes_max });
         index
     }
 
     pub(super) fn find(&self, path: &str) -> Method {
-        self.by_path.read().get(path).cloned().unwrap_or(UNREGISTERED)
+        self.known.read().by_path.get(path).cloned().unwrap_or(UNREGISTERED)
+    }
+
+    /// `None`: plain HTTP is not served.
+    pub(super) fn http(&self) -> Option<PlainHttp> {
+        self.known.read().http
     }
 }
 
@@ -84,6 +116,18 @@ mod tests {
         assert_eq!(0, methods.register("/a.B/C", UNREGISTERED));
         assert!(methods.find("/a.B/C").is_request_streaming);
         assert_eq!(-1, methods.find("/a.B/E").index);
+    }
+
+    #[test]
+    fn plain_http_counts_among_the_methods() {
+        let methods = Methods::default();
+        assert_eq!(None, methods.http());
+        assert_eq!(0, methods.register("/a.B/C", UNREGISTERED));
+        assert_eq!(1, methods.register_http(1, 10));
+        assert_eq!(2, methods.register("/a.B/D", UNREGISTERED));
+        assert_eq!(1, methods.register_http(2, 20));
+        let expected = PlainHttp { index: 1, weight: 2, whole_body_bytes_max: 20 };
+        assert_eq!(Some(expected), methods.http());
     }
 
     #[test]

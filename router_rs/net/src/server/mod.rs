@@ -7,6 +7,8 @@ mod admit;
 mod call;
 mod connection;
 mod exchange;
+mod http_body;
+mod http_head;
 mod intake;
 mod listeners;
 mod load;
@@ -35,6 +37,7 @@ use crate::io::{
 use crate::link::EventSink;
 
 pub use exchange::{ConnectionInfo, Exchange};
+pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use methods::Method;
 use state::ServerState;
@@ -85,6 +88,12 @@ impl Server {
 
     pub fn register(&self, path: &str, method: Method) -> i32 {
         self.state.methods.register(path, method)
+    }
+
+    /// Takes plain HTTP requests, which trusted connections mark. A body that is announced and no
+    /// longer than `whole_body_bytes_max` comes with its request.
+    pub fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
+        self.state.methods.register_http(weight, whole_body_bytes_max)
     }
 
     /// Binds `host:port`.

@@ -1,12 +1,15 @@
 //! The response side of a call: commands in, HTTP/2 frames out, in order.
 
+mod http_answer;
+
 use std::task::{Context, Poll};
 
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+pub(super) use self::http_answer::Started;
 use crate::grpc::framing::check_size;
 use crate::grpc::{Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Message, Status, compress};
 
@@ -24,10 +27,28 @@ const METADATA_BYTES_MAX: usize = 48 * 1024;
 /// Writes one response.
 pub(super) struct Outlet {
     stage: Stage,
+    dialect: Dialect,
+}
+
+/// What the client understands.
+enum Dialect {
+    Grpc(Grpc),
+    Http(HttpRequest),
+}
+
+struct Grpc {
     content_type: HeaderValue,
     /// What messages of this response may be compressed with.
     encoding: Encoding,
     size_max: usize,
+}
+
+/// What the answer to a plain HTTP request depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HttpRequest {
+    /// The method is HEAD: no answer has a body.
+    pub(super) is_head: bool,
+    pub(super) is_websocket: bool,
 }
 
 impl Outlet {
@@ -37,7 +58,12 @@ impl Outlet {
         encoding: Encoding,
         size_max: usize,
     ) -> Self {
-        Self { stage: Stage::Head(respond), content_type, encoding, size_max }
+        let dialect = Dialect::Grpc(Grpc { content_type, encoding, size_max });
+        Self { stage: Stage::Head(respond), dialect }
+    }
+
+    pub(super) fn for_http(respond: SendResponse<Framed>, request: HttpRequest) -> Self {
+        Self { stage: Stage::Head(respond), dialect: Dialect::Http(request) }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -46,7 +72,9 @@ impl Outlet {
 
     /// Replaces the content type; without effect when the headers have been sent.
     pub(super) fn set_content_type(&mut self, content_type: HeaderValue) {
-        self.content_type = content_type;
+        if let Dialect::Grpc(grpc) = &mut self.dialect {
+            grpc.content_type = content_type;
+        }
     }
 
     /// The client has reset the stream or is gone.
@@ -82,12 +110,13 @@ impl Outlet {
         encoding: Encoding,
     ) -> Result<(), Status> {
         check_metadata("initial", &metadata)?;
-        self.encoding = encoding;
+        let Dialect::Grpc(grpc) = &mut self.dialect else { return Err(http_answer::not_grpc()) };
+        grpc.encoding = encoding;
         self.send_block(metadata, false);
         Ok(())
     }
 
-    /// Sends one message, headers first if need be.
+    /// Sends one message, headers first if need be; or a piece of a plain HTTP body.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` over the limit; nothing of the message has been sent then.
@@ -96,38 +125,49 @@ impl Outlet {
         message: Message,
         may_compress: bool,
     ) -> Result<(), Status> {
-        check_size("sent", message.len(), self.size_max)?;
+        let Dialect::Grpc(grpc) = &self.dialect else { return self.send_piece(message) };
+        check_size("sent", message.len(), grpc.size_max)?;
         let message =
-            if may_compress { compress::compress(self.encoding, message) } else { message };
+            if may_compress { compress::compress(grpc.encoding, message) } else { message };
         if matches!(self.stage, Stage::Head(_)) {
             self.send_block(HeaderMap::with_capacity(2), false);
         }
+        self.send_data(Framed::new(message));
+        Ok(())
+    }
+
+    fn send_data(&mut self, data: Framed) {
         if let Stage::Body(stream) = &mut self.stage {
-            if stream.send_data(Framed::new(message), false).is_err() {
+            if stream.send_data(data, false).is_err() {
                 self.stage = Stage::Closed;
             }
         }
-        Ok(())
     }
 
     /// Sends the final status: trailers, or all in one block when no headers went before.
     /// The caller has checked the size of what the user put into `trailers`.
     pub(super) fn finish(&mut self, status: &Status, mut trailers: HeaderMap) {
+        let Dialect::Grpc(grpc) = &mut self.dialect else {
+            return self.finish_http(status, trailers);
+        };
         status.write(&mut trailers);
         if matches!(self.stage, Stage::Head(_)) {
-            self.encoding = Encoding::Identity;
+            grpc.encoding = Encoding::Identity;
             self.send_block(trailers, true);
-        } else if let Stage::Body(stream) = &mut self.stage {
-            // An error means that the client is gone: there is nobody to tell.
-            let _ = stream.send_trailers(trailers);
+        } else {
+            self.send_trailers(trailers);
         }
-        self.stage = Stage::Closed;
     }
 
     /// The trailers of most answers, without going through `Status`.
     pub(super) fn finish_ok(&mut self, mut trailers: HeaderMap) {
         trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+        self.send_trailers(trailers);
+    }
+
+    fn send_trailers(&mut self, trailers: HeaderMap) {
         if let Stage::Body(stream) = &mut self.stage {
+            // An error means that the client is gone: there is nobody to tell.
             let _ = stream.send_trailers(trailers);
         }
         self.stage = Stage::Closed;
@@ -139,12 +179,18 @@ impl Outlet {
     }
 
     fn send_block(&mut self, mut headers: HeaderMap, is_end: bool) {
-        let Stage::Head(respond) = &mut self.stage else { return };
-        headers.insert(CONTENT_TYPE, self.content_type.clone());
-        if let Some(value) = self.encoding.header() {
+        let Dialect::Grpc(grpc) = &self.dialect else { return };
+        headers.insert(CONTENT_TYPE, grpc.content_type.clone());
+        if let Some(value) = grpc.encoding.header() {
             headers.insert(GRPC_ENCODING, value);
         }
+        self.send_response(StatusCode::OK, headers, is_end);
+    }
+
+    fn send_response(&mut self, status: StatusCode, headers: HeaderMap, is_end: bool) {
+        let Stage::Head(respond) = &mut self.stage else { return };
         let mut response = Response::new(());
+        *response.status_mut() = status;
         *response.headers_mut() = headers;
         self.stage = match respond.send_response(response, is_end) {
             Ok(stream) if !is_end => Stage::Body(stream),
@@ -158,9 +204,7 @@ impl Outlet {
 /// # Errors
 /// `RESOURCE_EXHAUSTED` over the limit, naming both sizes.
 pub(super) fn check_metadata(kind: &str, metadata: &HeaderMap) -> Result<(), Status> {
-    // As HTTP/2 counts them (RFC 9113, 6.5.2).
-    let size: usize =
-        metadata.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+    let size = block_bytes(metadata);
     if size <= METADATA_BYTES_MAX {
         return Ok(());
     }
@@ -168,6 +212,11 @@ pub(super) fn check_metadata(kind: &str, metadata: &HeaderMap) -> Result<(), Sta
         "{kind} metadata of {size} bytes is larger than the limit of {METADATA_BYTES_MAX} bytes"
     );
     Err(Status::new(Code::ResourceExhausted, text))
+}
+
+/// As HTTP/2 counts them (RFC 9113, 6.5.2).
+fn block_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
 }
 
 /// The bytes that a message takes on the wire, for `poll_ready`.

@@ -1,0 +1,66 @@
+//! The request side of a plain HTTP request: DATA frames in, pieces out as they are.
+
+use std::task::{Context, Poll, ready};
+
+use h2::RecvStream;
+
+use super::intake::Taken;
+use crate::dispatch::gather;
+use crate::grpc::Message;
+
+/// Reads the body of one request.
+#[derive(Debug)]
+pub(super) struct HttpBody {
+    stage: Stage,
+    /// Collects a body that is handed over whole.
+    whole: Option<Message>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Open(RecvStream),
+    /// All has come, and its end is to be told.
+    Ended,
+    Closed,
+}
+
+impl HttpBody {
+    pub(super) fn new(stream: RecvStream, is_whole: bool) -> Self {
+        Self { stage: Stage::Open(stream), whole: is_whole.then(Message::default) }
+    }
+
+    /// Nothing more will be read; h2 tells the client if it still sends.
+    pub(super) fn close(&mut self) {
+        self.stage = Stage::Closed;
+        self.whole = None;
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.stage, Stage::Closed)
+    }
+
+    /// Reads the next piece, or all of a body that is handed over whole.
+    ///
+    /// The window is returned as soon as a piece is here, as for messages.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Taken> {
+        while let Stage::Open(stream) = &mut self.stage {
+            match ready!(gather::poll_data(stream, context)) {
+                Some(Ok(piece)) => {
+                    // It fails only for a stream that is gone, which the next poll reports.
+                    let _ = stream.flow_control().release_capacity(piece.len());
+                    match &mut self.whole {
+                        _ if piece.is_empty() => {}
+                        Some(whole) => whole.segments.push(piece),
+                        None => return Poll::Ready(Taken::Message(piece.into())),
+                    }
+                }
+                Some(Err(_)) => {
+                    self.close();
+                    return Poll::Ready(Taken::Gone);
+                }
+                None => self.stage = Stage::Ended,
+            }
+        }
+        Poll::Ready(self.whole.take().map_or(Taken::End, Taken::Message))
+    }
+}

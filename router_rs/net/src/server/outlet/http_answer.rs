@@ -1,0 +1,175 @@
+//! Answers to plain HTTP requests: whole, in pieces, or made here in the application's stead.
+//!
+//! Their last block carries the replica's load, as trailers of gRPC do. An answer without a body
+//! is one block, since HTTP/2 clients take a head with a length and no body for broken if anything
+//! but its end follows.
+
+use std::time::Duration;
+
+use h2::Reason;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::{Dialect, HttpRequest, METADATA_BYTES_MAX, Outlet, Stage, block_bytes};
+use crate::grpc::{Code, Framed, HttpFailure, Message, QUEUE_FULL_DEFAULT, Status};
+use crate::mesh::names;
+
+/// When a client may come again, as gRPC's retries call it: milliseconds.
+const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// How far an answer is after its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Started {
+    /// Its body and its end are to come.
+    Open,
+    /// It cannot have a body, and so it is over.
+    Whole,
+}
+
+impl Outlet {
+    /// Sends a whole answer.
+    ///
+    /// # Errors
+    /// `INTERNAL` for headers that routers would not take; nothing has been sent then.
+    pub(in crate::server) fn respond(
+        &mut self,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        body: Message,
+        load: HeaderValue,
+    ) -> Result<(), Status> {
+        let Dialect::Http(request) = &self.dialect else { return Err(not_http()) };
+        let (is_head, may_have_body) = (request.is_head, request.may_have_body(status));
+        check_headers(&headers)?;
+        if (may_have_body || is_head) && !headers.contains_key(CONTENT_LENGTH) {
+            headers.insert(CONTENT_LENGTH, body.len().into());
+        }
+        let body = if may_have_body { body } else { Message::default() };
+        self.send_whole(status, headers, body, Some(load));
+        Ok(())
+    }
+
+    fn send_whole(
+        &mut self,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        body: Message,
+        load: Option<HeaderValue>,
+    ) {
+        let load = load.map(|load| (names::LOAD, load));
+        if body.is_empty() {
+            headers.extend(load);
+            self.send_response(status, headers, true);
+        } else {
+            self.send_response(status, headers, false);
+            self.send_data(Framed::raw(body));
+            self.send_trailers(load.into_iter().collect());
+        }
+        self.stage = Stage::Closed;
+    }
+
+    /// Sends the head of an answer.
+    ///
+    /// # Errors
+    /// As `respond`.
+    pub(in crate::server) fn start_response(
+        &mut self,
+        status: StatusCode,
+        headers: HeaderMap,
+        load: HeaderValue,
+    ) -> Result<Started, Status> {
+        let Dialect::Http(request) = &self.dialect else { return Err(not_http()) };
+        check_headers(&headers)?;
+        if request.is_websocket && status == StatusCode::SWITCHING_PROTOCOLS {
+            self.send_response(StatusCode::OK, headers, false);
+            return Ok(Started::Open);
+        }
+        if request.may_have_body(status) {
+            self.send_response(status, headers, false);
+            return Ok(Started::Open);
+        }
+        self.send_whole(status, headers, Message::default(), Some(load));
+        Ok(Started::Whole)
+    }
+
+    /// Sends a piece of the body.
+    ///
+    /// # Errors
+    /// `INTERNAL` before the head.
+    pub(super) fn send_piece(&mut self, piece: Message) -> Result<(), Status> {
+        if matches!(self.stage, Stage::Head(_)) {
+            let text = "a body was sent before the head of its answer";
+            return Err(Status::new(Code::Internal, text));
+        }
+        if !piece.is_empty() {
+            self.send_data(Framed::raw(piece));
+        }
+        Ok(())
+    }
+
+    /// Ends the body, breaks it off, or answers with what stands for `status` in HTTP.
+    pub(super) fn finish_http(&mut self, status: &Status, trailers: HeaderMap) {
+        match &mut self.stage {
+            Stage::Head(_) if status.code == Code::Ok => {
+                let text = "the request was ended without an answer";
+                self.fail_http(&Status::new(Code::Internal, text), trailers);
+            }
+            Stage::Head(_) => self.fail_http(status, trailers),
+            Stage::Body(_) if status.code == Code::Ok => {
+                let load = trailers.get(names::LOAD).cloned();
+                self.send_trailers(load.map(|load| (names::LOAD, load)).into_iter().collect());
+            }
+            Stage::Body(stream) => {
+                let is_late = status.code == Code::DeadlineExceeded;
+                stream.send_reset(if is_late { Reason::CANCEL } else { Reason::INTERNAL_ERROR });
+                self.stage = Stage::Closed;
+            }
+            Stage::Closed => {}
+        }
+    }
+
+    fn fail_http(&mut self, status: &Status, mut trailers: HeaderMap) {
+        let mut failure = HttpFailure::of(status, QUEUE_FULL_DEFAULT);
+        if let Some(delay) = read_pushback(&trailers) {
+            failure.retry_after = Some(delay);
+        }
+        let Dialect::Http(request) = &self.dialect else { return };
+        let may_have_body = request.may_have_body(failure.status);
+        let body = if may_have_body { failure.body().into() } else { Message::default() };
+        let headers = failure.headers(names::ANSWERED_BY_REPLICA);
+        self.send_whole(failure.status, headers, body, trailers.remove(names::LOAD));
+    }
+}
+
+// === impl HttpRequest ===
+
+impl HttpRequest {
+    fn may_have_body(self, status: StatusCode) -> bool {
+        !self.is_head && status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED
+    }
+}
+
+fn read_pushback(trailers: &HeaderMap) -> Option<Duration> {
+    let millis = trailers.get(RETRY_PUSHBACK)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_millis(millis))
+}
+
+fn check_headers(headers: &HeaderMap) -> Result<(), Status> {
+    let size = block_bytes(headers);
+    if size <= METADATA_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the answer's headers of {size} bytes are larger than the limit of {METADATA_BYTES_MAX} \
+         bytes"
+    );
+    Err(Status::new(Code::Internal, text))
+}
+
+fn not_http() -> Status {
+    Status::new(Code::Internal, "a gRPC call was answered as plain HTTP")
+}
+
+pub(super) fn not_grpc() -> Status {
+    Status::new(Code::Internal, "a plain HTTP request was answered as gRPC")
+}

@@ -1,0 +1,199 @@
+//! Heads of plain HTTP requests and answers, between Python's types and those of `http`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ::http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use ::http::{HeaderMap, StatusCode};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use router_net::mesh::names;
+use router_net::server::{Exchange, HttpHead as NetHead};
+
+/// See the stub. What is asked for is converted then, from the head as it came.
+#[pyclass(frozen, module = "pyserve._router")]
+#[derive(Debug)]
+pub(crate) struct HttpHead {
+    exchange: Arc<Exchange>,
+}
+
+impl HttpHead {
+    /// The exchange is one of plain HTTP.
+    pub(crate) fn new(exchange: Arc<Exchange>) -> Self {
+        Self { exchange }
+    }
+
+    fn head(&self) -> NetHead<'_> {
+        self.exchange.http_head().expect("invariant: checked when it was admitted")
+    }
+}
+
+#[pymethods]
+impl HttpHead {
+    #[getter]
+    fn method<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        match self.head().method() {
+            "GET" => intern!(py, "GET").clone(),
+            "POST" => intern!(py, "POST").clone(),
+            other => PyString::new(py, other),
+        }
+    }
+
+    #[getter]
+    fn target<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.head().target().as_bytes())
+    }
+
+    #[getter]
+    fn version<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        match self.head().version() {
+            "1.1" => intern!(py, "1.1").clone(),
+            "2" => intern!(py, "2").clone(),
+            other => PyString::new(py, other),
+        }
+    }
+
+    #[getter]
+    fn scheme<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        match self.head().scheme() {
+            "http" => intern!(py, "http").clone(),
+            "https" => intern!(py, "https").clone(),
+            other => PyString::new(py, other),
+        }
+    }
+
+    #[getter]
+    fn client(&self) -> Option<(String, u16)> {
+        let address = self.head().client()?;
+        Some((address.ip().to_string(), address.port()))
+    }
+
+    #[getter]
+    fn root_path(&self) -> &str {
+        self.exchange.http_head().map_or("", |head| head.root_path())
+    }
+
+    #[getter]
+    fn is_websocket(&self) -> bool {
+        self.head().is_websocket()
+    }
+
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut pairs = Vec::with_capacity(self.exchange.head.headers.len() + 1);
+        self.head().for_each_header(|name, value| {
+            let (name, value) = (PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value));
+            pairs.push((name, value));
+        });
+        PyList::new(py, pairs)
+    }
+}
+
+/// The status of a final answer; 101 accepts a WebSocket and nothing else.
+///
+/// # Errors
+/// `ValueError` for another number.
+pub(crate) fn status_from_python(exchange: &Exchange, status: u16) -> PyResult<StatusCode> {
+    let is_accepted = || {
+        status == StatusCode::SWITCHING_PROTOCOLS.as_u16()
+            && exchange.http_head().is_some_and(|head| head.is_websocket())
+    };
+    match StatusCode::from_u16(status) {
+        Ok(code) if (200..600).contains(&status) || is_accepted() => Ok(code),
+        _ => {
+            let text = format!("an answer's status is {status}, use one from 200 to 599");
+            Err(PyValueError::new_err(text))
+        }
+    }
+}
+
+/// A header block of pairs from Python, without what only concerns one connection or the mesh.
+///
+/// # Errors
+/// `TypeError` for what are no pairs of bytes, `ValueError` for what HTTP does not allow.
+pub(crate) fn headers_from_python(pairs: &Bound<'_, PyAny>) -> PyResult<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(pairs.len().unwrap_or(0) + 1);
+    for pair in pairs.try_iter()? {
+        let pair = pair?;
+        if let Ok(pair) = pair.cast::<PyTuple>() {
+            if let (Ok(name), Ok(value)) = (pair.get_item(0), pair.get_item(1)) {
+                append(&mut headers, &name, &value)?;
+                continue;
+            }
+        }
+        // ASGI allows any iterable of two.
+        let (name, value) = two_of(&pair)?;
+        append(&mut headers, &name, &value)?;
+    }
+    Ok(headers)
+}
+
+fn two_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let mut items = pair.try_iter()?;
+    match (items.next(), items.next(), items.next()) {
+        (Some(name), Some(value), None) => Ok((name?, value?)),
+        _ => Err(PyValueError::new_err("a header is no pair of name and value")),
+    }
+}
+
+fn append(
+    headers: &mut HeaderMap,
+    name: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let name_bytes = bytes_of(name)?;
+    let key = HeaderName::from_bytes(&name_bytes).map_err(|_| {
+        let name = String::from_utf8_lossy(&name_bytes);
+        PyValueError::new_err(format!("header {name:?} has characters that HTTP forbids"))
+    })?;
+    if is_for_this_hop(&key) || key.as_str().starts_with(names::PREFIX) {
+        return Ok(());
+    }
+    let content = HeaderValue::from_bytes(&bytes_of(value)?).map_err(|_| {
+        let text = format!("header {key:?} has a value with characters that HTTP forbids");
+        PyValueError::new_err(text)
+    })?;
+    headers.append(key, content);
+    Ok(())
+}
+
+fn bytes_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(Cow::Borrowed(bytes.as_bytes()));
+    }
+    let kind = object.get_type().name()?;
+    let text = format!("names and values of headers are bytes, one is of type {kind}");
+    Err(PyTypeError::new_err(text))
+}
+
+/// Frames and connections are between the client and the ingress (RFC 9113, 8.2.2).
+fn is_for_this_hop(name: &HeaderName) -> bool {
+    [CONNECTION, TRANSFER_ENCODING, UPGRADE, TE, TRAILER].contains(name)
+        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}
+
+/// Refuses a length that the body of a whole answer does not have.
+///
+/// # Errors
+/// `ValueError` naming both.
+pub(crate) fn check_length(
+    exchange: &Exchange,
+    status: StatusCode,
+    headers: &HeaderMap,
+    length: usize,
+) -> PyResult<()> {
+    let Some(announced) = headers.get(CONTENT_LENGTH) else { return Ok(()) };
+    let may_differ = exchange.head.method == ::http::Method::HEAD
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let is_right = announced.to_str().is_ok_and(|text| text.parse() == Ok(length));
+    if may_differ || is_right {
+        return Ok(());
+    }
+    let announced = String::from_utf8_lossy(announced.as_bytes());
+    let text = format!("content-length is {announced} and the body has {length} bytes");
+    Err(PyValueError::new_err(text))
+}
