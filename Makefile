@@ -102,6 +102,11 @@ bench: build ## pyserve against plain grpc.aio, in pairs: JSON and a chart
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.run $(ARGS)
 
+.PHONY: bench-doors
+bench-doors: build ## HTTP against uvicorn + FastAPI, TLS against none, in pairs (five minutes)
+	$(CARGO) build --locked --release -p pyserve-loadgen
+	$(PY) -m benchmarks.doors $(ARGS)
+
 .PHONY: bench-batching
 bench-batching: build ## The learnt wait against fixed windows, virtual and live (ten minutes)
 	$(PY) -m benchmarks.batching $(ARGS)
@@ -149,7 +154,7 @@ lock: $(PACKAGES_STAMP) ## Pin requirements.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) target dist node_modules tests/contract/foreign/node/node_modules
+	rm -rf $(VENV) target dist node_modules tests/contract/foreign/*/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -f pyserve/_router*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,11 +26,12 @@ async def serve(library: ModuleType) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(json.dumps({"address": f"127.0.0.1:{port}", "pid": os.getpid()}), flush=True)
-    await _end_of_input()
+    await end_of_input()
     await server.stop(1.0)
 
 
-async def _end_of_input() -> None:
+async def end_of_input() -> None:
+    """Return when whoever started this process has closed its standard input."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 

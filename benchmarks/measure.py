@@ -66,7 +66,7 @@ def measure(program: Path, server: RunningServer, workload: Workload, duration: 
 
     report = generator.drive(
         program,
-        ("--target", server.address, *workload.arguments),
+        ("--target", server.address, *server.arguments, *workload.arguments),
         seconds=duration.measured_s,
         warmup_s=duration.warmup_s,
         on_moment=take_cpu,

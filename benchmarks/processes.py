@@ -19,11 +19,17 @@ _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 
 # What may stand on either side of a comparison, by name: a module that prints one line of JSON
-# with its address and process id, and serves services/echo until its standard input ends.
+# with its address and process id, and serves until its standard input ends: services/echo, but for
+# those of the doors.
 CONTESTANTS: Mapping[str, tuple[str, ...]] = {
     "pyserve": ("benchmarks.pyserve_mesh",),
     "pyserve.aio": ("benchmarks.aio_server", "--library", "pyserve.aio"),
     "grpc.aio": ("benchmarks.aio_server", "--library", "grpc.aio"),
+    "uvicorn": ("benchmarks.doors.uvicorn_server",),
+    "mesh plain": ("benchmarks.doors.mesh", "plain"),
+    "mesh fastapi": ("benchmarks.doors.mesh", "fastapi"),
+    "mesh echo": ("benchmarks.doors.mesh", "echo"),
+    "mesh echo tls": ("benchmarks.doors.mesh", "echo", "--tls"),
 }
 
 
@@ -63,11 +69,13 @@ class RunningServer:
         name: Of the contestant.
         address: ``host:port``.
         pid: Root of its tree of processes.
+        arguments: What the generator needs to know besides.
     """
 
     name: str
     address: str
     pid: int
+    arguments: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -119,7 +127,8 @@ def _read_report(name: str, process: subprocess.Popen[bytes]) -> RunningServer:
             raise ServerError(f"{name} ended while it started; its output above says why")
         text += chunk
     report = json.loads(text)
-    return RunningServer(name, str(report["address"]), int(report["pid"]))
+    arguments = tuple(map(str, report.get("arguments", ())))
+    return RunningServer(name, str(report["address"]), int(report["pid"]), arguments)
 
 
 def _stop(name: str, process: subprocess.Popen[bytes]) -> None:

@@ -23,10 +23,11 @@ from benchmarks.comparison import Comparison, Pair, compare
 from benchmarks.generator import find_generator
 from benchmarks.machine import ROOT, stamp
 from benchmarks.measure import Duration, Run, measure
-from benchmarks.processes import CONTESTANTS, CpuSets, RunningServer, affinity, running_server
+from benchmarks.processes import CpuSets, RunningServer, affinity, running_server
 from benchmarks.workloads import WORKLOADS, Workload
 
 BASELINE = "grpc.aio"
+_OURS = ("pyserve", "pyserve.aio", "grpc.aio")
 _PAIRS = 10  # The design asks for at least ten.
 _SECONDS = 3.0
 # Caches, connections and the interpreter's specialisation settle within tenths of a second.
@@ -76,7 +77,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="of one measured run")
     parser.add_argument("--warmup", type=float, default=_WARMUP_S, help="seconds before each run")
     parser.add_argument("--only", action="append", choices=names, help="may be given several times")
-    parser.add_argument("--ours", choices=sorted(CONTESTANTS), default="pyserve")
+    parser.add_argument("--ours", choices=_OURS, default="pyserve")
     parser.add_argument(
         "--direct", action="store_const", const="pyserve.aio", dest="ours",
         help="a bare pyserve.aio server, without ingress",

@@ -1,0 +1,1 @@
+"""What the doors cost: HTTP beside uvicorn and FastAPI, TLS beside none."""
