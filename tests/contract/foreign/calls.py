@@ -18,7 +18,11 @@ Metadata = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """One PerformRequest; see services/echo/echo.proto."""
+    """One PerformRequest; see services/echo/echo.proto.
+
+    Attributes:
+        details: Of the status: each is the payload of an EchoReply.
+    """
 
     payload: bytes = b""
     response_bytes: int = 0
@@ -26,6 +30,7 @@ class Message:
     status_code: int = 0
     status_message: str = ""
     describe: bool = False
+    details: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,7 @@ class Call:
         call = asdict(self)
         for message in call["messages"]:
             message["payload"] = base64.b64encode(message["payload"]).decode()
+            message["details"] = [base64.b64encode(each).decode() for each in message["details"]]
         call["metadata"] = [[key, base64.b64encode(value).decode()] for key, value in self.metadata]
         return call
 
@@ -67,6 +73,7 @@ class Outcome:
     seen_metadata: Metadata = ()  # what the handler says that it got
     initial_metadata: Metadata = ()
     trailing_metadata: Metadata = ()
+    details: tuple[bytes, ...] = ()  # of the status, as in ``Message``
     elapsed_s: float = field(default=0.0, compare=False)
 
     @classmethod
@@ -75,7 +82,8 @@ class Outcome:
         values = dict(outcome)
         for name in ("initial_metadata", "trailing_metadata", "seen_metadata"):
             values[name] = tuple((k, base64.b64decode(v)) for k, v in values.get(name, ()))
-        values["payloads"] = tuple(map(base64.b64decode, values.get("payloads", ())))
+        for name in ("payloads", "details"):
+            values[name] = tuple(map(base64.b64decode, values.get(name, ())))
         if values.get("collected") is not None:
             values["collected"] = tuple(values["collected"])
         return cls(**values)

@@ -1,6 +1,7 @@
 """The clients, and the servers that they call."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -8,11 +9,12 @@ import pytest
 
 from services.echo import echo_pb2_grpc
 from services.echo.service import Echo
-from tests.contract.foreign import node_client
+from tests.contract.foreign import browser_client, node_client
 from tests.contract.foreign.calls import Client
 from tests.contract.foreign.compressing import CompressOnDemand
 from tests.contract.foreign.grpcio_client import GrpcioClient
 from tests.contract.foreign.grpclib_client import GrpclibClient
+from tests.contract.foreign.names import PAGES_VARIABLE
 from tests.contract.foreign.node_client import NodeClient
 from tests.support.mesh import running_mesh
 
@@ -41,6 +43,24 @@ def mesh_address() -> Iterator[str]:
     """The ingress of a mesh with one replica: its counters speak for the whole service."""
     with running_mesh("tests.contract.foreign.application:app") as mesh:
         yield mesh.address
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the page that browsers load, where there are browsers."""
+    folder = tmp_path_factory.mktemp("pages")
+    if browser_client.why_not() is None:
+        browser_client.build_page(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def web_address(pages: Path) -> Iterator[str]:
+    """The ingress of a mesh with a web application and the service."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PAGES_VARIABLE, str(pages))
+        with running_mesh("tests.contract.foreign.web:app") as mesh:
+            yield mesh.address
 
 
 @pytest.fixture(params=["grpc_aio_address", "mesh_address"])

@@ -37,6 +37,8 @@ def _request(message: Message) -> echo_pb2.PerformRequest:
     if message.status_code:
         request.status.code = message.status_code
         request.status.message = message.status_message
+        for payload in message.details:
+            request.status.details.add().Pack(echo_pb2.EchoReply(payload=payload))
     return request
 
 

@@ -25,7 +25,10 @@ function echoClient() {
 }
 
 function request(message) {
-  const { status_code, status_message, payload, ...rest } = message;
+  const { status_code, status_message, details, payload, ...rest } = message;
+  if (details.length) {
+    throw new Error("this client packs no details of a status");
+  }
   return {
     ...rest,
     payload: Buffer.from(payload, "base64"),
