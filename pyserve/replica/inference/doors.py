@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -45,7 +44,6 @@ class InferenceDoors:
     Args:
         model: What the class declares.
         methods: The methods of the instance by name; ``infer`` among them.
-        executor: Returns the threads for ``def``.
         development: Texts of exceptions may reach clients.
 
     Attributes:
@@ -59,12 +57,11 @@ class InferenceDoors:
         self,
         model: Model,
         methods: Mapping[str, PlainMethod],
-        executor: Callable[[], Executor],
         *,
         development: bool = False,
     ) -> None:
         self._model = model
-        self._runner = Runner(model, methods[METHOD], executor)
+        self._runner = Runner(model, methods[METHOD])
         self._development = development
         self.prefixes = (model.prefix,)
 
@@ -123,20 +120,20 @@ class InferenceDoors:
         return messages.metadata(self._model)
 
     async def _model_infer(
-        self, request: pb.ModelInferRequest, _context: object
+        self, request: pb.ModelInferRequest, context: object
     ) -> pb.ModelInferResponse:
         inference = messages.read_request(self._model, request)
-        arrays = await self._runner.one(inference.arrays)
+        arrays = await self._runner.one(inference.arrays, context)
         return messages.write_response(self._model, inference, arrays)
 
     async def _model_stream_infer(
-        self, requests: AsyncIterator[pb.ModelInferRequest], _context: object
+        self, requests: AsyncIterator[pb.ModelInferRequest], context: object
     ) -> AsyncIterator[pb.ModelStreamInferResponse]:
         async for request in requests:
             # One request that fails does not end the stream of the others.
             try:
                 inference = messages.read_request(self._model, request)
-                async for arrays in self._runner.many(inference.arrays):
+                async for arrays in self._runner.many(inference.arrays, context):
                     yield pb.ModelStreamInferResponse(
                         infer_response=messages.write_response(self._model, inference, arrays)
                     )
@@ -165,7 +162,7 @@ class InferenceDoors:
             _require(call, "POST", path)
             length = call.header(rest.JSON_LENGTH)
             wanted = rest.read_request(self._model, await call.body(), length)
-            arrays = await self._runner.one(wanted.inference.arrays)
+            arrays = await self._runner.one(wanted.inference.arrays, call)
             return rest.write_response(self._model, wanted, arrays)
         _require(call, "GET", path)
         document: dict[str, object] = {"name": self._model.name, "ready": True}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
+import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from grpc import StatusCode
@@ -14,10 +13,10 @@ from grpc import StatusCode
 from pyserve.errors import Abort
 from pyserve.inference.model import Model
 from pyserve.inference.tensors import Array
+from pyserve.replica.http.threads import on_thread, steps_on_threads
 from pyserve.replica.plain_methods import PlainMethod
 
 _LOGGER = logging.getLogger(__name__)
-_END = object()
 
 
 class Runner:
@@ -26,16 +25,17 @@ class Runner:
     Args:
         model: What it declares.
         method: ``infer``.
-        executor: Returns the threads for a ``def``.
+
+    ``call`` is in all methods what the request came with: an ``HttpCall`` or the context of an
+    RPC, whose server has the threads for a ``def``.
     """
 
-    def __init__(self, model: Model, method: PlainMethod, executor: Callable[[], Executor]) -> None:
+    def __init__(self, model: Model, method: PlainMethod) -> None:
         self.model = model
         self.streams = method.streams
         self._method = method
-        self._executor = executor
 
-    async def one(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    async def one(self, arrays: Mapping[str, Array], call: Any) -> dict[str, Array]:
         """Return the arrays of one answer.
 
         Raises:
@@ -48,24 +48,19 @@ class Runner:
                 StatusCode.UNIMPLEMENTED,
                 f"model {self.model.name!r} answers with a stream: call ModelStreamInfer",
             )
-        function = self._method.function
+        function = functools.partial(self._method.function, **arrays)
         if self._method.is_threaded:
-            return self._pack(await self._in_thread(function, **arrays))
-        return self._pack(await function(**arrays))
+            return self._pack(await on_thread(call, contextvars.copy_context(), function))
+        return self._pack(await function())
 
-    async def many(self, arrays: Mapping[str, Array]) -> AsyncIterator[dict[str, Array]]:
+    async def many(self, arrays: Mapping[str, Array], call: Any) -> AsyncIterator[dict[str, Array]]:
         """Yield the arrays of each answer; of a method that does not yield, of the only one."""
         if not self.streams:
-            yield await self.one(arrays)
+            yield await self.one(arrays, call)
             return
         items = self._method.function(**arrays)
         if self._method.is_threaded:
-            try:
-                while (item := await self._in_thread(next, items, _END)) is not _END:
-                    yield self._pack(item)
-            finally:
-                items.close()
-            return
+            items = steps_on_threads(call, items)
         try:
             async for item in items:
                 yield self._pack(item)
@@ -73,12 +68,6 @@ class Runner:
             close = getattr(items, "aclose", None)
             if close is not None:
                 await close()
-
-    async def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor(), lambda: context.run(function, *args, **kwargs)
-        )
 
     def _pack(self, result: object) -> dict[str, Array]:
         try:
