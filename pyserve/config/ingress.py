@@ -55,7 +55,7 @@ class IngressSettings:
         port: where it listens when nobody gives an address.
         location: ``Disabled``: the mesh has no ingress.
         root_path: a prefix that whoever is in front has removed from the paths; "": none.
-        connections_max: client connections; further ones wait in the listen queue.
+        connections_max: client connections; one more is closed at once.
         streams_max: calls of one HTTP/2 connection at once.
         io_threads: native threads; None: one for each core, at most four.
         header_bytes_max: head of one request.
