@@ -91,7 +91,6 @@ class Lifespan:
                 return  # It has said so before it raised.
             if self._started.is_set():
                 _LOGGER.exception("the application raised in its lifespan")
-                self._failure = f"{type(error).__name__}: {error}"
             else:
                 # As servers do: what refuses the scope is an application without a lifespan.
                 _LOGGER.info("the application has no lifespan (%s)", type(error).__name__)

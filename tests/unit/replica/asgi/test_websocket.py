@@ -1,0 +1,299 @@
+"""WebSockets: the frames that the native side gets, and what the application is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from wsproto import events
+from wsproto.connection import Connection, ConnectionType
+from wsproto.extensions import PerMessageDeflate
+
+from pyserve.replica.asgi import websocket
+from tests.support.waiting import eventually
+from tests.unit.aio.fake_ring import FakeServerCall
+from tests.unit.replica.asgi.serving import Served, serving
+
+ACCEPT = {"type": "websocket.accept"}
+DEFLATE = (b"sec-websocket-extensions", b"permessage-deflate; client_max_window_bits")
+
+
+class Client:
+    """The other end: makes frames, and reads those that were queued."""
+
+    def __init__(self, served: Served, *headers: tuple[bytes, bytes]) -> None:
+        extensions = [PerMessageDeflate()] if DEFLATE in headers else []
+        for extension in extensions:
+            extension.finalize("permessage-deflate")
+        self.served = served
+        self.call: FakeServerCall = served.request(
+            None, method="GET", is_websocket=True, headers=[(b"host", b"h"), *headers]
+        )
+        self.connection = Connection(ConnectionType.CLIENT, list(extensions))
+        self.events: list[Any] = []
+        self._read = 0
+
+    def send(self, *sent: events.Event) -> None:
+        self.send_raw(b"".join(self.connection.send(each) for each in sent))
+
+    def send_raw(self, data: bytes) -> None:
+        self.served.push(self.call, data)
+
+    async def next(self) -> Any:
+        """Return the next frame of the server."""
+        await eventually(self._arrived)
+        return self.events.pop(0)
+
+    def _arrived(self) -> bool:
+        for command in self.call.commands[self._read :]:
+            self._read += 1
+            if command[0] == "write":
+                self.connection.receive_data(command[1])
+                self.events += self.connection.events()
+        return bool(self.events)
+
+    async def accepted(self) -> dict[bytes, bytes]:
+        await eventually(lambda: self.call.commands)
+        kind, status, headers = self.call.commands[0]
+        assert ("start_response", 200) == (kind, status)
+        return dict(headers)
+
+
+class Echo:
+    """Sends every message back, and remembers how it was left."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[int, str]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert {"type": "websocket.connect"} == await receive()
+        await send(ACCEPT)
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({**message, "type": "websocket.send"})
+        self.left.append((message["code"], message["reason"]))
+
+
+async def test_messages_pings_and_the_close_of_the_client() -> None:
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served)
+        assert {} == await client.accepted()
+        client.send(events.Ping(payload=b"p"), events.Message(data="one "))
+        assert b"p" == (await client.next()).payload
+        assert "one " == (await client.next()).data
+        client.send(events.Message(data=b"a", message_finished=False), events.Message(data=b"b"))
+        assert b"ab" == (await client.next()).data
+        client.send(events.CloseConnection(code=3003, reason="enough"))
+        assert 3003 == (await client.next()).code
+        commands = await served.released(client.call)
+        assert ("finish", 0, "", (), None) == commands[-1]
+    assert [(3003, "enough")] == app.left
+
+
+async def test_subprotocol_headers_and_compression_are_answered() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert ["a", "b"] == scope["subprotocols"]
+        assert ("websocket", "wss") == (scope["type"], scope["scheme"])
+        await send({**ACCEPT, "subprotocol": "b", "headers": [(b"X-A", b"1")]})
+        await send({"type": "websocket.send", "text": "x" * 1000})
+        await send({"type": "websocket.close", "code": 4001, "reason": "done"})
+
+    async with serving(app) as served:
+        protocols = (b"sec-websocket-protocol", b"a, b")
+        client = Client(served, protocols, DEFLATE)
+        client.call.head.scheme = "https"
+        headers = await client.accepted()
+        assert b"b" == headers.pop(b"sec-websocket-protocol")
+        assert headers.pop(b"sec-websocket-extensions").startswith(b"permessage-deflate")
+        assert {b"x-a": b"1"} == headers
+        assert "x" * 1000 == (await client.next()).data
+        assert len(client.call.commands[1][1]) < 100
+        close = await client.next()
+        assert (4001, "done") == (close.code, close.reason)
+        client.send(close.response())
+        await served.released(client.call)
+
+
+async def test_a_client_that_is_gone_is_a_disconnect_and_the_application_ends_by_itself() -> None:
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served)
+        await client.accepted()
+        served.cancel(client.call)
+        await served.released(client.call)
+    assert [(1005, "")] == app.left
+
+
+async def test_an_application_that_does_not_listen_is_cancelled_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "_LEAVE_TIMEOUT_S", 0.01)
+    ended: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(ACCEPT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    async with serving(app) as served:
+        for closes in (False, True):
+            client = Client(served)
+            await client.accepted()
+            if closes:
+                client.send(events.CloseConnection(code=1000))
+            else:
+                served.cancel(client.call)
+            await served.released(client.call)
+    assert ["ended", "ended"] == ended
+
+
+async def test_a_client_cannot_send_more_than_is_read() -> None:
+    go = asyncio.Event()
+    read: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send(ACCEPT)
+        await go.wait()
+        while (message := await receive())["type"] == "websocket.receive":
+            read.append(message["text"])
+
+    async with serving(app) as served:
+        client = Client(served)
+        await client.accepted()
+        for number in range(5):
+            client.send(events.Message(data=str(number)))
+        await eventually(lambda: client.call.taken_bytes)
+        first = client.call.taken_bytes
+        await asyncio.sleep(0.02)  # Nothing would be announced if it read on.
+        assert first == client.call.taken_bytes
+        go.set()
+        await eventually(lambda: 5 == len(read))
+        served.cancel(client.call)
+        await served.released(client.call)
+    assert list("01234") == read
+
+
+async def test_a_drain_asks_the_client_to_come_again() -> None:
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served)
+        await client.accepted()
+        served.application.drain()
+        close = await client.next()
+        assert 1012 == close.code
+        client.send(close.response())
+        await served.released(client.call)
+    assert [(1012, "")] == app.left
+
+
+async def test_a_message_that_is_too_large_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "_MESSAGE_BYTES_MAX", 10_000)
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served, DEFLATE)
+        await client.accepted()
+        client.send(events.Message(data="ö" * 5000))
+        assert 10_000 == len((await client.next()).data.encode())
+        client.send(events.Message(data="ö" * 5000 + "x"))
+        close = await client.next()
+        assert 1009 == close.code
+        client.send(close.response())
+        await served.released(client.call)
+    assert [1009] == [code for code, _ in app.left]
+
+
+async def test_frames_that_break_the_protocol_close() -> None:
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served)
+        await client.accepted()
+        client.send_raw(b"\x83\x80\x00\x00\x00\x00")  # An opcode that does not exist.
+        assert 1002 == (await client.next()).code
+        await served.released(client.call)
+    assert [1002] == [code for code, _ in app.left]
+
+
+async def test_a_keepalive_ping_that_stays_unanswered_closes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(websocket, "_PONG_TIMEOUT_S", 0.05)
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served)
+        await client.accepted()
+        ping = await client.next()
+        client.send(ping.response())
+        assert isinstance(await client.next(), events.Ping)  # The next one; this stays unanswered.
+        close = await client.next()
+        assert (1011, "keepalive ping timeout") == (close.code, close.reason)
+        client.send(close.response())
+        await served.released(client.call)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ([{"type": "websocket.close"}], ("respond", 403, ((b"content-length", b"0"),), b"")),
+        (
+            [
+                {"type": "websocket.http.response.start", "status": 402, "headers": [(b"A", b"b")]},
+                {"type": "websocket.http.response.body", "body": b"pay"},
+            ],
+            ("respond", 402, ((b"a", b"b"),), b"pay"),
+        ),
+    ],
+)
+async def test_denials(sent: list[Any], expected: tuple[Any, ...]) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        for message in sent:
+            await send(message)
+        seen.append(await receive())
+
+    async with serving(app) as served:
+        commands = await served.released(Client(served).call)
+    assert [expected] == commands
+    assert [1006] == [message["code"] for message in seen]
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        ([{"type": "websocket.send", "text": "x"}], "expected 'websocket.accept'"),
+        ([ACCEPT, ACCEPT], "expected 'websocket.send'"),
+        ([{**ACCEPT, "subprotocol": "x"}], "did not offer"),
+        (
+            [{"type": "websocket.http.response.start", "status": 400}, ACCEPT],
+            "expected 'websocket.http.response.body'",
+        ),
+        (
+            [ACCEPT, {"type": "websocket.close"}, {"type": "websocket.close"}],
+            "after 'websocket.close'",
+        ),
+    ],
+)
+async def test_messages_out_of_their_turn_are_refused(
+    sent: list[Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "_CLOSE_TIMEOUT_S", 0.01)
+    refused: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            for message in sent:
+                await send(message)
+        except RuntimeError as error:
+            refused.append(str(error))
+            raise
+
+    async with serving(app) as served:
+        await served.released(Client(served).call)
+    assert 1 == len(refused)
+    assert text in refused[0]
