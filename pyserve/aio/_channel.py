@@ -308,10 +308,15 @@ def secure_channel(
     )
 
 
+def live_channel(target: str, tls: ChannelTls, options: ChannelArguments | None = None) -> Channel:
+    """Make a channel whose certificates may be exchanged while it is open."""
+    return Channel(_native(target, read_channel_options(options or (), None), tls))
+
+
 def _native(target: str, options: ChannelOptions, tls: ChannelTls | None) -> _router.Channel:
     check_not_forked()
-    native_tls = None
-    if tls is not None:
+    native_tls = None if tls is None else tls.native
+    if tls is not None and native_tls is None:
         native_tls = _router.ClientTls(
             tls.root_certificates, tls.private_key, tls.certificate_chain, options.server_name
         )

@@ -26,13 +26,24 @@ class ServerCredentials(grpc.ServerCredentials):
 
 
 @dataclass(frozen=True)
+class LiveServerCredentials(grpc.ServerCredentials):
+    """Settings that somebody exchanges while servers use them."""
+
+    native: _router.ServerTls
+
+
+@dataclass(frozen=True)
 class ChannelTls:
-    """What ``grpc.ChannelCredentials`` say: certificates, and credentials of every call."""
+    """What ``grpc.ChannelCredentials`` say: certificates, and credentials of every call.
+
+    With ``native`` the certificates are in there, where somebody may exchange them.
+    """
 
     root_certificates: bytes | None
     private_key: bytes | None
     certificate_chain: bytes | None
     call_credentials: tuple[Any, ...]
+    native: _router.ClientTls | None = None
 
 
 def ssl_server_credentials(
@@ -65,6 +76,8 @@ def server_tls(credentials: object) -> _router.ServerTls:
         TypeError: They were not made by ``pyserve.aio.ssl_server_credentials``.
         ValueError: The certificates or keys cannot be read.
     """
+    if isinstance(credentials, LiveServerCredentials):
+        return credentials.native
     if not isinstance(credentials, ServerCredentials):
         raise TypeError(
             "add_secure_port needs credentials of pyserve.aio.ssl_server_credentials, not "

@@ -18,14 +18,15 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from pyserve.aio.certificates import mesh_tls
 from pyserve.config import MeshSettings, ProxyLocation, check_address, read_settings
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
 from pyserve.control.service import add_services
-from pyserve.control.transport import make_server
+from pyserve.control.transport import listen_tcp, make_server
 from pyserve.errors import PyserveError, UsageError
-from pyserve.ingress import IngressServer
+from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
 from pyserve.version import version
@@ -98,6 +99,8 @@ class _Mesh:
         self._shutdown: asyncio.Task[None] | None = None
         self._settings = settings
         self._home = home
+        self._tls = mesh_tls(settings.node.tls)
+        self._follower: asyncio.Task[None] | None = None
         self._address = MeshAddress(
             controller=f"unix:{home.run_dir / 'controller.sock'}", token=home.token
         )
@@ -112,6 +115,8 @@ class _Mesh:
             controller=self._address,
             node=settings.node,
             run_dir=home.run_dir,
+            tls=self._tls,
+            security=IngressSecurity(settings.security),
             io_threads=options.io_threads or settings.ingress.io_threads,
         )
         self._controller = Controller(
@@ -121,7 +126,7 @@ class _Mesh:
             ingress=self._ingress.status,
             visible=self._visible,
         )
-        self._server = make_server()
+        self._server = make_server(self._tls)
         add_services(
             self._server,
             self._controller,
@@ -134,7 +139,9 @@ class _Mesh:
         """Start the controller, then the ingress; return where they listen."""
         self._server.add_insecure_port(self._address.controller)
         host = self._settings.node.bind_host or _LOOPBACK
-        port = self._server.add_insecure_port(f"{host}:0")
+        port = listen_tcp(self._server, f"{host}:0", self._tls)
+        if self._tls is not None:
+            self._follower = asyncio.create_task(self._tls.follow())
         await self._server.start()
         await self._ingress.start()
         return MeshRecord(
@@ -186,6 +193,8 @@ class _Mesh:
             await asyncio.wait([self._shutdown])
             if not self._shutdown.cancelled() and (error := self._shutdown.exception()):
                 _LOGGER.error("the drain failed; what is left is killed", exc_info=error)
+        if self._follower is not None:
+            self._follower.cancel()
         await self._controller.close()
         await self._ingress.stop()
         await self._server.stop(_SERVER_GRACE_S)

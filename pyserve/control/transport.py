@@ -1,7 +1,8 @@
 """The gRPC server and channels of the control plane: the one place that names the library.
 
 They are used through ``grpc.aio``'s interface only, so another implementation of it is a change
-of the import below.
+here. Over TCP with certificates it is ours: they can be exchanged while it runs, and names in
+them are checked in the handshake. Unix sockets stay plain: only their user can open them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from grpc import aio as rpc
 
 from pyserve import aio
+from pyserve.aio.certificates import MeshTls
 from pyserve.config.control import REDIAL_BACKOFF_INITIAL_S, REDIAL_BACKOFF_MAX_S
 
 # The metadatum's name, not the token.
@@ -42,22 +44,34 @@ Channel = rpc.Channel
 RpcError = rpc.AioRpcError
 
 
-def make_server() -> Server:
+def make_server(tls: MeshTls | None = None) -> Server:
     """Return a server for the control plane; it listens nowhere yet."""
-    return rpc.server(options=[*_COMMON_OPTIONS, *_SERVER_OPTIONS])
+    options = [*_COMMON_OPTIONS, *_SERVER_OPTIONS]
+    return rpc.server(options=options) if tls is None else aio.server(options=options)
 
 
-def dial(address: str) -> Channel:
+def listen_tcp(server: Server, address: str, tls: MeshTls | None) -> int:
+    """Bind a port of a server that ``make_server`` made with the same ``tls``; return it."""
+    if tls is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, tls.server_credentials)
+
+
+def dial(address: str, tls: MeshTls | None = None) -> Channel:
     """Return a channel to a controller at ``unix:path`` or ``host:port``."""
+    if tls is not None:
+        return dial_natively(address, tls)
     return rpc.insecure_channel(address, options=[*_COMMON_OPTIONS, *_CHANNEL_OPTIONS])
 
 
-def dial_natively(address: str) -> Channel:
+def dial_natively(address: str, tls: MeshTls | None = None) -> Channel:
     """Return a channel that needs no thread of grpcio, for processes that may fork.
 
     grpcio's own client makes children of multiprocessing crash now and then (seen with 1.85:
     SIGSEGV in two of twenty forks of a driver that follows the mesh).
     """
+    if tls is not None and not address.startswith("unix:"):
+        return tls.channel(address, _COMMON_OPTIONS)
     return aio.insecure_channel(address, options=_COMMON_OPTIONS)
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import grpc
 
+from pyserve.aio.certificates import Pem, read_pem
 from pyserve.api.graph import PackedApplication, PackedDeployment
 from pyserve.config.http import RoutePrefix
+from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName
@@ -28,20 +30,43 @@ class ControlClient:
 
     Every method raises ``MeshUnavailable`` when the controller does not answer, and
     ``MeshError`` when it refuses.
+
+    Args:
+        address: The controller.
+        tls: Certificates, for a controller at ``host:port``. Its own carries the name that is
+            dialled, or the first DNS name among ``tls.names``.
     """
 
-    def __init__(self, address: MeshAddress) -> None:
+    def __init__(self, address: MeshAddress, tls: TlsFiles | None = None) -> None:
         self._target = address.controller
         self._metadata = (("pyserve-token-bin", address.token),)
-        self._channel = grpc.insecure_channel(
-            address.controller,
-            options=[
-                ("grpc.max_send_message_length", -1),  # Classes by value may be large.
-                ("grpc.max_receive_message_length", -1),
-                ("grpc.enable_http_proxy", 0),
-            ],
-        )
-        self._stub = control_pb2_grpc.ControlStub(self._channel)
+        self._tls = None if address.controller.startswith("unix:") else tls
+        self._pem: Pem | None = None
+        self._channel: grpc.Channel | None = None
+
+    @property
+    def _stub(self) -> control_pb2_grpc.ControlStub:
+        """Calls go over one connection, until the certificates are others than those it has."""
+        pem = None if self._tls is None else read_pem(self._tls)
+        if self._channel is None or pem != self._pem:
+            # A stream that goes on keeps what it began with.
+            self._pem, self._channel = pem, self._open(pem)
+        return control_pb2_grpc.ControlStub(self._channel)
+
+    def _open(self, pem: Pem | None) -> grpc.Channel:
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_send_message_length", -1),  # Classes by value may be large.
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.enable_http_proxy", 0),
+        ]
+        if pem is None or self._tls is None:
+            return grpc.insecure_channel(self._target, options=options)
+        # grpc checks one DNS name, no URI and no pattern: without one, what was dialled.
+        names = [name for name in self._tls.names if "*" not in name and "://" not in name]
+        options += [("grpc.ssl_target_name_override", name) for name in names[:1]]
+        key, chain = pem.pair
+        credentials = grpc.ssl_channel_credentials(pem.roots, key, chain)
+        return grpc.secure_channel(self._target, credentials, options=options)
 
     def deploy(
         self,
@@ -99,7 +124,8 @@ class ControlClient:
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
-        self._channel.close()
+        if self._channel is not None:
+            self._channel.close()
 
     @contextmanager
     def _errors(self, what: str, timeout_s: float | None) -> Iterator[None]:

@@ -142,7 +142,7 @@ def _status() -> MeshStatus:
 
 async def _ask(mesh: InProcessRouter) -> control_pb2.StatusReply:
     controller = mesh.controller
-    async with dial_natively(controller.controller) as channel:
+    async with dial_natively(controller.controller, mesh.tls) as channel:
         stub = control_pb2_grpc.ControlStub(channel)
         try:
             reply: control_pb2.StatusReply = await stub.Status(

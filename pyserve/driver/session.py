@@ -41,8 +41,8 @@ class Session:
     def __init__(self, address: MeshAddress, process: MeshProcess | None) -> None:
         self.address = address
         self.process = process
-        self.client = ControlClient(address)
         settings = read_settings()
+        self.client = ControlClient(address, settings.node.tls)
         self._router = InProcessRouter(address, settings.node, settings.run_dir)
 
     def open_channel(self, key: DeploymentKey) -> aio.Channel:

@@ -11,8 +11,9 @@ from pyserve.api.ingress import IngressDecorator
 from pyserve.api.ingress import ingress as _decorate
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.ingress import IngressServer
+from pyserve.ingress.security import IngressSecurity
 
-__all__ = ["IngressServer", "TableFeed"]
+__all__ = ["IngressSecurity", "IngressServer", "TableFeed"]
 
 
 class _Callable(ModuleType):

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from pyserve import _router
 from pyserve.aio import Server, ServerSettings
+from pyserve.aio.certificates import MeshTls
 from pyserve.config import NodeSettings
 from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool
 from pyserve.ingress.health import NOT_SERVING, SERVING, HealthService, Status
@@ -47,9 +48,13 @@ class BuiltinServices:
         run_dir: where its socket goes.
         node: where this process is.
         token: the mesh token, which routers prove.
+        tls: certificates for its port; None: plain.
     """
 
-    def __init__(self, run_dir: Path, node: NodeSettings, token: bytes) -> None:
+    def __init__(
+        self, run_dir: Path, node: NodeSettings, token: bytes, tls: MeshTls | None = None
+    ) -> None:
+        self._tls = tls
         self._replica_id = f"{DEPLOYMENT}#{secrets.token_hex(4)}"
         self._socket = run_dir / "builtin.sock"
         self._node = node
@@ -75,7 +80,10 @@ class BuiltinServices:
     async def start(self) -> None:
         """Listen on the socket and on a port of the loopback interface."""
         self._server.add_insecure_port(f"unix:{self._socket}")
-        self._port = self._server.add_insecure_port(_LOOPBACK)
+        if self._tls is None:
+            self._port = self._server.add_insecure_port(_LOOPBACK)
+        else:
+            self._port = self._server.add_secure_port(_LOOPBACK, self._tls.server_credentials)
         await self._server.start()
 
     def begin_drain(self) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from pyserve import _router, aio
+from pyserve.aio.certificates import MeshTls, mesh_tls
 from pyserve.api.context import replica_context
 from pyserve.api.handles.loops import CallsLoop
 from pyserve.config import NodeSettings
@@ -44,12 +45,17 @@ class InProcessRouter:
 
     Attributes:
         controller: The same.
+        tls: Certificates for TCP between processes of the mesh; ``None``: plain.
+
+    Raises:
+        OptionError: The certificates that the environment names cannot be read or used.
     """
 
     def __init__(
         self, controller: MeshAddress, node: NodeSettings, run_dir: Path | None = None
     ) -> None:
         self.controller = controller
+        self.tls = mesh_tls(node.tls)
         self._node = node
         self._run_dir = run_dir
         self._lock = threading.Lock()
@@ -153,19 +159,21 @@ class InProcessRouter:
         if self._closed:
             raise MeshUnavailable("the mesh of this handle has been shut down")
         if self._running is None:
-            self._running = _Running(self.controller, self._node)
+            self._running = _Running(self.controller, self._node, self.tls)
         return self._running
 
 
 class _Running:
     """The table, and the thread that feeds it."""
 
-    def __init__(self, controller: MeshAddress, node: NodeSettings) -> None:
+    def __init__(self, controller: MeshAddress, node: NodeSettings, tls: MeshTls | None) -> None:
+        self._tls = tls
         self.table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
             token=controller.token,
             seed=secrets.randbits(64),
+            tls=None if self._tls is None else self._tls.client,
         )
         self._views: Views = {}
         self._feed_of = (controller, node)
@@ -212,8 +220,14 @@ class _Running:
     async def _follow(self) -> None:
         controller, node = self._feed_of
         feed = self._feed = TableFeed(
-            controller, node, self.table, None, extra_routes=self._note, connect=dial_natively
+            controller,
+            node,
+            self.table,
+            None,
+            extra_routes=self._note,
+            connect=partial(dial_natively, tls=self._tls),
         )
+        follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
         feed.start()
         try:
             await feed.wait_version(timeout_s=_VIEW_TIMEOUT_S)
@@ -223,6 +237,8 @@ class _Running:
             self._ready.set_result(None)
             await self._stop.wait()
         finally:
+            if follower is not None:
+                follower.cancel()
             await feed.close()
 
     def _note(self, views: Views) -> Sequence[_router.DeploymentRoute]:

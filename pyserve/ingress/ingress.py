@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyserve import _router
+from pyserve.aio.certificates import MeshTls
 from pyserve.config import NodeSettings
+from pyserve.config.tls import SecuritySettings
 from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.feed import TableFeed
+from pyserve.ingress.security import IngressSecurity
 from pyserve.wire.v1 import control_pb2
 
 # The controller is in this process or close by, and its first snapshot comes at once.
@@ -37,6 +40,8 @@ class IngressServer:
         controller: whom the table follows.
         node: where this process is.
         run_dir: where the socket of the ingress's own services goes.
+        tls: certificates for connections to replicas over TCP; None: plain.
+        security: what guards the listener; None: nothing.
         io_threads: native threads that move bytes; None: one for each core that this process
             may use, at most four.
     """
@@ -48,6 +53,8 @@ class IngressServer:
         controller: MeshAddress,
         node: NodeSettings,
         run_dir: Path,
+        tls: MeshTls | None = None,
+        security: IngressSecurity | None = None,
         io_threads: int | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
@@ -56,8 +63,11 @@ class IngressServer:
             zone=node.zone,
             token=controller.token,
             seed=secrets.randbits(64),
+            tls=None if tls is None else tls.client,
         )
-        self._builtin = BuiltinServices(run_dir, node, controller.token)
+        self._security = security or IngressSecurity(SecuritySettings())
+        self._follower: asyncio.Task[None] | None = None
+        self._builtin = BuiltinServices(run_dir, node, controller.token, tls)
         self.feed = TableFeed(
             controller, node, self._table, None, extra_routes=self._builtin.routes
         )
@@ -67,7 +77,8 @@ class IngressServer:
                 self._table,
                 addresses=_usable(addresses),
                 io_threads=io_threads or min(_usable_cores(), _IO_THREADS_MAX),
-                tls=None,
+                tls=self._security.tls,
+                access=self._security.access,
             )
 
     async def start(self) -> None:
@@ -84,6 +95,7 @@ class IngressServer:
             raise MeshError("the ingress got no view of the mesh from its controller") from None
         if self._native is None:
             return
+        self._follower = asyncio.create_task(self._security.follow())
         try:
             self.addresses = tuple(self._native.start())
         except OSError as error:
@@ -123,6 +135,8 @@ class IngressServer:
     async def stop(self) -> None:
         """End what is left and remove the socket. Idempotent."""
         await self.feed.close()
+        if self._follower is not None:
+            self._follower.cancel()
         if self._native is not None:
             self._native.stop()
         await self._builtin.stop(_BUILTIN_GRACE_S)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 import grpc.aio
 
+from pyserve.aio.certificates import MeshTls
 from pyserve.config.control import (
     REDIAL_BACKOFF_FACTOR,
     REDIAL_BACKOFF_INITIAL_S,
@@ -46,6 +47,8 @@ class Membership:
         token: The mesh token.
         hello: What the replica is.
         on_command: Called with every command after the first Assign, in the loop's thread.
+        tls: Certificates for a controller at ``host:port``; they are followed from here, since
+            this loop does not wait for user code. None: plain.
     """
 
     def __init__(
@@ -54,7 +57,11 @@ class Membership:
         token: bytes,
         hello: mesh_pb2.Hello,
         on_command: Callable[[mesh_pb2.ReplicaCommand], None],
+        *,
+        tls: MeshTls | None = None,
     ) -> None:
+        self._tls = tls
+        self._follower: asyncio.Task[None] | None = None
         self._controller = controller
         self._metadata = (("pyserve-token-bin", token),)
         self._hello = hello
@@ -71,6 +78,8 @@ class Membership:
         Raises:
             MeshError: The controller refuses this replica.
         """
+        if self._tls is not None:
+            self._follower = asyncio.create_task(self._tls.follow())
         self._task = asyncio.create_task(self._stay())
         return await self._assigned
 
@@ -106,6 +115,8 @@ class Membership:
                 async with asyncio.timeout(_FAREWELL_TIMEOUT_S):
                     await call.done_writing()
                     await call.code()
+        if self._follower is not None:
+            self._follower.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -153,7 +164,11 @@ class Membership:
             # A proxy of the environment has no business between a replica and its controller.
             ("grpc.enable_http_proxy", 0),
         ]
-        async with grpc.aio.insecure_channel(self._controller, options=options) as channel:
+        if self._tls is None or self._controller.startswith("unix:"):
+            channel = grpc.aio.insecure_channel(self._controller, options=options)
+        else:
+            channel = self._tls.channel(self._controller, options)
+        async with channel:
             yield mesh_pb2_grpc.MeshStub(channel)
 
     async def _follow(self, call: JoinCall) -> bool:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory
 from pyserve.config import read_settings
@@ -44,13 +45,15 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     separate_signals_of_forks()
     keep_freed_memory()
     try:
+        mesh_settings = read_settings()
         settings = WorkerSettings(
             controller=options.controller,
             token=_read_token(options.token_fd),
             application=ApplicationName(options.application),
             deployment=DeploymentName(options.deployment),
             replica_id=ReplicaId(options.replica_id),
-            mesh=read_settings(),
+            mesh=mesh_settings,
+            tls=mesh_tls(mesh_settings.node.tls),
         )
     except OptionError as error:
         logging.getLogger(__name__).error("%s", error)

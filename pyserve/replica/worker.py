@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pyserve.aio import Server
+from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
@@ -61,6 +62,7 @@ class WorkerSettings:
         application, deployment: What it shall run.
         replica_id: Its name; empty: the controller gives it one.
         mesh: Node, zone and directories from the environment.
+        tls: Certificates for TCP between processes of the mesh; None: plain.
     """
 
     controller: str
@@ -69,6 +71,7 @@ class WorkerSettings:
     deployment: DeploymentName
     replica_id: ReplicaId
     mesh: MeshSettings
+    tls: MeshTls | None = None
 
 
 class Worker:
@@ -87,7 +90,13 @@ class Worker:
         concurrency = settings.mesh.concurrency
         make_duties = ThreadedDuties if concurrency.user_code_in_separate_thread else SharedDuties
         self._duties: Duties = make_duties(
-            functools.partial(Membership, settings.controller, settings.token, _hello(settings)),
+            functools.partial(
+                Membership,
+                settings.controller,
+                settings.token,
+                _hello(settings),
+                tls=settings.tls,
+            ),
             self._on_command,
         )
         self.is_constructing = False
@@ -177,8 +186,7 @@ class Worker:
             if self._limit is not None:
                 server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
-            takes_http = self._application is not None
-            ready = _ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
+            ready = _ready(assign, loaded, endpoints, plain_service, takes_http=server.takes_http)
             await self._duties.announce(ready)
             with self._watching_loop():
                 async with self._duties.watching_health(instance, loaded.options):
@@ -223,7 +231,7 @@ class Worker:
         node, controller = self._settings.mesh.node, self._settings.controller
         host = bind_host(node, controller)
         try:
-            port = server.add_insecure_port(f"{host}:0")
+            port = self._listen_tcp(server, f"{host}:0")
             server.add_insecure_port(f"unix:{place.path}")
             place.path.chmod(0o600)
             direct = self._listen_directly(server, host)
@@ -240,6 +248,12 @@ class Worker:
             unix_path=str(place.path),
             **{name: f"{advertised}:{port}" for name, port in direct.items()},
         )
+
+    def _listen_tcp(self, server: Server, address: str) -> int:
+        tls = self._settings.tls
+        if tls is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, tls.server_credentials)
 
     def _listen_directly(self, server: Server, host: str) -> dict[str, int]:
         """Bind the ports for balancers outside of the mesh; return them by their endpoint."""

@@ -1,0 +1,165 @@
+"""Certificates in files, followed while they are used: for both sides of a mesh's connections.
+
+A file that has changed is noticed by looking: Kubernetes exchanges whole folders by symbolic
+links, other tools rename files into place or rewrite them, network file systems report nothing;
+what all of them change is what ``stat`` says. One look a second is a handful of system calls, and
+finds a new certificate well within the five seconds in which it must be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pyserve import _router
+from pyserve.aio._channel import Channel, live_channel
+from pyserve.aio._credentials import ChannelTls, LiveServerCredentials
+from pyserve.config.tls import TlsFiles
+from pyserve.errors import OptionError
+
+_LOGGER = logging.getLogger(__name__)
+# See above.
+LOOK_INTERVAL_S = 1.0
+
+_Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+class Pem(NamedTuple):
+    """The content of one side's files."""
+
+    pair: tuple[bytes, bytes]
+    roots: bytes | None
+
+
+def read_pem(files: TlsFiles) -> Pem:
+    """Read the files as they are now.
+
+    Raises:
+        OptionError: one of them cannot be read.
+    """
+    return Pem(
+        (_read(files.key_file), _read(files.cert_file)),
+        None if files.ca_file is None else _read(files.ca_file),
+    )
+
+
+def paths_of(files: TlsFiles) -> list[Path]:
+    """Return the files, the optional one left out."""
+    return [path for path in (files.cert_file, files.key_file, files.ca_file) if path is not None]
+
+
+class Followed:
+    """Files that are read again when they have changed.
+
+    Args:
+        what: what they are, for the log.
+        load: reads and uses them. It raises ``OptionError`` or ``ValueError`` if they cannot be
+            used, and then leaves everything as it was; it returns which files to look at.
+    """
+
+    def __init__(
+        self, what: str, load: Callable[[], Sequence[Path]], paths: Sequence[Path]
+    ) -> None:
+        self._what = what
+        self._load = load
+        self._paths = tuple(paths)
+        self._seen = _signature(self._paths)
+
+    def look(self) -> None:
+        """Use the files if they have changed; what cannot be used is logged, once."""
+        seen = _signature(self._paths)
+        if seen == self._seen:
+            return
+        # Before they are read: what changes meanwhile is found by the next look.
+        self._seen = seen
+        try:
+            paths = tuple(self._load())
+        except (OptionError, ValueError) as error:
+            _LOGGER.error("the new %s cannot be used, the old stay: %s", self._what, error)
+            return
+        if paths != self._paths:
+            self._paths, self._seen = paths, _signature(paths)
+        _LOGGER.info("new %s from %s", self._what, ", ".join(map(str, self._paths)))
+
+    async def follow(self) -> None:
+        """Look once a second until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            self.look()
+
+
+class MeshTls:
+    """Certificates for connections between processes of one mesh, as server and as client.
+
+    Args:
+        files: where they are; with roots, since both sides show a certificate.
+
+    Raises:
+        OptionError: they cannot be read or used.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        names = files.names or None
+        pem = read_pem(files)
+        try:
+            self._server = _router.ServerTls([pem.pair], pem.roots, True, allowed_names=names)
+            self.client = _router.ClientTls(pem.roots, *pem.pair, None, allowed_names=names)
+        except ValueError as error:
+            raise OptionError(f"{error} (one of {_names(files)})") from None
+        self._followed = Followed("certificates of the mesh", self._load, paths_of(files))
+
+    @property
+    def server_credentials(self) -> LiveServerCredentials:
+        """What ``Server.add_secure_port`` takes."""
+        return LiveServerCredentials(self._server)
+
+    def channel(self, target: str, options: Sequence[tuple[str, int]]) -> Channel:
+        """Make a channel to ``host:port`` of another process of the mesh."""
+        return live_channel(target, ChannelTls(None, None, None, (), self.client), options)
+
+    async def follow(self) -> None:
+        """Use new files within a second or two, until cancelled; open connections go on."""
+        await self._followed.follow()
+
+    def _load(self) -> list[Path]:
+        pem = read_pem(self._files)
+        self._server.reload([pem.pair], pem.roots)
+        # The same files were good for the server.
+        self.client.reload(pem.roots, *pem.pair)
+        return paths_of(self._files)
+
+
+def mesh_tls(files: TlsFiles | None) -> MeshTls | None:
+    """Return ``MeshTls``, or None where the mesh speaks plainly.
+
+    Raises:
+        OptionError: the files cannot be read or used.
+    """
+    return None if files is None else MeshTls(files)
+
+
+def _names(files: TlsFiles) -> str:
+    return ", ".join(map(str, paths_of(files)))
+
+
+def _signature(paths: Sequence[Path]) -> _Signature:
+    return tuple(map(_signature_of, paths))
+
+
+def _signature_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OptionError(f"{path} cannot be read: {error}") from None

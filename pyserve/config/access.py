@@ -1,0 +1,177 @@
+"""The access file: which callers may make which calls, as YAML.
+
+It is read strictly: a word that means nothing is refused, with the file, the place in it and
+what is allowed there. ``docs/guide/security.md`` has the format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from pyserve.config.validation import check_choice, check_flag, check_mapping, check_text, refuse
+from pyserve.errors import OptionError
+
+# Methods that say nothing about the applications' data, by the word that leaves them open.
+OPEN_PATHS: Mapping[str, tuple[str, ...]] = {
+    "health": (
+        "/grpc.health.v1.Health/*",
+        "/ray.serve.RayServeAPIService/Healthz",
+        "/-/healthz",
+    ),
+    "reflection": (
+        "/grpc.reflection.v1.ServerReflection/*",
+        "/grpc.reflection.v1alpha.ServerReflection/*",
+    ),
+    "routes": ("/-/routes", "/ray.serve.RayServeAPIService/ListApplications"),
+}
+_HASH = re.compile(r"sha256:([0-9a-fA-F]{64})\Z")
+_FIELDS = ("name", "paths", "identities", "tokens", "anonymous")
+# Shorter secrets can be guessed. Arbitrary; `openssl rand -hex 16` gives twice as many.
+_TOKEN_LENGTH_MIN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSettings:
+    """One rule; what it asks for is needed together.
+
+    Attributes:
+        name: for logs.
+        paths: ``/pkg.Service/Method``, ``/pkg.Service/*``, ``/prefix/**``.
+        identities: names in client certificates; None: no certificate needed.
+        token_hashes: SHA-256 of bearer tokens; None: no token needed.
+        anonymous: everybody.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    identities: tuple[str, ...] | None = None
+    token_hashes: tuple[bytes, ...] | None = None
+    anonymous: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessSettings:
+    """All rules of an ingress.
+
+    Attributes:
+        rules: a call that one of them allows is made.
+        default_allow: calls whose path no rule names are made too.
+        files: what was read: the access file, and those with tokens.
+    """
+
+    rules: tuple[RuleSettings, ...]
+    default_allow: bool
+    files: tuple[Path, ...]
+
+
+def read_access_file(file: Path) -> AccessSettings:
+    """Read the rules in ``file``, and the tokens in files that it names.
+
+    Raises:
+        OptionError: a file cannot be read, or says something that is not allowed.
+    """
+    reader = _Reader(file)
+    try:
+        content = yaml.safe_load(_read_text(file))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{file}:{mark.line + 1}" if mark else str(file)
+        raise OptionError(f"{place}: this is no YAML: {error}") from None
+    top = check_mapping(str(file), {} if content is None else content)
+    reader.check_fields("", top, ("default", "open", "rules"))
+    default = check_choice(f"{file}: default", top.get("default", "deny"), ("deny", "allow"))
+    rules = [
+        RuleSettings(name=f"open {word}", paths=OPEN_PATHS[word], anonymous=True)
+        for word in reader.texts("open", top.get("open", []))
+        if check_choice(f"{file}: open", word, tuple(OPEN_PATHS))
+    ]
+    listed = top.get("rules", [])
+    if not isinstance(listed, list):
+        raise refuse(f"{file}: rules", listed, "a list of rules")
+    rules += [reader.rule(f"rules[{index}]", rule) for index, rule in enumerate(listed)]
+    return AccessSettings(
+        rules=tuple(rules), default_allow=default == "allow", files=tuple(reader.files)
+    )
+
+
+class _Reader:
+    """Reads the parts of one file, and remembers which other files it names."""
+
+    def __init__(self, file: Path) -> None:
+        self.files = [file]
+        self._file = file
+
+    def rule(self, place: str, value: object) -> RuleSettings:
+        fields = check_mapping(f"{self._file}: {place}", value)
+        self.check_fields(place, fields, _FIELDS)
+        identities = fields.get("identities")
+        tokens = fields.get("tokens")
+        if not (paths := self.texts(f"{place}.paths", fields.get("paths", []))):
+            raise refuse(f"{self._file}: {place}.paths", paths, "a list of paths, not empty")
+        return RuleSettings(
+            name=check_text(f"{self._file}: {place}.name", fields.get("name", place)),
+            paths=paths,
+            identities=None
+            if identities is None
+            else self.texts(f"{place}.identities", identities),
+            token_hashes=None if tokens is None else self._tokens(f"{place}.tokens", tokens),
+            anonymous=check_flag(
+                f"{self._file}: {place}.anonymous", fields.get("anonymous", False)
+            ),
+        )
+
+    def texts(self, place: str, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise refuse(f"{self._file}: {place}", value, "a list of texts")
+        return tuple(
+            check_text(f"{self._file}: {place}[{index}]", text) for index, text in enumerate(value)
+        )
+
+    def check_fields(
+        self, place: str, fields: Mapping[str, object], allowed: Sequence[str]
+    ) -> None:
+        for name in fields:
+            if name not in allowed:
+                where = f"{place}.{name}" if place else name
+                raise OptionError(
+                    f"{self._file}: {where} is not allowed; allowed: {', '.join(allowed)}"
+                )
+
+    def _tokens(self, place: str, value: object) -> tuple[bytes, ...]:
+        if not isinstance(value, list):
+            raise OptionError(f"{self._file}: {place} is not allowed; allowed: a list of tokens")
+        return tuple(self._token(f"{place}[{index}]", item) for index, item in enumerate(value))
+
+    def _token(self, place: str, value: object) -> bytes:
+        """Return the hash. Refusals do not repeat the value, which may be the secret itself."""
+        if isinstance(value, str) and (match := _HASH.match(value)):
+            return bytes.fromhex(match[1])
+        if isinstance(value, dict) and list(value) == ["token_file"]:
+            name = check_text(f"{self._file}: {place}.token_file", value["token_file"])
+            # Beside the access file, wherever the process was started.
+            path = self._file.parent / name
+            self.files.append(path)
+            token = _read_text(path).strip()
+            if len(token) >= _TOKEN_LENGTH_MIN and not re.search(r"\s", token):
+                return hashlib.sha256(token.encode()).digest()
+            raise OptionError(
+                f"{path}: one token of at least {_TOKEN_LENGTH_MIN} characters is allowed here, "
+                f"on one line, such as the output of `openssl rand -hex 32`"
+            )
+        raise OptionError(
+            f"{self._file}: {place} is not allowed; allowed: sha256: and 64 hexadecimal digits "
+            f'(`printf %s "$TOKEN" | sha256sum`), or token_file: and the name of a file'
+        )
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"{file} cannot be read: {error}") from None
