@@ -89,10 +89,11 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
         context.method.path,
         exc_info=error,
     )
-    details = _NEUTRAL_DETAILS
+    number = status_number(context.code()) if context.code() is not None else 0
+    # With a status that the handler has set go the details that it has set.
+    details = (number and context.details()) or _NEUTRAL_DETAILS
     if context.kit.settings.development:
         details = f"Unexpected {type(error)}: {_text(error)}"
-    number = status_number(context.code()) if context.code() is not None else 0
     _end(context, number or status_number(grpc.StatusCode.UNKNOWN), details)
 
 

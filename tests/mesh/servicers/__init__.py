@@ -1,0 +1,1 @@
+"""Services of a user's own .proto behind the ingress, as clients with generated stubs see them."""
