@@ -20,6 +20,9 @@ from pyserve.errors import UsageError
 
 # On an endpoint that gets its `self` from the replica: the function in the class body.
 _FUNCTION = "__pyserve_function__"
+# On the functions in the body of a class that is an ingress: a route in a router that is included
+# in the application later must still be known as a method.
+_IS_METHOD = "__pyserve_is_method__"
 
 
 def bind_routes(app: Any, target: type) -> None:
@@ -37,6 +40,15 @@ def bind_routes(app: Any, target: type) -> None:
                 _replace_endpoint(route, _without_self(target, name, route.endpoint))
 
 
+def mark_methods(target: type) -> None:
+    """Remember of the functions of ``target`` and its bases that they belong to an ingress."""
+    for owner in target.__mro__:
+        for static in vars(owner).values():
+            for layer in _layers(static):
+                if inspect.isfunction(layer):
+                    vars(layer)[_IS_METHOD] = True
+
+
 def keep_routes_of(app: Any, target: type) -> None:
     """Remove the routes of ``app`` that are methods of other classes than ``target``'s bases.
 
@@ -50,7 +62,10 @@ def keep_routes_of(app: Any, target: type) -> None:
 
 
 def _is_foreign(route: Any, target: type) -> bool:
-    function = getattr(getattr(route, "endpoint", None), _FUNCTION, None)
+    endpoint = getattr(route, "endpoint", None)
+    function = getattr(endpoint, _FUNCTION, None)
+    if function is None and getattr(endpoint, _IS_METHOD, False):
+        function = endpoint
     return function is not None and _method_name(target, function) is None
 
 

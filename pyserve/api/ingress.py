@@ -11,7 +11,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
-from pyserve.api.class_routes import bind_routes, is_router, keep_routes_of, require_bound
+from pyserve.api.class_routes import (
+    bind_routes,
+    is_router,
+    keep_routes_of,
+    mark_methods,
+    require_bound,
+)
 from pyserve.api.deployment import Deployment
 from pyserve.errors import UsageError
 
@@ -78,6 +84,7 @@ class IngressDecorator:
             names = {"__module__": __name__, "__qualname__": "ingress.<locals>.Ingress"}
             target = type("Ingress", (), names)
         _check_target(target)
+        mark_methods(target)
         if not _is_factory(self._app):
             bind_routes(self._app, target)
         setattr(target, _ATTRIBUTE, WebIngress(self._app))
