@@ -7,6 +7,7 @@ from pyserve.config.environment import (
     NodeSettings,
     check_address,
     inherited_environment,
+    is_loopback,
     read_call_settings,
     read_settings,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "check_name",
     "gRPCOptions",
     "inherited_environment",
+    "is_loopback",
     "read_call_settings",
     "read_settings",
 ]

@@ -5,6 +5,7 @@ Every setting is a ``PYSERVE_*`` variable; what is read becomes a frozen value t
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import site
@@ -237,6 +238,14 @@ def check_address(field: str, address: str, *, unix: bool = False) -> str:
         allowed = "HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:8000 or [::1]:8000"
         raise refuse(field, address, allowed + (", or unix:PATH" if unix else ""))
     return address
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches what is bound to ``host``."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _home(variables: Mapping[str, str]) -> Path:

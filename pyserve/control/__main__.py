@@ -117,7 +117,7 @@ class _Mesh:
             run_dir=home.run_dir,
             tls=self._tls,
             security=IngressSecurity(settings.security),
-            io_threads=options.io_threads or settings.ingress.io_threads,
+            settings=settings.ingress,
         )
         self._controller = Controller(
             self._launcher,
@@ -164,7 +164,7 @@ class _Mesh:
         loop = asyncio.get_running_loop()
         # The ingress drains first, for all deployments at once.
         grace_s = min(grace_s, self._controller.longest_grace_s())
-        deadline = loop.time() + grace_s
+        deadline = loop.time() + self._settings.ingress.drain_s + grace_s
         try:
             await self._ingress.drain(grace_s)
             await self._controller.drain(max(deadline - loop.time(), 0.0))
@@ -229,7 +229,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         help="host:port of the ingress, may be repeated; port 0 picks one",
     )
-    parser.add_argument("--io-threads", type=int, help="native threads of the ingress")
     parser.add_argument(
         "--development", action="store_true", help="texts of exceptions may reach clients"
     )

@@ -103,9 +103,14 @@ class ControlClient:
                 control_pb2.DeleteRequest(application=application), metadata=self._metadata
             )
 
-    def shutdown(self, grace_s: float) -> None:
-        """Drain everything and end the mesh; return when every replica has ended."""
-        timeout_s = grace_s + _ANSWER_TIMEOUT_S
+    def shutdown(self, grace_s: float, *, margin_s: float = 0.0) -> None:
+        """Drain everything and end the mesh; return when every replica has ended.
+
+        Args:
+            grace_s: How long calls in flight may take.
+            margin_s: How much longer the answer may take.
+        """
+        timeout_s = grace_s + margin_s + _ANSWER_TIMEOUT_S
         with self._errors("shutting the mesh down", timeout_s):
             self._stub.Shutdown(
                 control_pb2.ShutdownRequest(grace_s=grace_s),

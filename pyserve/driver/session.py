@@ -42,6 +42,8 @@ class Session:
         self.address = address
         self.process = process
         settings = read_settings()
+        # What the ingress waits before it drains, where both have the same environment.
+        self._drain_s = settings.ingress.drain_s
         self.client = ControlClient(address, settings.node.tls)
         self._router = InProcessRouter(address, settings.node, settings.run_dir)
 
@@ -78,7 +80,7 @@ class Session:
         """Drain and end the whole mesh, also one that this driver only attached to."""
         try:
             if self.is_running():
-                self.client.shutdown(grace_s)
+                self.client.shutdown(grace_s, margin_s=self._drain_s)
         finally:
             self.close(grace_s)
 
@@ -87,7 +89,7 @@ class Session:
         self._router.close()
         self.client.close()
         if self.process is not None:
-            self.process.close(grace_s + 2 * KILL_MARGIN_S)
+            self.process.close(grace_s + self._drain_s + 2 * KILL_MARGIN_S)
 
 
 def current_session() -> Session | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import secrets
 import socket
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from pyserve import _router
 from pyserve.aio.certificates import MeshTls
-from pyserve.config import NodeSettings
+from pyserve.config import NodeSettings, is_loopback
+from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
 from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshError
@@ -21,6 +23,7 @@ from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.security import IngressSecurity
 from pyserve.wire.v1 import control_pb2
 
+_LOGGER = logging.getLogger(__name__)
 # The controller is in this process or close by, and its first snapshot comes at once.
 _FIRST_VIEW_TIMEOUT_S = 10.0
 # How often a drain looks whether the last call has ended; nothing reports that. Only drains do.
@@ -42,8 +45,7 @@ class IngressServer:
         run_dir: where the socket of the ingress's own services goes.
         tls: certificates for connections to replicas over TCP; None: plain.
         security: what guards the listener; None: nothing.
-        io_threads: native threads that move bytes; None: one for each core that this process
-            may use, at most four.
+        settings: limits and times.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class IngressServer:
         run_dir: Path,
         tls: MeshTls | None = None,
         security: IngressSecurity | None = None,
-        io_threads: int | None = None,
+        settings: IngressSettings | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
+        self._settings = settings = settings or IngressSettings()
         self._table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
@@ -76,7 +79,7 @@ class IngressServer:
             self._native = _router.Ingress(
                 self._table,
                 addresses=_usable(addresses),
-                io_threads=io_threads or min(_usable_cores(), _IO_THREADS_MAX),
+                io_threads=settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX),
                 tls=self._security.tls,
                 access=self._security.access,
             )
@@ -103,6 +106,17 @@ class IngressServer:
                 f"the ingress cannot listen: {error}; choose another address "
                 "(--address HOST:PORT, port 0 picks a free one)"
             ) from error
+        self._warn_of_openness()
+
+    def _warn_of_openness(self) -> None:
+        """Say it when other machines may call without proving who they are."""
+        opened = [each for each in self.addresses if not is_loopback(each.rpartition(":")[0])]
+        if opened and self._security.access is None:
+            _LOGGER.warning(
+                "the ingress listens at %s: whoever reaches it may call; access rules "
+                "(PYSERVE_ACCESS_FILE) say who may do what",
+                opened[0],
+            )
 
     def status(self) -> control_pb2.IngressStatus:
         """Return the calls that are in this ingress now."""
@@ -123,12 +137,18 @@ class IngressServer:
             self._native.set_request_timeout(timeout_s)
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new connection or call, and return when the last call has ended or time is up."""
+        """Say that nothing more should come, then take nothing more, then wait for the last call.
+
+        Args:
+            grace_s: how long calls may take after the last one was taken; the whole drain takes
+                at most ``hard_stop_after_s``.
+        """
+        hard_stop_at = asyncio.get_running_loop().time() + self._settings.hard_stop_after_s
         self._builtin.begin_drain()
         if self._native is not None:
             self._native.drain()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + grace_s
+        deadline = min(loop.time() + grace_s, hard_stop_at)
         while self._in_flight() and loop.time() < deadline:  # noqa: ASYNC110  # no event
             await asyncio.sleep(_DRAIN_CHECK_S)
 
