@@ -1,0 +1,1 @@
+"""FastAPI behind the mesh, compared with FastAPI under uvicorn."""
