@@ -13,6 +13,7 @@ mod guards;
 mod kept;
 mod loads;
 mod place;
+mod prefixes;
 mod snapshot;
 mod table;
 mod ticker;

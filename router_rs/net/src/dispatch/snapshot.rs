@@ -1,12 +1,15 @@
 //! What the controller knows about deployments, and the look-up of a path in it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::entry::DeploymentEntry;
+use super::prefixes::Prefixes;
 
 /// The application that serves health and reflection on behalf of the whole mesh.
 const MESH_APPLICATION: &str = "pyserve";
@@ -56,6 +59,12 @@ pub struct DeploymentRoute {
     pub max_request_bytes: usize,
     /// How long a call waits for a replica that has its model while others have room.
     pub model_matching_timeout: Duration,
+    /// Plain HTTP below these goes here; `/`, or without a slash at the end.
+    pub http_prefixes: Vec<String>,
+    /// What plain HTTP is answered with when the queue is full.
+    pub queue_full_status: StatusCode,
+    /// Serialized `FileDescriptorProto`s of the services and of what they need.
+    pub file_descriptors: Vec<Bytes>,
 }
 
 /// One version of the table, never changed once published.
@@ -65,6 +74,8 @@ pub(crate) struct Snapshot {
     by_path: HashMap<Box<str>, Providers>,
     /// Services whose methods are not known.
     by_service: HashMap<Box<str>, Providers>,
+    /// Where plain HTTP goes.
+    by_prefix: Prefixes<Arc<Deployment>>,
 }
 
 /// A deployment as one version of the table describes it.
@@ -75,6 +86,15 @@ pub(crate) struct Deployment {
     pub request_timeout: Option<Duration>,
     /// A unary message up to this size is kept whole for a possible refusal.
     pub request_bytes_max: usize,
+    /// What plain HTTP is answered with when the queue is full.
+    pub queue_full_status: StatusCode,
+}
+
+/// What a deployment takes, as it has registered.
+#[derive(Debug, Default)]
+pub(super) struct Offers {
+    pub services: Vec<ServiceRoute>,
+    pub http_prefixes: Vec<String>,
 }
 
 /// The deployments that registered one method or service, ordered by application.
@@ -97,13 +117,16 @@ impl Deployment {
 }
 
 impl Snapshot {
-    /// `deployments` come with the services that each one registers.
-    pub(super) fn new(deployments: Vec<(Deployment, Vec<ServiceRoute>)>) -> Self {
+    /// `deployments` come with what each one takes.
+    pub(super) fn new(deployments: Vec<(Deployment, Offers)>) -> Self {
         let mut snapshot = Self::default();
-        for (deployment, services) in deployments {
+        for (deployment, offers) in deployments {
             let deployment = Arc::new(deployment);
-            for service in services {
+            for service in offers.services {
                 snapshot.add(&deployment, service);
+            }
+            for prefix in offers.http_prefixes {
+                snapshot.by_prefix.insert(&prefix, Arc::clone(&deployment));
             }
             snapshot.deployments.push(deployment);
         }
@@ -143,6 +166,21 @@ impl Snapshot {
                 Found::Ambiguous(several.iter().map(|entry| entry.application()).collect())
             }
         }
+    }
+
+    /// Who takes plain HTTP for `path`, with the prefix that leads there (empty for `/`).
+    pub(crate) fn find_http(&self, path: &str) -> Option<(&str, &Arc<Deployment>)> {
+        self.by_prefix.find(path)
+    }
+
+    /// How many prefixes lead somewhere.
+    pub(crate) fn http_prefixes_count(&self) -> usize {
+        self.by_prefix.len()
+    }
+
+    /// The applications behind the prefixes.
+    pub(crate) fn http_routes(&self) -> BTreeMap<&str, &str> {
+        self.by_prefix.iter().map(|(prefix, found)| (prefix, found.application())).collect()
     }
 
     pub(crate) fn deployment(

@@ -14,7 +14,7 @@ use router_core::{
 
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
-use super::snapshot::{Deployment, DeploymentRoute, ReplicaRoute, Snapshot};
+use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use crate::client::dial::{ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
 
@@ -108,8 +108,10 @@ impl RoutingTable {
                 entry: Arc::clone(&known.entry),
                 request_timeout: route.request_timeout,
                 request_bytes_max: route.max_request_bytes,
+                queue_full_status: route.queue_full_status,
             };
-            listed.push((deployment, route.services));
+            let (services, http_prefixes) = (route.services, route.http_prefixes);
+            listed.push((deployment, Offers { services, http_prefixes }));
             state.deployments.insert(name, known);
         }
         state.snapshot = Arc::new(Snapshot::new(listed));
