@@ -8,6 +8,7 @@
 
 pub mod client;
 pub mod dispatch;
+mod front;
 pub mod grpc;
 pub mod ingress;
 pub mod io;

@@ -246,17 +246,6 @@ async fn the_deadline_that_is_left_is_passed_on_and_bounded_by_the_deployment() 
 }
 
 #[tokio::test]
-async fn an_http1_client_gets_a_clear_answer() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let (_replica, front, _client) = one_replica().await;
-    let mut stream = tokio::net::TcpStream::connect(&front.address).await.unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 505 ") && answer.contains("gRPC"), "{answer}");
-}
-
-#[tokio::test]
 async fn small_frames_are_joined_only_as_far_as_they_have_come() {
     let (mut replica, front, client) = one_replica().await;
     let call = client.unary(request(PATH), "go");

@@ -10,6 +10,7 @@ mod convert;
 mod doorbell;
 mod endpoint;
 mod http;
+mod limits;
 mod payload;
 mod ring;
 mod runtime;
@@ -35,6 +36,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::ReplicaRoute>()?;
     module.add_class::<table::DeploymentRoute>()?;
     module.add_class::<table::RoutingTable>()?;
+    module.add_class::<limits::IngressLimits>()?;
     module.add_class::<table::Ingress>()?;
     module.add_class::<access::AccessPolicy>()?;
     module.add_class::<access::AccessRule>()?;

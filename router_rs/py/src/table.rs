@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::StatusCode;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 use router_net::dispatch::{self, DeploymentStats, TableConfig};
 use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 
 use crate::access::AccessPolicy;
 use crate::convert;
+use crate::limits::IngressLimits;
 use crate::runtime::{self, ensure_not_forked};
 use crate::tls::{ClientTls, ServerTls};
 
@@ -57,7 +61,8 @@ impl DeploymentRoute {
     #[new]
     #[pyo3(signature = (
         *, application, deployment, services, replicas, max_queued_requests, request_timeout_s,
-        max_request_bytes, model_matching_timeout_s = 1.0,
+        max_request_bytes, model_matching_timeout_s = 1.0, http_prefixes = Vec::new(),
+        queue_full_status = 503, file_descriptors = Vec::new(),
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -69,7 +74,11 @@ impl DeploymentRoute {
         request_timeout_s: Option<f64>,
         max_request_bytes: usize,
         model_matching_timeout_s: f64,
+        http_prefixes: Vec<String>,
+        queue_full_status: u16,
+        file_descriptors: Vec<PyBackedBytes>,
     ) -> PyResult<Self> {
+        http_prefixes.iter().try_for_each(|prefix| check_prefix("http_prefixes", prefix))?;
         let request_timeout = request_timeout_s
             .map(Duration::try_from_secs_f64)
             .transpose()
@@ -91,9 +100,39 @@ impl DeploymentRoute {
                 "model_matching_timeout_s",
                 model_matching_timeout_s,
             )?,
+            http_prefixes,
+            queue_full_status: error_status("queue_full_status", queue_full_status)?,
+            file_descriptors: file_descriptors.into_iter().map(Bytes::from_owner).collect(),
         };
         Ok(Self { route })
     }
+}
+
+/// A prefix travels in a header, and is compared by whole segments.
+fn check_prefix(name: &str, prefix: &str) -> PyResult<()> {
+    let is_root = prefix == "/";
+    let is_path = prefix.starts_with('/') && !prefix.ends_with('/');
+    if (is_root || is_path) && !prefix.contains(|character: char| character.is_control()) {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!(
+        "{name}: {prefix:?} must be \"/\", or begin with a slash and not end with one, and \
+         have no control characters"
+    )))
+}
+
+/// What stands before prefixes, and is one itself.
+fn check_root_path(root_path: &str) -> PyResult<()> {
+    if root_path.is_empty() { Ok(()) } else { check_prefix("root_path", root_path) }
+}
+
+fn error_status(name: &str, status: u16) -> PyResult<StatusCode> {
+    let status = StatusCode::from_u16(status).ok();
+    status.filter(|status| status.is_client_error() || status.is_server_error()).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "{name} must be a status from 400 to 599, such as 503 or 429"
+        ))
+    })
 }
 
 #[pyclass(frozen, module = "pyserve._router")]
@@ -193,18 +232,34 @@ pub(crate) struct Ingress {
 #[pymethods]
 impl Ingress {
     #[new]
-    #[pyo3(signature = (table, *, addresses, io_threads, tls, access = None))]
+    #[pyo3(signature = (
+        table, *, addresses, io_threads, tls, limits = None, root_path = String::new(), access = None,
+    ))]
     fn new(
         table: &RoutingTable,
         addresses: Vec<String>,
         io_threads: usize,
         tls: Option<&ServerTls>,
+        limits: Option<&IngressLimits>,
+        root_path: String,
         access: Option<&AccessPolicy>,
-    ) -> Self {
+    ) -> PyResult<Self> {
         let tls = tls.map(|tls| Arc::clone(&tls.tls));
         let access = access.map(|access| Arc::clone(&access.access));
-        let config = IngressConfig { addresses, io_threads, tls, access };
-        Self { ingress: NetIngress::new(table.table.clone(), config) }
+        let limits = limits.map(|limits| limits.limits.clone()).unwrap_or_default();
+        check_root_path(&root_path)?;
+        let request_timeout = limits.request_timeout;
+        let limits = limits.limits;
+        let config = IngressConfig { addresses, io_threads, tls, limits, root_path, access };
+        let ingress = NetIngress::new(table.table.clone(), config);
+        ingress.set_request_timeout(request_timeout);
+        Ok(Self { ingress })
+    }
+
+    fn set_request_timeout(&self, timeout_s: Option<f64>) -> PyResult<()> {
+        let timeout = timeout_s.map(|value| convert::duration("timeout_s", value)).transpose()?;
+        self.ingress.set_request_timeout(timeout);
+        Ok(())
     }
 
     fn start(&self) -> PyResult<Vec<String>> {

@@ -55,7 +55,6 @@ pub(crate) trait ClientEnd: Caller {
     /// Hands over what is still held back once the exchange is over, in whichever way it ended:
     /// some protocols can begin an answer only when they know its end. Ready when nothing is left
     /// or the caller is gone. Waits for the caller's room, so whoever polls bounds the time.
-    #[allow(dead_code)] // Until the front calls it.
     fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -63,7 +62,6 @@ pub(crate) trait ClientEnd: Caller {
     /// Why this end broke the exchange off itself (as if the caller were gone), although there is
     /// somebody to answer: the request, or the answer, cannot be carried in the caller's protocol.
     /// [`ClientEnd::poll_finish`] tells it.
-    #[allow(dead_code)] // Until the front counts it.
     fn refused(&self) -> Option<&Status> {
         None
     }

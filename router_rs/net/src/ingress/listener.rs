@@ -1,14 +1,13 @@
 //! Accepts connections and spreads them over the I/O threads in turn.
 
-use std::net::TcpListener as StdTcpListener;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::connection;
-use super::state::IngressState;
+use crate::front::{Arrival, ConnectionCount, Front, serve};
 use crate::io::tls::ServerTls;
 use crate::io::{IoThread, IoThreads, tune};
 use crate::server::Phase;
@@ -17,7 +16,7 @@ use crate::server::Phase;
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Acceptor {
-    pub state: Arc<IngressState>,
+    pub front: Arc<Front>,
     /// Weak: the threads outlive no ingress, and this task lives on one of them.
     pub threads: Weak<IoThreads>,
     pub thread: IoThread,
@@ -39,9 +38,11 @@ impl Acceptor {
         let Ok(listener) = TcpListener::from_std(listener) else { return };
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
+                    // One too many is closed at once: its client can go elsewhere.
+                    let Some(count) = ConnectionCount::take(&self.front) else { continue };
                     tune(&stream);
-                    if self.hand_over(stream).is_none() {
+                    if self.hand_over(stream, peer, count).is_none() {
                         return;
                     }
                 }
@@ -52,13 +53,14 @@ impl Acceptor {
     }
 
     /// `None`: the threads are gone.
-    fn hand_over(&self, stream: TcpStream) -> Option<()> {
+    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, count: ConnectionCount) -> Option<()> {
         let threads = self.threads.upgrade()?;
         let thread = threads.next();
-        let (state, phase) = (Arc::clone(&self.state), self.phase.clone());
+        let (front, phase) = (Arc::clone(&self.front), self.phase.clone());
         let tls = self.tls.clone();
         if thread.is_same(&self.thread) {
-            tokio::task::spawn_local(connection::serve(state, stream, tls, phase));
+            let arrival = Arrival { stream, peer, tls, count };
+            tokio::task::spawn_local(serve(front, arrival, phase));
             return Some(());
         }
         // A socket belongs to the poller of one thread; it moves as a plain descriptor. One that
@@ -66,7 +68,8 @@ impl Acceptor {
         if let Ok(stream) = stream.into_std() {
             thread.run(move || {
                 if let Ok(stream) = TcpStream::from_std(stream) {
-                    tokio::task::spawn_local(connection::serve(state, stream, tls, phase));
+                    let arrival = Arrival { stream, peer, tls, count };
+                    tokio::task::spawn_local(serve(front, arrival, phase));
                 }
             });
         }

@@ -3,27 +3,25 @@
 //! It never decodes a message: path, metadata, deadline and sizes are all it reads (design 5).
 //! Which replica a call gets is decided by `dispatch` and `router_core`.
 
-mod access;
-mod admit;
-mod call;
-mod connection;
 mod listener;
-mod state;
 
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::dispatch::RoutingTable;
+use crate::front::{Front, FrontConfig, Source};
 use crate::io::tls::ServerTls;
 use crate::io::{Bound, IoThreads, bind_tcp};
 use crate::server::Phase;
-pub use access::{Access, Refused};
 use listener::Acceptor;
-use state::IngressState;
+
+pub use crate::front::{Access, FrontLimits as IngressLimits, Refused};
 
 /// Where an ingress listens and with how many threads.
 #[derive(Clone, Debug)]
@@ -32,15 +30,32 @@ pub struct IngressConfig {
     pub addresses: Vec<String>,
     pub io_threads: usize,
     pub tls: Option<Arc<ServerTls>>,
+    pub limits: IngressLimits,
+    /// What whoever is in front has removed from every path; empty, or `/` and a name.
+    pub root_path: String,
     /// Who may call what; `None`: everybody may everything.
     pub access: Option<Arc<Access>>,
+}
+
+impl Default for IngressConfig {
+    /// Nowhere, with one thread and without TLS.
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            io_threads: 1,
+            tls: None,
+            limits: IngressLimits::default(),
+            root_path: String::new(),
+            access: None,
+        }
+    }
 }
 
 /// An ingress. It binds and starts threads in [`Ingress::start`], not before.
 #[derive(Debug)]
 pub struct Ingress {
     config: IngressConfig,
-    state: Arc<IngressState>,
+    front: Arc<Front>,
     phase: watch::Sender<Phase>,
     threads: Mutex<Option<Arc<IoThreads>>>,
 }
@@ -49,13 +64,14 @@ pub struct Ingress {
 
 impl Ingress {
     pub fn new(table: Arc<RoutingTable>, config: IngressConfig) -> Self {
-        let state = IngressState::new(table, config.access.clone());
-        Self {
-            config,
-            state: Arc::new(state),
-            phase: watch::Sender::new(Phase::Serving),
-            threads: Mutex::default(),
-        }
+        let front = FrontConfig {
+            limits: config.limits.clone(),
+            root_path: config.root_path.trim_end_matches('/').to_owned(),
+            answered_by: HeaderValue::from_static("ingress"),
+            access: config.access.clone(),
+        };
+        let front = Front::new(Source::Table(table), front);
+        Self { config, front, phase: watch::Sender::new(Phase::Serving), threads: Mutex::default() }
     }
 
     /// Binds and serves; returns what was bound, in the order of the configuration.
@@ -79,7 +95,7 @@ impl Ingress {
         for listener in listeners {
             let thread = threads.next().clone();
             let acceptor = Acceptor {
-                state: Arc::clone(&self.state),
+                front: Arc::clone(&self.front),
                 threads: Arc::downgrade(&threads),
                 thread: thread.clone(),
                 phase: self.phase.subscribe(),
@@ -103,14 +119,20 @@ impl Ingress {
         self.advance(Phase::Stopped);
     }
 
+    /// For plain HTTP requests from now on, where neither the client nor the deployment says how
+    /// long they may take.
+    pub fn set_request_timeout(&self, timeout: Option<Duration>) {
+        self.front.set_request_timeout(timeout);
+    }
+
     /// Calls that are not over.
     pub fn in_flight(&self) -> u64 {
-        self.state.in_flight()
+        self.front.counters.in_flight()
     }
 
     /// Named counters, for status pages and tests.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.state.stats()
+        self.front.counters.read()
     }
 
     fn advance(&self, phase: Phase) {

@@ -45,6 +45,8 @@ pub const UPGRADE: HeaderName = HeaderName::from_static("pyserve-upgrade");
 /// Request header, beside [`HTTP`]: the `grpc-timeout` that the client itself sent, which stands for
 /// the deadline on the way. The replica shows it under its own name.
 pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("pyserve-client-timeout");
+/// The value of [`UPGRADE`], the only one.
+pub const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
 /// Whether a header is for the two ends of a call, so that routers pass it on as it is.
 pub fn passes(name: &HeaderName) -> bool {

@@ -309,6 +309,9 @@ pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
         request_timeout: None,
         max_request_bytes: 4 << 20,
         model_matching_timeout: Duration::from_secs(1),
+        http_prefixes: Vec::new(),
+        queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
+        file_descriptors: Vec::new(),
     }
 }
 
@@ -327,12 +330,13 @@ impl Front {
     }
 
     pub fn over(table: Arc<RoutingTable>) -> Self {
-        let config = IngressConfig {
-            addresses: vec!["127.0.0.1:0".to_owned()],
-            io_threads: 2,
-            tls: None,
-            access: None,
-        };
+        Self::configured(table, IngressConfig::default())
+    }
+
+    /// On a port of its own, with two threads.
+    pub fn configured(table: Arc<RoutingTable>, config: IngressConfig) -> Self {
+        let addresses = vec!["127.0.0.1:0".to_owned()];
+        let config = IngressConfig { addresses, io_threads: 2, ..config };
         let ingress = Ingress::new(Arc::clone(&table), config);
         let bound = ingress.start().unwrap().remove(0);
         let address = bound.address.as_socket().unwrap().to_string();

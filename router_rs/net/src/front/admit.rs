@@ -1,0 +1,242 @@
+//! What happens to a request's head: it becomes a call, or is answered on the spot.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
+
+use super::call::{Call, start};
+use super::connection::ConnectionState;
+use super::grpc_end::{GrpcEnd, refuse};
+use super::http2_end::Http2End;
+use super::plain::{Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
+use super::plain_head::{ClientTimeout, Origin, client_timeout, is_detached, rewrite};
+use super::request_id;
+use super::stall::Stall;
+use super::upstream::{APPLICATION, Upstream};
+use super::{builtin, websocket};
+use crate::dispatch::exchange::Head;
+use crate::dispatch::strip_mesh_headers;
+use crate::grpc::{
+    HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type, read_timeout, refuse_pickle,
+};
+use crate::mesh::names::{self, WEBSOCKET};
+
+/// What a plain HTTP client wants of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    WebSocket,
+}
+
+/// A plain HTTP request that has somewhere to go.
+struct Forward {
+    head: Head,
+    deadline: Option<Instant>,
+    /// Only until the answer's head: a WebSocket may stay open longer.
+    acceptance: Option<Instant>,
+    upstream: Upstream,
+}
+
+// === gRPC ===
+
+/// Starts the task of a request over HTTP/2, or answers it.
+pub(super) fn admit_http2(
+    connection: &Rc<ConnectionState>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    connection.front.counters.calls.count();
+    let (mut parts, body) = request.into_parts();
+    let end = |body, respond| Http2End::new(body, respond);
+    if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
+        return admit_grpc(connection, parts, body, respond);
+    }
+    match websocket::take_connect(&mut parts) {
+        Ok(true) => admit_plain(connection, parts, end(body, respond), Kind::WebSocket),
+        Ok(false) => admit_plain(connection, parts, end(body, respond), Kind::Plain),
+        Err(failure) => {
+            let manner = manner(&parts, Kind::Plain);
+            answer_here(
+                connection,
+                PlainEnd::new(end(body, respond), connection, manner),
+                &failure,
+            );
+        }
+    }
+}
+
+fn admit_grpc(
+    connection: &Rc<ConnectionState>,
+    mut parts: request::Parts,
+    body: RecvStream,
+    respond: SendResponse<Bytes>,
+) {
+    let front = &connection.front;
+    if parts.method != Method::POST {
+        front.counters.answered_here.count();
+        return refuse_method(respond);
+    }
+    strip_mesh_headers(&mut parts.headers);
+    let received = Instant::now();
+    let path = parts.uri.path();
+    match connection.check_access(path, &parts.headers).and_then(|()| {
+        let deadline = read_grpc_head(&parts.headers, received)?;
+        let upstream = find(connection, &parts)?;
+        Ok((deadline, upstream))
+    }) {
+        Ok((deadline, upstream)) => {
+            let bound = upstream.request_timeout().map(|timeout| received + timeout);
+            let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
+            let deadline = if is_own { deadline } else { bound };
+            let head = Head { parts, timeout_since: is_own.then_some(received) };
+            let is_bodiless = body.is_end_stream();
+            let stall = Stall::new(front.limits().body_timeout);
+            let end = Http2End::new(body, respond);
+            let client = GrpcEnd::new(end, stall, front.config.answered_by.clone());
+            start(connection, Call { head, deadline, upstream, is_bodiless, client });
+        }
+        Err(status) => {
+            front.counters.answered_here.count();
+            refuse(respond, &status, &front.config.answered_by);
+        }
+    }
+}
+
+fn refuse_method(mut respond: SendResponse<Bytes>) {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    // An error means that the client is gone: there is nobody to tell.
+    let _nobody_to_tell = respond.send_response(response, true);
+}
+
+/// The client's deadline.
+fn read_grpc_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, Status> {
+    refuse_pickle(headers.get(CONTENT_TYPE))?;
+    Ok(read_timeout(headers)?.map(|timeout| received + timeout))
+}
+
+fn find(connection: &ConnectionState, parts: &request::Parts) -> Result<Upstream, Status> {
+    let application = parts.headers.get(APPLICATION).and_then(|value| value.to_str().ok());
+    connection.directory.grpc(parts.uri.path(), application)
+}
+
+// === plain HTTP ===
+
+/// Starts the task of a plain HTTP request, or answers it.
+pub(super) fn admit_plain<T: Transport + 'static>(
+    connection: &Rc<ConnectionState>,
+    parts: request::Parts,
+    transport: T,
+    kind: Kind,
+) {
+    let manner = manner(&parts, kind);
+    let request_id = manner.request_id.clone();
+    let mut client = PlainEnd::new(transport, connection, manner);
+    if let Err(status) = connection.check_access(parts.uri.path(), &parts.headers) {
+        return answer_here(connection, client, &HttpFailure::of(&status, QUEUE_FULL_DEFAULT));
+    }
+    if parts.uri.path().starts_with(builtin::PREFIX) {
+        return answer_builtin(connection, &parts, client);
+    }
+    match prepare(connection, parts, kind, request_id) {
+        Ok(Forward { head, deadline, acceptance, upstream }) => {
+            client.set_queue_full(upstream.queue_full_status());
+            client.set_acceptance(acceptance);
+            let is_bodiless = client.is_bodiless();
+            start(connection, Call { head, deadline, upstream, is_bodiless, client });
+        }
+        Err(failure) => answer_here(connection, client, &failure),
+    }
+}
+
+pub(super) fn answer_here<T: Transport>(
+    connection: &ConnectionState,
+    mut client: PlainEnd<T>,
+    failure: &HttpFailure,
+) {
+    connection.front.counters.answered_here.count();
+    client.tell(failure);
+}
+
+fn answer_builtin<T: Transport>(
+    connection: &ConnectionState,
+    parts: &request::Parts,
+    mut client: PlainEnd<T>,
+) {
+    let is_draining = connection.is_draining.get();
+    match builtin::answer(&parts.method, parts.uri.path(), &connection.directory, is_draining) {
+        Ok(response) => {
+            connection.front.counters.answered_here.count();
+            let (head, body) = response.into_parts();
+            client.answer(head, body);
+        }
+        Err(failure) => answer_here(connection, client, &failure),
+    }
+}
+
+/// What the head says about the way of the request.
+pub(super) fn manner(parts: &request::Parts, kind: Kind) -> Manner {
+    Manner {
+        request_id: request_id::of(&parts.headers),
+        is_head: parts.method == Method::HEAD,
+        is_detached: is_detached(&parts.headers),
+        is_websocket: kind == Kind::WebSocket,
+    }
+}
+
+fn prepare(
+    connection: &ConnectionState,
+    mut parts: request::Parts,
+    kind: Kind,
+    request_id: HeaderValue,
+) -> Result<Forward, HttpFailure> {
+    let front = &connection.front;
+    if parts.method == Method::CONNECT {
+        let text = "CONNECT opens WebSockets over HTTP/2 only";
+        return Err(HttpFailure::new(StatusCode::METHOD_NOT_ALLOWED, text));
+    }
+    if kind == Kind::WebSocket {
+        websocket::check(&parts)?;
+    }
+    check_length(connection, &parts.headers)?;
+    let route = connection.directory.http(parts.uri.path())?;
+    let timeout = match client_timeout(&parts.headers)? {
+        ClientTimeout::After(timeout) => Some(timeout),
+        ClientTimeout::Never => None,
+        ClientTimeout::Unsaid => route.upstream.request_timeout().or(front.request_timeout()),
+    };
+    let is_said = client_timeout(&parts.headers)? != ClientTimeout::Unsaid;
+    let origin = Origin {
+        peer: connection.peer,
+        is_tls: connection.is_tls,
+        root_path: &front.config.root_path,
+    };
+    rewrite(&mut parts, origin, &route.prefix)?;
+    parts.headers.insert(REQUEST_ID, request_id);
+    let until = timeout.map(|timeout| Instant::now() + timeout);
+    let (mut deadline, mut acceptance) = (until, None);
+    if kind == Kind::WebSocket {
+        parts.headers.insert(names::UPGRADE, WEBSOCKET);
+        if !is_said {
+            (deadline, acceptance) = (None, until);
+        }
+    }
+    let head = Head { parts, timeout_since: None };
+    Ok(Forward { head, deadline, acceptance, upstream: route.upstream })
+}
+
+/// A body that says that it is too large need not come.
+fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(), HttpFailure> {
+    let Some(limit) = connection.front.limits().body_bytes_max else { return Ok(()) };
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > limit) {
+        connection.front.counters.body_bytes_exceeded.count();
+        return Err(body_too_large(limit));
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! What a front answers itself, below `/-/`: whether it serves, and what it leads to.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, Method, Response, StatusCode};
+
+use super::upstream::Directory;
+use crate::grpc::HttpFailure;
+
+/// Paths below it never reach an application.
+pub(super) const PREFIX: &str = "/-/";
+
+/// Whether a load balancer may send more: 200 or 503.
+const HEALTH: &str = "/-/healthz";
+
+/// Route prefixes and their applications, as a JSON object.
+const ROUTES: &str = "/-/routes";
+
+/// The answer to a request below [`PREFIX`].
+///
+/// # Errors
+/// An unknown path, another method than GET and HEAD, or the front drains.
+pub(super) fn answer(
+    method: &Method,
+    path: &str,
+    directory: &Directory,
+    is_draining: bool,
+) -> Result<Response<Bytes>, HttpFailure> {
+    let (content_type, body) = match path {
+        HEALTH if is_draining => {
+            let text = "the ingress is shutting down";
+            return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
+        HEALTH => ("text/plain; charset=utf-8", Bytes::from_static(b"success")),
+        ROUTES => ("application/json", directory.routes_json().into()),
+        _ => {
+            let text = format!("{path} is nothing, below {PREFIX} are healthz and routes");
+            return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
+        }
+    };
+    let mut response = Response::new(Bytes::new());
+    if *method == Method::GET || *method == Method::HEAD {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(CONTENT_LENGTH, body.len().into());
+        *response.body_mut() = body;
+    } else {
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    Ok(response)
+}

@@ -1,0 +1,71 @@
+//! One call: the task that takes it through the exchange, whoever its client is.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use tokio::time::timeout;
+
+use super::connection::{ConnectionState, StopListener};
+use super::counters::CallCount;
+use super::upstream::Upstream;
+use crate::dispatch::Upload;
+use crate::dispatch::caller::ClientEnd;
+use crate::dispatch::exchange::{Ending, Exchange, Head, Limits};
+
+/// A request that is well-formed and has somewhere to go.
+pub(super) struct Call<E> {
+    pub head: Head,
+    pub deadline: Option<Instant>,
+    pub upstream: Upstream,
+    /// The request has no body.
+    pub is_bodiless: bool,
+    pub client: E,
+}
+
+/// Spawns the call's task.
+///
+/// A panic in there ends this task only: the guards give everything back, and the client sees a
+/// broken answer.
+pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
+    let Call { head, deadline, upstream, is_bodiless, mut client } = call;
+    let in_flight = CallCount::new(&connection.front);
+    let connection = Rc::clone(connection);
+    // A block that captures its parts, not a function that would move them: the task is copied
+    // when it is spawned, so its size counts.
+    tokio::task::spawn_local(async move {
+        let _in_flight = in_flight;
+        // The connection reads on before this runs: a client that floods us with calls which it
+        // resets at once costs nothing but this look.
+        if poll_fn(|cx| Poll::Ready(client.poll_gone(cx).is_ready())).await {
+            return conclude(&connection, &mut client, Ending::Gone).await;
+        }
+        let stop = StopListener::new(&connection);
+        let upload = Upload::new(upstream.keep(), is_bodiless);
+        let limits = Limits::new(deadline, &stop);
+        let mut exchange = Exchange { caller: &mut client, head, upload, limits };
+        let ending = match &upstream {
+            Upstream::Deployment(deployment) => exchange.through(&deployment.entry).await,
+            Upstream::Server(server) => exchange.to(&server.target).await,
+        };
+        conclude(&connection, &mut client, ending).await;
+    });
+}
+
+/// Counts, tells the client what it does not know yet, and hands over what it has not taken.
+async fn conclude<E: ClientEnd>(connection: &ConnectionState, client: &mut E, ending: Ending) {
+    let counters = &connection.front.counters;
+    match ending {
+        Ending::Answered => counters.forwarded.count(),
+        Ending::Gone if client.refused().is_some() => counters.answered_here.count(),
+        Ending::Gone => counters.cancelled_by_client.count(),
+        Ending::Failed(failure) => {
+            counters.answered_here.count();
+            client.fail(&failure.status);
+        }
+    }
+    // A client that takes nothing for so long gets no more.
+    let finish = poll_fn(|cx| client.poll_finish(cx));
+    let _finished_or_given_up = timeout(connection.front.limits().body_timeout, finish).await;
+}

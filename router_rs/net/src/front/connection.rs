@@ -1,0 +1,226 @@
+//! One client connection: who speaks there, and what its requests share.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use slab::Slab;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::access::Caller;
+use super::counters::ConnectionCount;
+use super::upstream::Directory;
+use super::wire::{Gauge, Wire};
+use super::{Front, http1, http2};
+use crate::dispatch::exchange::Stop;
+use crate::grpc::{Code, Status};
+use crate::io::tls::ServerTls;
+use crate::io::{Peer, Stream};
+use crate::server::Phase;
+
+/// Every HTTP/2 client begins with it (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What TLS peers agree on for HTTP/2 (RFC 9113, 3.2).
+const ALPN_HTTP2: &[u8] = b"h2";
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub stream: TcpStream,
+    pub peer: SocketAddr,
+    pub tls: Option<Arc<ServerTls>>,
+    pub count: ConnectionCount,
+}
+
+/// What the requests of a connection share. It lives on one thread.
+#[derive(Debug)]
+pub(super) struct ConnectionState {
+    pub front: Arc<Front>,
+    pub directory: Directory,
+    pub peer: SocketAddr,
+    pub caller: Caller,
+    pub is_tls: bool,
+    pub gauge: Arc<Gauge>,
+    /// No further request is wanted.
+    pub is_draining: Cell<bool>,
+    is_stopped: Cell<bool>,
+    /// The tasks of calls that wait for something.
+    waiting: RefCell<Slab<Waker>>,
+    /// Closes when nobody needs this state any more.
+    held: RefCell<Option<oneshot::Sender<()>>>,
+    _count: ConnectionCount,
+}
+
+/// What the first bytes say.
+enum Greeting {
+    Http1,
+    Http2,
+}
+
+/// A connection whose peer has begun to speak.
+struct Greeted {
+    wire: Wire,
+    greeting: Greeting,
+    caller: Caller,
+    is_tls: bool,
+}
+
+/// Serves a fresh connection until it ends.
+pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
+    let Arrival { stream, peer, tls, count } = arrival;
+    let gauge = Gauge::new();
+    let greeted = tokio::select! {
+        greeted = timeout(front.limits().header_timeout, greet(stream, peer, tls, &gauge)) => greeted,
+        // Nothing was asked, so there is nothing to answer.
+        _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
+    };
+    let Greeted { wire, greeting, caller, is_tls } = match greeted {
+        Ok(Some(greeted)) => greeted,
+        // Whatever goes wrong before the first request, there is nobody to tell it to.
+        Ok(None) => return,
+        Err(_) => return front.counters.header_timeouts.count(),
+    };
+    let state = Rc::new(ConnectionState {
+        directory: Directory::of(&front.source),
+        front,
+        peer,
+        caller,
+        is_tls,
+        gauge,
+        is_draining: Cell::new(false),
+        is_stopped: Cell::new(false),
+        waiting: RefCell::default(),
+        held: RefCell::default(),
+        _count: count,
+    });
+    match greeting {
+        Greeting::Http1 => http1::serve(state, wire, phase).await,
+        Greeting::Http2 => http2::serve(state, wire, phase).await,
+    }
+}
+
+async fn greet(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<ServerTls>>,
+    gauge: &Arc<Gauge>,
+) -> Option<Greeted> {
+    let mut stream = match tls {
+        None => Stream::Tcp(stream),
+        Some(tls) => {
+            let acceptor = TlsAcceptor::from(tls.current());
+            Stream::Tls(Box::new(acceptor.accept(stream).await.ok()?.into()))
+        }
+    };
+    let (caller, is_tls) = (Caller::of(&stream, Peer::Tcp(peer)), stream.is_tls());
+    let (greeting, first) = match stream.negotiated() {
+        Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
+        _ => sniff(&mut stream).await?,
+    };
+    let wire = Wire::new(stream, first, Arc::clone(gauge));
+    Some(Greeted { wire, greeting, caller, is_tls })
+}
+
+/// Reads until it is clear who speaks, and no further; `None` when the peer says nothing.
+async fn sniff(stream: &mut Stream) -> Option<(Greeting, Bytes)> {
+    let mut first = [0; PREFACE.len()];
+    let mut length = 0;
+    while length < first.len() {
+        let read = stream.read(&mut first[length..]).await.ok()?;
+        if read == 0 {
+            return None;
+        }
+        length += read;
+        if !PREFACE.starts_with(&first[..length]) {
+            return Some((Greeting::Http1, Bytes::copy_from_slice(&first[..length])));
+        }
+    }
+    Some((Greeting::Http2, Bytes::from_static(PREFACE)))
+}
+
+/// Waits for a phase later than `current`; for ever after the last one.
+pub(super) async fn next_phase(
+    mut receiver: watch::Receiver<Phase>,
+    current: Phase,
+) -> (Phase, watch::Receiver<Phase>) {
+    let next = receiver.wait_for(|phase| *phase > current).await.map(|phase| *phase);
+    match next {
+        Ok(phase) => (phase, receiver),
+        // The front's owner is gone.
+        Err(_) if current < Phase::Stopped => (Phase::Stopped, receiver),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+// === impl ConnectionState ===
+
+impl ConnectionState {
+    /// Lets go of `sender` with the last call.
+    pub(super) fn hold(&self, sender: oneshot::Sender<()>) {
+        self.held.replace(Some(sender));
+    }
+
+    /// Whether the caller may make this request.
+    ///
+    /// # Errors
+    /// As `Access::check`.
+    pub(super) fn check_access(&self, path: &str, headers: &HeaderMap) -> Result<(), Status> {
+        match &self.front.config.access {
+            Some(access) => access.check(&self.caller, path, headers),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all calls.
+    pub(super) fn stop(&self) {
+        self.is_stopped.set(true);
+        for (_, waker) in &*self.waiting.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// One call's ear for the end of the front.
+#[derive(Debug)]
+pub(super) struct StopListener {
+    connection: Rc<ConnectionState>,
+    /// Our place among the waiting tasks; taken when the call waits for the first time.
+    place: Cell<Option<usize>>,
+}
+
+impl StopListener {
+    pub(super) fn new(connection: &Rc<ConnectionState>) -> Self {
+        Self { connection: Rc::clone(connection), place: Cell::new(None) }
+    }
+}
+
+impl Stop for StopListener {
+    fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status> {
+        if self.connection.is_stopped.get() {
+            return Poll::Ready(Status::new(Code::Unavailable, "the ingress is shutting down"));
+        }
+        if self.place.get().is_none() {
+            // A call keeps its task, so its waker stays good.
+            let place = self.connection.waiting.borrow_mut().insert(cx.waker().clone());
+            self.place.set(Some(place));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for StopListener {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.get() {
+            self.connection.waiting.borrow_mut().remove(place);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a front counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::StatusCode;
+
+use super::Front;
+
+/// A number for people and tests; relaxed, since nothing is decided by it.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one.
+    pub(super) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// See `Ingress.stats` for the names.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Requests of all kinds.
+    pub(super) calls: Counter,
+    /// Those that got a replica's answer.
+    pub(super) forwarded: Counter,
+    /// Those that the front answered itself.
+    pub(super) answered_here: Counter,
+    /// Those whose client went away.
+    pub(super) cancelled_by_client: Counter,
+    /// Those that failed by a defect of ours.
+    pub(super) panics: Counter,
+    /// Plain HTTP requests by the class of their status, 1 to 5.
+    by_class: [Counter; 5],
+    /// Plain HTTP requests whose client went away before it was answered.
+    pub(super) client_closed: Counter,
+    pub(super) connections_refused: Counter,
+    pub(super) header_bytes_exceeded: Counter,
+    pub(super) body_bytes_exceeded: Counter,
+    pub(super) header_timeouts: Counter,
+    pub(super) idle_timeouts: Counter,
+    pub(super) body_timeouts: Counter,
+    pub(super) keep_alive_timeouts: Counter,
+    connections: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+// === impl Counters ===
+
+impl Counters {
+    /// A plain HTTP request has been answered.
+    pub(super) fn answered(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100);
+        if let Some(counter) = self.by_class.get(class.wrapping_sub(1)) {
+            counter.count();
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn read(&self) -> Vec<(&'static str, u64)> {
+        let [class_1, class_2, class_3, class_4, class_5] = &self.by_class;
+        vec![
+            ("in_flight", self.in_flight()),
+            ("calls", self.calls.read()),
+            ("forwarded", self.forwarded.read()),
+            ("answered_here", self.answered_here.read()),
+            ("cancelled_by_client", self.cancelled_by_client.read()),
+            ("panics", self.panics.read()),
+            ("http_1xx", class_1.read()),
+            ("http_2xx", class_2.read()),
+            ("http_3xx", class_3.read()),
+            ("http_4xx", class_4.read()),
+            ("http_5xx", class_5.read()),
+            ("http_499", self.client_closed.read()),
+            ("connections", self.connections.load(Ordering::Relaxed)),
+            ("connections_refused", self.connections_refused.read()),
+            ("header_bytes_exceeded", self.header_bytes_exceeded.read()),
+            ("body_bytes_exceeded", self.body_bytes_exceeded.read()),
+            ("header_timeouts", self.header_timeouts.read()),
+            ("idle_timeouts", self.idle_timeouts.read()),
+            ("body_timeouts", self.body_timeouts.read()),
+            ("keep_alive_timeouts", self.keep_alive_timeouts.read()),
+        ]
+    }
+}
+
+/// Counts one call for as long as it lives.
+#[derive(Debug)]
+pub(super) struct CallCount {
+    front: Arc<Front>,
+}
+
+impl CallCount {
+    pub(super) fn new(front: &Arc<Front>) -> Self {
+        front.counters.in_flight.fetch_add(1, Ordering::AcqRel);
+        Self { front: Arc::clone(front) }
+    }
+}
+
+impl Drop for CallCount {
+    fn drop(&mut self) {
+        let counters = &self.front.counters;
+        if std::thread::panicking() {
+            counters.panics.count();
+        }
+        counters.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Counts one connection for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct ConnectionCount {
+    front: Arc<Front>,
+}
+
+impl ConnectionCount {
+    /// `None`: there are as many as may be.
+    pub(crate) fn take(front: &Arc<Front>) -> Option<Self> {
+        let counters = &front.counters;
+        let before = counters.connections.fetch_add(1, Ordering::AcqRel);
+        let taken = Self { front: Arc::clone(front) };
+        if before >= front.limits().connections_max {
+            counters.connections_refused.count();
+            return None;
+        }
+        Some(taken)
+    }
+}
+
+impl Drop for ConnectionCount {
+    fn drop(&mut self) {
+        self.front.counters.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}

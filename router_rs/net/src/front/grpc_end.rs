@@ -1,0 +1,106 @@
+//! A gRPC client's end of the exchange.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response, response};
+
+use super::http2_end::Http2End;
+use super::stall::Stall;
+use crate::client::connection::Connection;
+use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
+use crate::grpc::{CONTENT_TYPE_GRPC, Status};
+use crate::mesh::names::ANSWERED_BY;
+
+/// Passes everything on as it is; failures are Trailers-Only, or trailers.
+#[derive(Debug)]
+pub(super) struct GrpcEnd {
+    http: Http2End,
+    /// The client takes nothing of its answer. A call may wait for its next message for ever.
+    stall: Stall,
+    answered_by: HeaderValue,
+}
+
+impl GrpcEnd {
+    pub(super) fn new(http: Http2End, stall: Stall, answered_by: HeaderValue) -> Self {
+        Self { http, stall, answered_by }
+    }
+}
+
+impl ClientEnd for GrpcEnd {
+    fn fail(&mut self, status: &Status) {
+        let trailers = own_trailers(status, &self.answered_by);
+        match self.http.begun() {
+            None => self.http.whole(trailers_only(trailers)),
+            // An error means that the client is gone: there is nobody to tell.
+            Some(answer) => drop(answer.send_trailers(trailers)),
+        }
+    }
+}
+
+impl Caller for GrpcEnd {
+    fn on_sent(&mut self, connection: &Connection) {
+        self.http.on_sent(connection);
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        self.http.poll_piece(cx)
+    }
+
+    fn accepted(&mut self, bytes: usize) {
+        self.http.accepted(bytes);
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        if self.stall.poll(cx).is_ready() {
+            // Dropping the streams resets them.
+            return Poll::Ready(Gone);
+        }
+        self.http.poll_gone(cx)
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        self.http.head(head, is_last)
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        let room = self.http.poll_room(wanted, cx);
+        if room.is_pending() {
+            self.stall.on_wait();
+        } else {
+            self.stall.on_move();
+        }
+        room
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        self.http.body(bytes)
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        self.http.trailers(trailers)
+    }
+}
+
+/// Answers a request that becomes no call.
+pub(super) fn refuse(mut respond: SendResponse<Bytes>, status: &Status, answered_by: &HeaderValue) {
+    let response = trailers_only(own_trailers(status, answered_by));
+    // An error means that the client is gone: there is nobody to tell.
+    let _nobody_to_tell = respond.send_response(response, true);
+}
+
+fn trailers_only(trailers: HeaderMap) -> Response<()> {
+    let mut response = Response::new(());
+    *response.headers_mut() = trailers;
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    response
+}
+
+fn own_trailers(status: &Status, answered_by: &HeaderValue) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    status.write(&mut trailers);
+    trailers.insert(ANSWERED_BY, answered_by.clone());
+    trailers
+}

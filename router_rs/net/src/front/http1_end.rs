@@ -1,0 +1,293 @@
+//! One HTTP/1.1 request as an end of the exchange, and the answer as hyper takes it.
+//!
+//! The call's task and hyper's connection meet in a slot that holds one piece of the answer: the
+//! next is accepted when hyper has taken it, so a client that does not read stalls the replica's
+//! stream. Both are on one thread.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Response, StatusCode, response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use thiserror::Error;
+
+use super::plain::Transport;
+use crate::client::connection::Connection;
+use crate::dispatch::caller::{Caller, Gone, Piece};
+
+/// The answer cannot be finished: hyper closes the connection, which is how an HTTP/1.1 client
+/// learns it.
+#[derive(Debug, Error)]
+#[error("the answer broke off")]
+pub(super) struct Broken;
+
+#[derive(Debug, Default)]
+struct State {
+    head: Option<response::Parts>,
+    piece: Option<Bytes>,
+    /// Nothing follows what is here.
+    end: Option<Result<(), Broken>>,
+    /// How much hyper takes, if the head says so, and what it has taken.
+    expected_bytes: Option<u64>,
+    taken_bytes: u64,
+    /// hyper has dropped its half: it has all that it takes, or the client is gone.
+    is_left: bool,
+    is_gone: bool,
+    /// Whoever waits on the side of the call, and on hyper's.
+    call: Option<Waker>,
+    connection: Option<Waker>,
+}
+
+type Slot = Rc<RefCell<State>>;
+
+/// The call's half.
+#[derive(Debug)]
+pub(super) struct Http1End {
+    body: Incoming,
+    slot: Slot,
+    is_head: bool,
+}
+
+/// hyper's half, until the head has come.
+#[derive(Debug)]
+pub(super) struct Answer {
+    slot: Option<Slot>,
+    busy: Busy,
+}
+
+/// hyper's half, from the head on.
+#[derive(Debug)]
+pub(super) struct AnswerBody {
+    slot: Slot,
+    /// The head says how long it is.
+    has_length: bool,
+    _busy: Busy,
+}
+
+/// Keeps a connection from counting as one that waits for its next request.
+pub(super) type Busy = Rc<()>;
+
+/// Two halves of one request; `is_head`: its method is HEAD.
+pub(super) fn pair(body: Incoming, is_head: bool, busy: Busy) -> (Http1End, Answer) {
+    let slot = Slot::default();
+    let end = Http1End { body, slot: Rc::clone(&slot), is_head };
+    (end, Answer { slot: Some(slot), busy })
+}
+
+/// How much of a body hyper takes: what the head says, and nothing where HTTP has no body.
+fn expected_bytes(head: &response::Parts, is_head: bool) -> Option<u64> {
+    let is_bodiless = is_head
+        || head.status.is_informational()
+        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let length = head.headers.get(CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+    if is_bodiless { Some(0) } else { length }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+// === impl Http1End ===
+
+impl Transport for Http1End {
+    fn is_bodiless(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn abort(&mut self) {
+        self.end(Err(Broken));
+    }
+}
+
+impl Http1End {
+    fn end(&mut self, end: Result<(), Broken>) {
+        let mut state = self.slot.borrow_mut();
+        if state.end.is_none() {
+            state.end = Some(end);
+            wake(&mut state.connection);
+        }
+    }
+}
+
+impl Caller for Http1End {
+    fn on_sent(&mut self, _connection: &Connection) {}
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        loop {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            let (bytes, is_last) = match frame {
+                None => (Bytes::new(), true),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => (bytes, self.body.is_end_stream()),
+                    // Trailers go nowhere, as over HTTP/2.
+                    Err(_) => continue,
+                },
+                Some(Err(_)) => return Poll::Ready(Err(Gone)),
+            };
+            return Poll::Ready(Ok(Piece { bytes, is_last }));
+        }
+    }
+
+    /// hyper reads on when it is polled, so there is no window to return.
+    fn accepted(&mut self, _bytes: usize) {}
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Poll::Ready(Gone);
+        }
+        state.call = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Err(Gone);
+        }
+        state.expected_bytes = expected_bytes(&head, self.is_head);
+        state.head = Some(head);
+        if is_last {
+            state.end = Some(Ok(()));
+        }
+        wake(&mut state.connection);
+        Ok(())
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Poll::Ready(Err(Gone));
+        }
+        if state.piece.is_some() && !state.is_left {
+            state.call = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(wanted))
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Err(Gone);
+        }
+        if state.is_left {
+            return Ok(()); // more than the head says
+        }
+        debug_assert!(state.piece.is_none(), "a piece was given without room");
+        state.piece = Some(bytes);
+        wake(&mut state.connection);
+        Ok(())
+    }
+
+    fn trailers(&mut self, _trailers: HeaderMap) -> Result<(), Gone> {
+        self.end(Ok(()));
+        Ok(())
+    }
+}
+
+impl Drop for Http1End {
+    fn drop(&mut self) {
+        self.end(Err(Broken));
+    }
+}
+
+// === hyper's half ===
+
+impl Future for Answer {
+    type Output = Result<Response<AnswerBody>, Broken>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let Some(slot) = &this.slot else { return Poll::Ready(Err(Broken)) };
+        let mut state = slot.borrow_mut();
+        let Some(head) = state.head.take() else {
+            if state.end.is_some() {
+                return Poll::Ready(Err(Broken));
+            }
+            state.connection = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        drop(state);
+        let has_length = head.headers.contains_key(CONTENT_LENGTH);
+        let slot = this.slot.take().expect("invariant: it was there a moment ago");
+        let body = AnswerBody { slot, has_length, _busy: Rc::clone(&this.busy) };
+        Poll::Ready(Ok(Response::from_parts(head, body)))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(slot) = &self.slot {
+            leave(slot);
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let mut state = self.slot.borrow_mut();
+        if let Some(piece) = state.piece.take() {
+            state.taken_bytes += piece.len() as u64;
+            wake(&mut state.call);
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        match &state.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(Broken)) => Poll::Ready(Some(Err(Broken))),
+            None => {
+                state.connection = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let state = self.slot.borrow();
+        state.piece.is_none() && matches!(state.end, Some(Ok(())))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let state = self.slot.borrow();
+        match (&state.piece, &state.end) {
+            // All of it is here, so that hyper need not send it in chunks.
+            (Some(piece), Some(Ok(()))) if !self.has_length => {
+                SizeHint::with_exact(piece.len() as u64)
+            }
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        leave(&self.slot);
+    }
+}
+
+fn leave(slot: &Slot) {
+    let mut state = slot.borrow_mut();
+    // hyper drops a body whose length it has sent without asking for its end. The replica may go
+    // on: it has more to do, or its end is still to come.
+    let has_all = state.head.is_none() && state.expected_bytes == Some(state.taken_bytes);
+    let is_whole = has_all || matches!(state.end, Some(Ok(())));
+    state.is_left = true;
+    state.is_gone = !is_whole;
+    // Its memory is of no use to anybody.
+    state.piece = None;
+    wake(&mut state.call);
+}

@@ -1,0 +1,170 @@
+//! The task of one HTTP/2 connection: accepts requests, notices idleness, drains.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::admit::admit_http2;
+use super::connection::{ConnectionState, next_phase};
+use super::limits::FrontLimits;
+use super::wire::Wire;
+use crate::server::Phase;
+use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
+
+/// What h2 may charge for the small DATA frames that wait to be read: about 256 bytes each, so
+/// this is 128 K frames. A flood of one-byte frames ends the connection there.
+const SMALL_FRAMES_BUDGET_BYTES: usize = 32 << 20;
+
+/// Requests that one turn of a connection admits before other tasks of its thread get theirs.
+/// Arbitrary.
+const ADMITTED_PER_TURN_MAX: usize = 64;
+
+/// An idle connection is looked at so many times in its time, which is how exact that is.
+const IDLE_LOOKS: u32 = 4;
+
+/// Serves the connection until it ends.
+pub(super) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
+    let limits = state.front.limits();
+    let greeting = settings(limits).handshake(wire);
+    // Whatever goes wrong before the first request, there is nobody to tell it to.
+    let Ok(Ok(connection)) = timeout(limits.header_timeout, greeting).await else { return };
+    Driver::new(connection, state, phase).await;
+}
+
+fn settings(limits: &FrontLimits) -> Builder {
+    let streams_max = limits.streams_max as usize;
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_concurrent_streams(limits.streams_max)
+        .max_header_list_size(limits.header_bytes_max)
+        // Calls that a client may reset before we have looked at them. All that may be open,
+        // because a client that cancels everything at once is no attacker; one that goes on
+        // (rapid reset) is.
+        .max_pending_accept_reset_streams(streams_max)
+        // As in `server`: what was on its way to calls that ended here is not held against the
+        // connection's other calls.
+        .max_concurrent_reset_streams(streams_max)
+        .data_frame_budget(SMALL_FRAMES_BUDGET_BYTES)
+        // WebSocket over HTTP/2 (RFC 8441).
+        .enable_connect_protocol();
+    builder
+}
+
+type PhaseChange = Pin<Box<dyn Future<Output = (Phase, watch::Receiver<Phase>)>>>;
+
+/// Polls the connection, the front's phase and the time of idleness.
+struct Driver {
+    connection: Connection<Wire, Bytes>,
+    state: Rc<ConnectionState>,
+    change: PhaseChange,
+    current: Phase,
+    idle: Idle,
+}
+
+/// How long nothing has happened.
+struct Idle {
+    look: Pin<Box<Sleep>>,
+    interval: Duration,
+    seen_bytes: u64,
+    looks_in_vain: u32,
+    /// The peer was told to go; it has as long again.
+    is_over: bool,
+}
+
+impl Driver {
+    fn new(
+        connection: Connection<Wire, Bytes>,
+        state: Rc<ConnectionState>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let change = Box::pin(next_phase(phase, Phase::Serving));
+        let idle = Idle::new(state.front.limits().idle_timeout);
+        Self { connection, state, change, current: Phase::Serving, idle }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        if self.current == Phase::Serving {
+            self.connection.graceful_shutdown();
+            self.state.is_draining.set(true);
+        }
+        if phase == Phase::Stopped {
+            self.state.stop();
+        }
+        self.current = phase;
+    }
+
+    /// Ready when the connection is to be closed: it was idle for its whole time, and for as long
+    /// again after it was told.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.idle.look.as_mut().poll(cx).is_ready() {
+            let received_bytes = self.state.gauge.received_bytes();
+            let is_busy = self.connection.has_streams();
+            if !self.idle.on_look(received_bytes, is_busy) {
+                continue;
+            }
+            if std::mem::replace(&mut self.idle.is_over, true) {
+                return Poll::Ready(());
+            }
+            self.state.front.counters.idle_timeouts.count();
+            self.connection.graceful_shutdown();
+        }
+        Poll::Pending
+    }
+}
+
+impl Idle {
+    fn new(limit: Duration) -> Self {
+        let interval = limit / IDLE_LOOKS;
+        let look = Box::pin(sleep(interval));
+        Self { look, interval, seen_bytes: 0, looks_in_vain: 0, is_over: false }
+    }
+
+    /// Whether the whole time has passed without anything.
+    fn on_look(&mut self, received_bytes: u64, is_busy: bool) -> bool {
+        let has_moved = std::mem::replace(&mut self.seen_bytes, received_bytes) != received_bytes;
+        self.looks_in_vain = if has_moved || is_busy { 0 } else { self.looks_in_vain + 1 };
+        self.look.as_mut().reset(Instant::now() + self.interval);
+        let is_due = self.looks_in_vain >= IDLE_LOOKS;
+        if is_due {
+            self.looks_in_vain = 0;
+        }
+        is_due
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        while let Poll::Ready((phase, receiver)) = this.change.as_mut().poll(cx) {
+            this.enter(phase);
+            this.change = Box::pin(next_phase(receiver, phase));
+        }
+        if this.poll_idle(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        this.state.gauge.begin_turn();
+        for _ in 0..ADMITTED_PER_TURN_MAX {
+            match this.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    admit_http2(&this.state, request, respond);
+                }
+                // Dropping the connection tells its calls.
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,47 @@
+//! What clients of a front may do.
+
+use std::time::Duration;
+
+/// Bounds for one front; all hold at once. The defaults are those of `IngressLimits` in
+/// `pyserve/_router.pyi`.
+#[derive(Clone, Debug)]
+pub struct FrontLimits {
+    /// Open connections; one more is closed at once.
+    pub connections_max: u64,
+    /// Requests that one HTTP/2 connection may have open; one more is refused as not started.
+    pub streams_max: u32,
+    /// Of a request's head: as it is sent in HTTP/1.1, as RFC 9113 (6.5.2) counts in HTTP/2.
+    pub header_bytes_max: u32,
+    /// Of the body of one plain HTTP request; `None`: no limit.
+    pub body_bytes_max: Option<u64>,
+    /// Of one message that is transcoded.
+    pub message_bytes_max: usize,
+    /// For the TLS handshake and the first bytes, and for the head of each HTTP/1.1 request.
+    pub header_timeout: Duration,
+    /// A connection without a byte and a request.
+    pub idle_timeout: Duration,
+    /// A plain HTTP client that neither sends what is missing nor takes what is there, and a gRPC
+    /// client that takes nothing.
+    pub body_timeout: Duration,
+    /// HTTP/1.1 between two requests.
+    pub keep_alive_timeout: Duration,
+    /// Origins whose pages may use gRPC-Web and Connect; `*`: all.
+    pub cors_origins: Vec<String>,
+}
+
+impl Default for FrontLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 20_000,
+            streams_max: 1024,
+            header_bytes_max: 16 * 1024,
+            body_bytes_max: None,
+            message_bytes_max: 4 << 20,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(3600),
+            body_timeout: Duration::from_secs(60),
+            keep_alive_timeout: Duration::from_secs(90),
+            cors_origins: vec!["*".to_owned()],
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The door for clients: one listener's connections, whatever they speak.
+//!
+//! A connection's first bytes (or ALPN) tell HTTP/2 from HTTP/1.1. Each request becomes a call of
+//! the exchange, or is answered on the spot. What a front never does: decode a message, or decide
+//! which replica gets a call. What is behind it, a routing table or one server, is its [`Source`].
+
+mod access;
+mod admit;
+mod builtin;
+mod call;
+mod connection;
+mod counters;
+mod grpc_end;
+mod http1;
+mod http1_end;
+mod http1_socket;
+mod http2;
+mod http2_end;
+mod limits;
+mod plain;
+mod plain_head;
+mod request_id;
+mod stall;
+mod upstream;
+mod websocket;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+
+pub use access::{Access, Refused};
+pub(crate) use connection::{Arrival, serve};
+pub(crate) use counters::ConnectionCount;
+use counters::Counters;
+pub use limits::FrontLimits;
+pub(crate) use upstream::Source;
+
+/// How a front behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct FrontConfig {
+    pub limits: FrontLimits,
+    /// What whoever is in front of us has removed from every path; empty, or `/` and a name.
+    pub root_path: String,
+    /// Who we say we are in answers of our own.
+    pub answered_by: HeaderValue,
+    /// Who may call what; `None`: everybody may everything.
+    pub access: Option<Arc<Access>>,
+}
+
+/// What all connections of a front share.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub source: Source,
+    pub config: FrontConfig,
+    pub counters: Counters,
+    /// Of plain HTTP requests for which neither client nor deployment says anything.
+    request_timeout: Mutex<Option<Duration>>,
+}
+
+// === impl Front ===
+
+impl Front {
+    pub(crate) fn new(source: Source, config: FrontConfig) -> Arc<Self> {
+        let counters = Counters::default();
+        Arc::new(Self { source, config, counters, request_timeout: Mutex::default() })
+    }
+
+    pub(crate) fn set_request_timeout(&self, timeout: Option<Duration>) {
+        *self.request_timeout.lock() = timeout;
+    }
+
+    fn limits(&self) -> &FrontLimits {
+        &self.config.limits
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        *self.request_timeout.lock()
+    }
+}

@@ -1,0 +1,293 @@
+//! A plain HTTP client's end of the exchange, over HTTP/1.1 or HTTP/2.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
+
+use super::connection::ConnectionState;
+use super::stall::Stall;
+use super::websocket;
+use crate::client::connection::Connection;
+use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
+use crate::grpc::{HttpFailure, QUEUE_FULL_DEFAULT, Status};
+use crate::io::Alarm;
+
+/// Names a request in logs, of ours and of its client's.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What carries a plain HTTP request and its answer: an end that can be broken off.
+pub(super) trait Transport: Caller {
+    /// The request has no body.
+    fn is_bodiless(&self) -> bool;
+
+    /// Ends the answer so that the client can see that something is missing.
+    fn abort(&mut self);
+
+    /// As `ClientEnd::poll_finish`.
+    fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+/// What is special about a request.
+#[derive(Debug)]
+pub(super) struct Manner {
+    pub request_id: HeaderValue,
+    /// HEAD: an answer has no body.
+    pub is_head: bool,
+    /// The request goes on without its client.
+    pub is_detached: bool,
+    /// After acceptance, both bodies are streams that may rest.
+    pub is_websocket: bool,
+}
+
+/// See the module's documentation. Whatever becomes of the request is counted, once.
+#[derive(Debug)]
+pub(super) struct PlainEnd<T> {
+    transport: T,
+    connection: Rc<ConnectionState>,
+    manner: Manner,
+    queue_full: StatusCode,
+    /// Until when a WebSocket has to be accepted.
+    acceptance: Option<Alarm>,
+    /// The client lets the exchange wait, and with what.
+    stall: Stall,
+    is_body_awaited: bool,
+    received_bytes: u64,
+    status: Option<StatusCode>,
+    is_gone: bool,
+    /// We broke the exchange off, and have said so.
+    refused: Option<Status>,
+}
+
+// === impl PlainEnd ===
+
+impl<T: Transport> PlainEnd<T> {
+    pub(super) fn new(transport: T, connection: &Rc<ConnectionState>, manner: Manner) -> Self {
+        Self {
+            transport,
+            stall: Stall::new(connection.front.limits().body_timeout),
+            connection: Rc::clone(connection),
+            manner,
+            queue_full: QUEUE_FULL_DEFAULT,
+            acceptance: None,
+            is_body_awaited: false,
+            received_bytes: 0,
+            status: None,
+            is_gone: false,
+            refused: None,
+        }
+    }
+
+    /// What a full queue is answered with.
+    pub(super) fn set_queue_full(&mut self, status: StatusCode) {
+        self.queue_full = status;
+    }
+
+    /// A WebSocket is accepted until then or never.
+    pub(super) fn set_acceptance(&mut self, until: Option<Instant>) {
+        self.acceptance = until.map(Alarm::at);
+    }
+
+    pub(super) fn is_bodiless(&self) -> bool {
+        self.transport.is_bodiless()
+    }
+
+    /// Gives the whole answer.
+    pub(super) fn answer(&mut self, mut head: response::Parts, body: Bytes) {
+        head.headers.insert(REQUEST_ID, self.manner.request_id.clone());
+        self.record(head.status);
+        let is_last = body.is_empty() || self.manner.is_head;
+        let mut told = self.transport.head(head, is_last);
+        if !is_last {
+            told = told.and_then(|()| self.transport.body(body));
+            told = told.and_then(|()| self.transport.trailers(HeaderMap::new()));
+        }
+        // An error means that the client is gone: there is nobody to tell.
+        let _nobody_to_tell = told;
+    }
+
+    /// Tells a failure, or breaks off the answer that has begun.
+    pub(super) fn tell(&mut self, failure: &HttpFailure) {
+        if self.status.is_some() {
+            return self.transport.abort();
+        }
+        let mut head = failure.head(self.connection.front.config.answered_by.clone());
+        websocket::add_hints(head.status, &mut head.headers);
+        self.answer(head, failure.body());
+    }
+
+    /// Breaks the exchange off because of what the client did.
+    fn refuse(&mut self, failure: &HttpFailure) -> Gone {
+        self.tell(failure);
+        let code = crate::grpc::Code::from_http(failure.status);
+        self.refused = Some(Status::new(code, failure.text.clone()));
+        Gone
+    }
+
+    fn record(&mut self, status: StatusCode) {
+        self.status = Some(status);
+        self.connection.front.counters.answered(status);
+    }
+
+    fn is_accepted_websocket(&self) -> bool {
+        self.manner.is_websocket && self.status.is_some()
+    }
+
+    /// What `result` means for a request that may outlive its client.
+    fn unless_detached<R>(&mut self, result: Result<R, Gone>, instead: R) -> Result<R, Gone> {
+        self.is_gone |= result.is_err();
+        if self.manner.is_detached { result.or(Ok(instead)) } else { result }
+    }
+
+    fn check_size(&mut self, piece: &Piece) -> Result<(), Gone> {
+        self.received_bytes += piece.bytes.len() as u64;
+        match self.connection.front.limits().body_bytes_max {
+            Some(limit) if self.received_bytes > limit && !self.manner.is_websocket => {
+                self.connection.front.counters.body_bytes_exceeded.count();
+                Err(self.refuse(&body_too_large(limit)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        if self.stall.poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let front = Rc::clone(&self.connection);
+        front.front.counters.body_timeouts.count();
+        let seconds = front.front.limits().body_timeout.as_secs_f64();
+        let text = if self.is_body_awaited {
+            format!("nothing of the request's body came for {seconds} s")
+        } else {
+            format!("nothing of the answer was taken for {seconds} s")
+        };
+        Poll::Ready(self.refuse(&HttpFailure::new(StatusCode::REQUEST_TIMEOUT, text)))
+    }
+}
+
+/// 413 for a body that is longer than `limit` bytes.
+pub(super) fn body_too_large(limit: u64) -> HttpFailure {
+    HttpFailure::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the request's body is larger than {limit} bytes"),
+    )
+}
+
+impl<T: Transport> Caller for PlainEnd<T> {
+    fn on_sent(&mut self, connection: &Connection) {
+        self.transport.on_sent(connection);
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        let piece = self.transport.poll_piece(cx);
+        match &piece {
+            Poll::Pending if !self.manner.is_websocket => {
+                self.is_body_awaited = true;
+                self.stall.on_wait();
+            }
+            Poll::Pending => {}
+            Poll::Ready(result) => {
+                self.is_body_awaited = false;
+                self.stall.on_move();
+                self.is_gone |= result.is_err();
+                if let Ok(piece) = result {
+                    self.check_size(piece)?;
+                }
+            }
+        }
+        piece
+    }
+
+    fn accepted(&mut self, bytes: usize) {
+        self.transport.accepted(bytes);
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        if !self.is_gone && self.transport.poll_gone(cx).is_ready() {
+            self.is_gone = true;
+        }
+        if self.is_gone {
+            return if self.manner.is_detached { Poll::Pending } else { Poll::Ready(Gone) };
+        }
+        let is_late = self.acceptance.as_mut().is_some_and(|alarm| alarm.poll(cx).is_ready());
+        if is_late && self.status.is_none() {
+            let text = "the WebSocket was not accepted in time";
+            let failure = HttpFailure::new(StatusCode::REQUEST_TIMEOUT, text);
+            return Poll::Ready(self.refuse(&failure));
+        }
+        self.poll_stall(cx)
+    }
+
+    fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        head.headers.insert(REQUEST_ID, self.manner.request_id.clone());
+        self.acceptance = None;
+        self.stall.on_move();
+        let status = head.status;
+        let told = if self.is_gone { Err(Gone) } else { self.transport.head(head, is_last) };
+        if told.is_ok() {
+            self.record(status);
+        }
+        self.unless_detached(told, ())
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        if self.is_gone {
+            return Poll::Ready(self.unless_detached(Err(Gone), wanted));
+        }
+        match self.transport.poll_room(wanted, cx) {
+            Poll::Pending => {
+                self.stall.on_wait();
+                Poll::Pending
+            }
+            Poll::Ready(room) => {
+                // While the rest of the body is awaited as well, its time starts again.
+                self.stall.on_move();
+                if self.is_body_awaited {
+                    self.stall.on_wait();
+                }
+                Poll::Ready(self.unless_detached(room, wanted))
+            }
+        }
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        if self.manner.is_head {
+            return Ok(());
+        }
+        let told = if self.is_gone { Err(Gone) } else { self.transport.body(bytes) };
+        self.unless_detached(told, ())
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        let told = if self.is_gone { Err(Gone) } else { self.transport.trailers(trailers) };
+        self.unless_detached(told, ())
+    }
+}
+
+impl<T: Transport> ClientEnd for PlainEnd<T> {
+    fn fail(&mut self, status: &Status) {
+        self.tell(&HttpFailure::of(status, self.queue_full));
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_accepted_websocket() { self.transport.poll_finish(cx) } else { Poll::Ready(()) }
+    }
+
+    fn refused(&self) -> Option<&Status> {
+        self.refused.as_ref()
+    }
+}
+
+impl<T> Drop for PlainEnd<T> {
+    fn drop(&mut self) {
+        // Nobody reads this status; it is counted for whoever watches.
+        if self.status.is_none() && !std::thread::panicking() {
+            self.connection.front.counters.client_closed.count();
+        }
+    }
+}

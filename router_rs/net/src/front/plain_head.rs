@@ -1,0 +1,328 @@
+//! The head of a plain HTTP request, from the client's to the one that replicas get.
+//!
+//! Pure: what is removed, what is made, and what is refused.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::header::{CONNECTION, COOKIE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::uri::{Authority, Parts as UriParts, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, request};
+
+use crate::dispatch::strip_mesh_headers;
+use crate::grpc::{GRPC_TIMEOUT, HttpFailure, read_timeout};
+use crate::mesh::names;
+
+/// How long the client gives a request; 0 or less: for ever.
+pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
+
+/// `?1`: go on with the request if its client goes away.
+const DISCONNECT_DISABLED: HeaderName = HeaderName::from_static("x-request-disconnect-disabled");
+
+/// What is about one hop only, besides what `connection` names (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Who asks, as far as the transport knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin<'a> {
+    pub peer: SocketAddr,
+    pub is_tls: bool,
+    /// What was removed from the path before it came here.
+    pub root_path: &'a str,
+}
+
+/// How long a request may take, as its client says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientTimeout {
+    Unsaid,
+    Never,
+    After(Duration),
+}
+
+/// Makes the head that a replica gets; what is refused is told with a status and a sentence.
+///
+/// # Errors
+/// 400: the host is missing, said twice or not one.
+pub(super) fn rewrite(
+    parts: &mut request::Parts,
+    origin: Origin<'_>,
+    prefix: &str,
+) -> Result<(), HttpFailure> {
+    let authority = authority(parts)?;
+    let version = version_text(parts.version);
+    remove_hop_by_hop(&mut parts.headers);
+    strip_mesh_headers(&mut parts.headers);
+    if let Some(timeout) = parts.headers.remove(GRPC_TIMEOUT) {
+        // On the way its place is that of the deadline.
+        parts.headers.insert(names::CLIENT_TIMEOUT, timeout);
+    }
+    join_cookies(&mut parts.headers);
+    let scheme = if origin.is_tls { "https" } else { "http" };
+    let text = format!("{version} {scheme} {} {}{prefix}", origin.peer, origin.root_path);
+    let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(text));
+    let value = value.map_err(|_| bad("the route prefix has control characters"))?;
+    parts.headers.insert(names::HTTP, value);
+    if let Some(authority) = &authority {
+        let host = HeaderValue::from_str(authority.as_str());
+        parts.headers.insert(HOST, host.map_err(|_| bad("the host is no name"))?);
+    }
+    let path = parts.uri.path_and_query().cloned();
+    parts.uri = absolute(origin.is_tls, authority, path)?;
+    parts.version = Version::HTTP_2;
+    Ok(())
+}
+
+/// Where the request goes, as HTTP/2 wants it.
+fn absolute(
+    is_tls: bool,
+    authority: Option<Authority>,
+    path: Option<PathAndQuery>,
+) -> Result<Uri, HttpFailure> {
+    let mut uri = UriParts::default();
+    uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
+    // HTTP/1.0 clients may name none; HTTP/2 needs one.
+    uri.authority = Some(authority.unwrap_or_else(|| Authority::from_static("localhost")));
+    uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    Uri::from_parts(uri).map_err(|_| bad("the request's target is no path"))
+}
+
+fn bad(text: &'static str) -> HttpFailure {
+    HttpFailure::new(StatusCode::BAD_REQUEST, text)
+}
+
+fn version_text(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        _ => "1.1",
+    }
+}
+
+/// The host that the client means: that of the target, else that of the header; two that differ are
+/// how requests are smuggled past whoever reads only one.
+fn authority(parts: &request::Parts) -> Result<Option<Authority>, HttpFailure> {
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(bad("the request names two hosts"));
+    }
+    if let Some(target) = parts.uri.authority() {
+        let differs =
+            |host: &&HeaderValue| !host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes());
+        if parts.version == Version::HTTP_2 && host.filter(differs).is_some() {
+            return Err(bad("the host header and :authority differ"));
+        }
+        return Ok(Some(target.clone()));
+    }
+    match host.map(HeaderValue::as_bytes) {
+        None if parts.version == Version::HTTP_11 => Err(bad("the request has no host header")),
+        None | Some(b"") => Ok(None),
+        Some(host) => {
+            Authority::try_from(host).map(Some).map_err(|_| bad("the host header names no host"))
+        }
+    }
+}
+
+/// Removes what is about the client's connection only.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if let Some(names) = headers.get(CONNECTION).is_some().then(|| named_by_connection(headers)) {
+        for name in names {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(CONNECTION).iter();
+    values
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect()
+}
+
+/// HTTP/2 clients may cut the cookies apart, for HPACK; applications expect one header
+/// (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let parts: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let joined = HeaderValue::from_maybe_shared(bytes::Bytes::from(parts.join(&b"; "[..])));
+    headers.insert(COOKIE, joined.expect("invariant: each part is a value"));
+}
+
+/// Reads how long the client gives the request.
+///
+/// # Errors
+/// 400 for a number that is none.
+pub(super) fn client_timeout(headers: &HeaderMap) -> Result<ClientTimeout, HttpFailure> {
+    if let Some(value) = headers.get(&REQUEST_TIMEOUT) {
+        let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+        return match seconds {
+            Some(seconds) if seconds <= 0.0 => Ok(ClientTimeout::Never),
+            // What is beyond a duration is for ever, too.
+            Some(seconds) if seconds > 0.0 => Ok(Duration::try_from_secs_f64(seconds)
+                .map_or(ClientTimeout::Never, ClientTimeout::After)),
+            _ => Err(bad("x-request-timeout-seconds is no number of seconds")),
+        };
+    }
+    let timeout = read_timeout(headers);
+    let timeout =
+        timeout.map_err(|status| HttpFailure::new(StatusCode::BAD_REQUEST, status.message))?;
+    Ok(timeout.map_or(ClientTimeout::Unsaid, ClientTimeout::After))
+}
+
+/// Whether the request shall go on without its client.
+pub(super) fn is_detached(headers: &HeaderMap) -> bool {
+    headers.get(&DISCONNECT_DISABLED).is_some_and(|value| value == "?1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use proptest::prelude::*;
+
+    fn parts(version: Version, uri: &str, headers: &[(&str, &str)]) -> request::Parts {
+        let mut request = Request::builder().version(version).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn origin() -> Origin<'static> {
+        Origin { peer: "127.0.0.1:52100".parse().unwrap(), is_tls: false, root_path: "" }
+    }
+
+    #[test]
+    fn the_meshs_header_says_version_scheme_client_and_root_path() {
+        for (version, is_tls, root_path, prefix, expected) in [
+            (Version::HTTP_11, false, "", "/app", "1.1 http 127.0.0.1:52100 /app"),
+            (Version::HTTP_10, false, "", "", "1.0 http 127.0.0.1:52100 "),
+            (Version::HTTP_2, true, "/api", "/a/b", "2 https 127.0.0.1:52100 /api/a/b"),
+            (Version::HTTP_11, false, "/api", "", "1.1 http 127.0.0.1:52100 /api"),
+        ] {
+            let mut parts = parts(version, "/x?y=%20", &[("host", "h")]);
+            let origin = Origin { is_tls, root_path, ..origin() };
+            rewrite(&mut parts, origin, prefix).unwrap();
+            assert_eq!(expected, parts.headers[names::HTTP]);
+            assert_eq!("/x?y=%20", parts.uri.path_and_query().unwrap().as_str());
+        }
+    }
+
+    #[test]
+    fn the_host_is_that_of_the_target_else_that_of_the_header() {
+        for (uri, headers, expected) in [
+            ("/", &[("host", "a:1")][..], "a:1"),
+            ("http://b/", &[("host", "a")], "b"),
+            ("http://b/", &[], "b"),
+        ] {
+            let mut parts = parts(Version::HTTP_11, uri, headers);
+            rewrite(&mut parts, origin(), "").unwrap();
+            assert_eq!(expected, parts.uri.authority().unwrap().as_str(), "{uri} {headers:?}");
+            assert_eq!(expected, parts.headers[HOST], "{uri} {headers:?}");
+        }
+        let mut old = parts(Version::HTTP_10, "/", &[]);
+        rewrite(&mut old, origin(), "").unwrap();
+        assert_eq!("localhost", old.uri.authority().unwrap().as_str());
+        assert!(!old.headers.contains_key(HOST));
+    }
+
+    #[test]
+    fn requests_whose_host_is_unclear_are_refused() {
+        for (version, uri, headers, part) in [
+            (Version::HTTP_11, "/", &[][..], "no host"),
+            (Version::HTTP_11, "/", &[("host", "a"), ("host", "a")], "two hosts"),
+            (Version::HTTP_11, "/", &[("host", "a b")], "names no host"),
+            (Version::HTTP_2, "http://a/", &[("host", "b")], "differ"),
+        ] {
+            let mut parts = parts(version, uri, headers);
+            let failure = rewrite(&mut parts, origin(), "").unwrap_err();
+            assert_eq!(StatusCode::BAD_REQUEST, failure.status);
+            assert!(failure.text.contains(part), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn what_clients_claim_in_the_name_of_the_mesh_is_removed() {
+        let headers = [("host", "h"), ("pyserve-http", "2 https evil /"), ("pyserve-bypass", "1")];
+        let mut parts = parts(Version::HTTP_11, "/", &headers);
+        rewrite(&mut parts, origin(), "").unwrap();
+        let values: Vec<_> = parts.headers.get_all(names::HTTP).iter().collect();
+        assert_eq!(vec!["1.1 http 127.0.0.1:52100 "], values);
+        assert!(!parts.headers.contains_key(names::BYPASS));
+    }
+
+    #[test]
+    fn cookies_are_joined_in_order() {
+        let headers = [("host", "h"), ("cookie", "a=1"), ("cookie", "b=2; c=3"), ("cookie", "d")];
+        let mut parts = parts(Version::HTTP_2, "http://h/", &headers);
+        rewrite(&mut parts, origin(), "").unwrap();
+        let values: Vec<_> = parts.headers.get_all(COOKIE).iter().collect();
+        assert_eq!(vec!["a=1; b=2; c=3; d"], values);
+    }
+
+    #[test]
+    fn the_clients_timeout_is_a_number_of_seconds() {
+        let after = |seconds| Ok(ClientTimeout::After(Duration::from_secs_f64(seconds)));
+        for (name, value, expected) in [
+            ("x-request-timeout-seconds", "1.5", after(1.5)),
+            ("x-request-timeout-seconds", " 2 ", after(2.0)),
+            ("x-request-timeout-seconds", "0", Ok(ClientTimeout::Never)),
+            ("x-request-timeout-seconds", "-1", Ok(ClientTimeout::Never)),
+            ("x-request-timeout-seconds", "inf", Ok(ClientTimeout::Never)),
+            ("x-request-timeout-seconds", "nan", Err(())),
+            ("x-request-timeout-seconds", "soon", Err(())),
+            ("grpc-timeout", "3S", after(3.0)),
+            ("grpc-timeout", "soon", Err(())),
+            ("x-other", "1", Ok(ClientTimeout::Unsaid)),
+        ] {
+            let read = client_timeout(&parts(Version::HTTP_11, "/", &[(name, value)]).headers);
+            assert_eq!(expected, read.map_err(|_| ()), "{name}: {value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_about_the_hop_stays_and_nothing_else_goes(
+            named in proptest::collection::vec("x-[a-c]", 0..4),
+            others in proptest::collection::vec("x-[a-f]", 0..6),
+            hops in proptest::collection::vec(0..HOP_BY_HOP.len(), 0..4),
+            is_split in any::<bool>(),
+        ) {
+            let mut headers = HeaderMap::new();
+            for name in &others {
+                headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("v"));
+            }
+            for index in &hops {
+                headers.append(&HOP_BY_HOP[*index], HeaderValue::from_static("close"));
+            }
+            if is_split {
+                for name in &named {
+                    headers.append(CONNECTION, HeaderValue::try_from(name).unwrap());
+                }
+            } else {
+                headers.append(CONNECTION, HeaderValue::try_from(named.join(" , ")).unwrap());
+            }
+            remove_hop_by_hop(&mut headers);
+            for name in &HOP_BY_HOP {
+                prop_assert!(!headers.contains_key(name));
+            }
+            for name in &others {
+                prop_assert_eq!(!named.contains(name), headers.contains_key(name));
+            }
+        }
+    }
+}

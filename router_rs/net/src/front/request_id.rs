@@ -1,0 +1,86 @@
+//! The name of a request: its client's, or a fresh one.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use ring::rand::{SecureRandom, SystemRandom};
+use router_core::SplitMix64;
+
+use super::plain::REQUEST_ID;
+
+/// A longer name of a client is replaced: every log line would carry it. Arbitrary.
+const BYTES_MAX: usize = 256;
+
+thread_local! {
+    static RANDOM: RefCell<Option<SplitMix64>> = const { RefCell::new(None) };
+}
+
+/// The request's id.
+pub(super) fn of(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(&REQUEST_ID);
+    let is_usable = |value: &&HeaderValue| !value.is_empty() && value.len() <= BYTES_MAX;
+    given.filter(is_usable).cloned().unwrap_or_else(fresh)
+}
+
+/// A random UUID (version 4, RFC 9562), as Ray Serve makes them. It need not be secret, only
+/// different from all others.
+fn fresh() -> HeaderValue {
+    let (high, low) = RANDOM.with_borrow_mut(|random| {
+        let random = random.get_or_insert_with(|| SplitMix64::new(seed()));
+        (random.next_u64(), random.next_u64())
+    });
+    let high = (high & !0xf000) | 0x4000;
+    let low = (low & !(0b11 << 62)) | (0b10 << 62);
+    let text = format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff,
+    );
+    HeaderValue::from_maybe_shared(Bytes::from(text)).expect("invariant: hex is visible ASCII")
+}
+
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .expect("invariant: the system has random bytes, as TLS and the handshake need them");
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(REQUEST_ID, HeaderValue::from_str(value).unwrap())])
+    }
+
+    #[test]
+    fn the_clients_name_is_kept_unless_it_is_empty_or_long() {
+        let longest = "x".repeat(BYTES_MAX);
+        for name in ["a", &longest] {
+            assert_eq!(name, of(&with(name)));
+        }
+        for name in [String::new(), "x".repeat(BYTES_MAX + 1)] {
+            assert_eq!(36, of(&with(&name)).len());
+        }
+    }
+
+    #[test]
+    fn fresh_names_are_uuids_and_differ() {
+        let names: std::collections::BTreeSet<String> =
+            (0..1000).map(|_| of(&HeaderMap::new()).to_str().unwrap().to_owned()).collect();
+        assert_eq!(1000, names.len());
+        for name in names {
+            let groups: Vec<&str> = name.split('-').collect();
+            let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+            assert_eq!(vec![8, 4, 4, 4, 12], lengths, "{name}");
+            assert!(groups[2].starts_with('4'), "{name}");
+            assert!(groups[3].starts_with(['8', '9', 'a', 'b']), "{name}");
+        }
+    }
+}

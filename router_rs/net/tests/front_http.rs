@@ -1,0 +1,290 @@
+//! Plain HTTP over HTTP/1.1 and HTTP/2: what reaches the replica, and what comes back.
+
+mod front_support;
+mod support;
+
+use bytes::Bytes;
+use front_support::{
+    Http1, answer, answer_head, http_deployment, http_request, one_app, one_app_with,
+};
+use router_net::ingress::IngressConfig;
+use support::{Front, Replica, deployment, open_service, request, within};
+
+#[tokio::test]
+async fn an_http1_request_reaches_the_replica_as_it_was_sent() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    let peer = client.stream.local_addr().unwrap();
+    client
+        .send(
+            "POST /app/x%2Fy?q=%20a HTTP/1.1\r\nhost: example:80\r\nx-keep: 1\r\nx-drop: 2\r\n\
+             connection: keep-alive, x-drop\r\ncontent-length: 4\r\ncontent-type: text/plain\r\n\
+             pyserve-bypass: 1\r\nx-request-id: mine\r\n\r\nbody",
+        )
+        .await;
+    let mut incoming = replica.next().await;
+    assert_eq!("POST", incoming.head.method);
+    assert_eq!("/app/x%2Fy?q=%20a", incoming.head.uri.path_and_query().unwrap().as_str());
+    assert_eq!("example:80", incoming.head.uri.authority().unwrap().as_str());
+    let headers = &incoming.head.headers;
+    assert_eq!("example:80", headers["host"]);
+    assert_eq!("1", headers["x-keep"]);
+    assert_eq!("4", headers["content-length"]);
+    assert_eq!("mine", headers["x-request-id"]);
+    assert_eq!(format!("1.1 http {peer} /app"), headers["pyserve-http"].to_str().unwrap());
+    for name in ["connection", "keep-alive", "x-drop", "pyserve-bypass", "grpc-timeout"] {
+        assert!(!headers.contains_key(name), "{name}");
+    }
+    assert_eq!("body", incoming.read_all().await);
+    answer(incoming, "answer");
+    let reply = client.reply().await;
+    assert_eq!(200, reply.status);
+    assert_eq!("answer", reply.text());
+    assert_eq!("mine", reply.headers["x-request-id"]);
+    assert!(!reply.headers.contains_key("pyserve-answered-by"));
+    front.settle().await;
+    assert_eq!((1, 1), (front.stat("forwarded"), front.stat("http_2xx")));
+}
+
+#[tokio::test]
+async fn an_http2_request_reaches_the_replica_as_it_was_sent() {
+    let (mut replica, front) = one_app().await;
+    let client = front.client().await;
+    let headers = [("x-keep", "1"), ("te", "trailers"), ("cookie", "a=1"), ("cookie", "b=2")];
+    let call = client.unary(http_request("PUT", "/app?x", &headers), "body");
+    let mut incoming = replica.next().await;
+    assert_eq!("PUT", incoming.head.method);
+    assert_eq!("/app?x", incoming.head.uri.path_and_query().unwrap().as_str());
+    let received = &incoming.head.headers;
+    assert_eq!("test", received["host"]);
+    assert_eq!("a=1; b=2", received["cookie"]);
+    assert!(!received.contains_key("te"));
+    let value = received["pyserve-http"].to_str().unwrap();
+    assert!(value.starts_with("2 http 127.0.0.1:") && value.ends_with(" /app"), "{value}");
+    let id = received["x-request-id"].clone();
+    assert_eq!(36, id.len());
+    assert_eq!("body", incoming.read_all().await);
+    answer(incoming, "answer");
+    let reply = call.reply().await;
+    assert_eq!(200, reply.http);
+    assert_eq!("answer", reply.body);
+    assert_eq!(vec![&id], reply.headers.get_all("x-request-id").iter().collect::<Vec<_>>());
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn the_longest_prefix_wins_and_the_root_path_goes_before_it() {
+    let mut outer = Replica::start("r-1").await;
+    let mut inner = Replica::start("r-2").await;
+    let mut other = http_deployment(&inner, "/a/b");
+    other.application = "inner".to_owned();
+    let table = support::table(support::TOKEN);
+    table.apply(vec![http_deployment(&outer, "/"), other]);
+    let config = IngressConfig { root_path: "/front".to_owned(), ..IngressConfig::default() };
+    let front = Front::configured(table, config);
+    let mut client = Http1::connect(&front).await;
+    for (path, is_inner, root_path) in [
+        ("/a/b", true, "/front/a/b"),
+        ("/a/b/c", true, "/front/a/b"),
+        ("/a/bc", false, "/front"),
+        ("/", false, "/front"),
+    ] {
+        client.get(path).await;
+        let replica = if is_inner { &mut inner } else { &mut outer };
+        let incoming = replica.next().await;
+        let value = incoming.head.headers["pyserve-http"].to_str().unwrap().to_owned();
+        assert_eq!(Some(root_path), value.splitn(4, ' ').nth(3), "{path}");
+        answer(incoming, path);
+        assert_eq!(path, client.reply().await.text());
+    }
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn an_unknown_route_is_answered_here_with_a_sentence() {
+    let (_replica, front) = one_app().await;
+    let reply = Http1::connect(&front).await.fetch("/elsewhere").await;
+    assert_eq!(404, reply.status);
+    assert_eq!("none of 1 route prefixes leads to /elsewhere\n", reply.text());
+    assert_eq!("ingress", reply.headers["pyserve-answered-by"]);
+    assert_eq!("text/plain; charset=utf-8", reply.headers["content-type"]);
+    assert_eq!(36, reply.headers["x-request-id"].len());
+    let client = front.client().await;
+    let reply = client.start(http_request("GET", "/appx", &[]), true).reply().await;
+    assert_eq!(404, reply.http);
+    assert_eq!("none of 1 route prefixes leads to /appx\n", reply.body);
+    assert_eq!((2, 2), (front.stat("answered_here"), front.stat("http_4xx")));
+}
+
+#[tokio::test]
+async fn grpc_paths_come_before_prefixes_for_grpc_only() {
+    let mut replica = Replica::start("r-1").await;
+    let mut route = deployment(vec![replica.route(100)]);
+    route.http_prefixes = vec!["/".to_owned()];
+    route.services = vec![open_service("pkg.Echo")];
+    let front = Front::start(vec![route]);
+    let client = front.client().await;
+    let call = client.unary(request("/pkg.Echo/Call"), "x");
+    let incoming = replica.next().await;
+    assert!(!incoming.head.headers.contains_key("pyserve-http"));
+    incoming.reply("grpc");
+    assert_eq!("grpc", call.reply().await.body);
+    let call = client.unary(http_request("POST", "/pkg.Echo/Call", &[]), "x");
+    let incoming = replica.next().await;
+    assert!(incoming.head.headers.contains_key("pyserve-http"));
+    answer(incoming, "http");
+    assert_eq!("http", call.reply().await.body);
+    let unknown = client.unary(request("/pkg.Other/Call"), "x").reply().await;
+    assert_eq!(12, unknown.status());
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn health_and_routes_are_answered_without_a_replica() {
+    let replica = Replica::start("r-1").await;
+    let mut other = http_deployment(&replica, "/");
+    other.application = "root".to_owned();
+    let front = Front::start(vec![http_deployment(&replica, "/app"), other]);
+    let mut client = Http1::connect(&front).await;
+    let health = client.fetch("/-/healthz").await;
+    assert_eq!((200, "success"), (health.status, health.text()));
+    let routes = client.fetch("/-/routes").await;
+    assert_eq!(r#"{"/":"root","/app":"app"}"#, routes.text());
+    assert_eq!("application/json", routes.headers["content-type"]);
+    assert_eq!(404, client.fetch("/-/other").await.status);
+    client.send("POST /-/healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
+    let refused = client.reply().await;
+    assert_eq!((405, "GET, HEAD"), (refused.status, refused.headers["allow"].as_str()));
+    client.send("HEAD /-/healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let (status, headers) = client.head().await;
+    assert_eq!((200, "7"), (status, headers["content-length"].as_str()));
+    // Nothing of a body came, or this would not be an answer.
+    assert_eq!(200, client.fetch("/-/healthz").await.status);
+    let client = front.client().await;
+    let reply = client.start(http_request("GET", "/-/healthz", &[]), true).reply().await;
+    assert_eq!("success", reply.body);
+    let reply = client.start(http_request("HEAD", "/-/healthz", &[]), true).reply().await;
+    assert_eq!(
+        ("", "7"),
+        (
+            std::str::from_utf8(&reply.body).unwrap(),
+            reply.headers["content-length"].to_str().unwrap()
+        )
+    );
+}
+
+#[tokio::test]
+async fn head_and_options_reach_the_application() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    for method in ["HEAD", "OPTIONS"] {
+        client.send(format!("{method} /app HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+        let incoming = replica.next().await;
+        assert_eq!(method, incoming.head.method);
+        let length = if method == "HEAD" { "5" } else { "0" };
+        answer_head(incoming, 200, &[("content-length", length), ("x-from", "app")]);
+        let (status, headers) = client.head().await;
+        assert_eq!((200, "app"), (status, headers["x-from"].as_str()), "{method} {headers:?}");
+        assert_eq!(length, headers["content-length"]);
+    }
+    front.settle().await;
+    assert_eq!(0, front.stat("cancelled_by_client"));
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_and_pipelined_requests_are_answered_in_order() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    for path in ["/app/1", "/app/2", "/app/3"] {
+        client.get(path).await;
+    }
+    for path in ["/app/1", "/app/2", "/app/3"] {
+        let incoming = replica.next().await;
+        assert_eq!(path, incoming.head.uri.path());
+        answer(incoming, path);
+        assert_eq!(path, client.reply().await.text());
+    }
+    assert_eq!(1, front.stat("connections"));
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn an_http10_client_gets_an_answer_that_ends_with_the_connection() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    client.send("GET /app HTTP/1.0\r\n\r\n").await;
+    let mut incoming = replica.next().await;
+    assert!(incoming.head.headers["pyserve-http"].to_str().unwrap().starts_with("1.0 http "));
+    let mut stream = incoming.begin();
+    for piece in ["some", "thing"] {
+        stream.send_data(piece.into(), false).unwrap();
+    }
+    stream.send_data(Bytes::new(), true).unwrap();
+    let reply = client.reply().await;
+    assert_eq!((200, "something"), (reply.status, reply.text()));
+    assert!(!reply.headers.contains_key("transfer-encoding"));
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn chunked_bodies_go_both_ways_before_either_side_has_ended() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    client.send("POST /app HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    let mut incoming = replica.next().await;
+    assert!(!incoming.head.headers.contains_key("transfer-encoding"));
+    let mut stream = incoming.begin();
+    let (status, headers) = client.head().await;
+    assert_eq!((200, "chunked"), (status, headers["transfer-encoding"].as_str()));
+    for piece in ["one", "two"] {
+        client.send(format!("3\r\n{piece}\r\n")).await;
+        let received = within("a piece", incoming.body.data()).await.unwrap().unwrap();
+        assert_eq!(piece, received);
+        incoming.body.flow_control().release_capacity(3).unwrap();
+        stream.send_data(received, false).unwrap();
+        assert_eq!(piece, client.chunk().await);
+    }
+    client.send("0\r\nx-trailer: ignored\r\n\r\n").await;
+    assert_eq!("", incoming.read_all().await);
+    stream.send_data(Bytes::new(), true).unwrap();
+    assert_eq!("", client.chunk().await);
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn a_body_is_asked_for_only_when_a_replica_takes_it() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    let head = "POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\nexpect: 100-continue\r\n\r\n";
+    client.send(head).await;
+    let mut incoming = replica.next().await;
+    assert_eq!("HTTP/1.1 100 Continue", client.line().await);
+    assert_eq!("", client.line().await);
+    client.send("body").await;
+    assert_eq!("body", incoming.read_all().await);
+    answer(incoming, "done");
+    assert_eq!("done", client.reply().await.text());
+    // Nobody takes it: the answer comes without asking.
+    client.send(head.replace("/app", "/none")).await;
+    assert_eq!(404, client.reply().await.status);
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn malformed_heads_are_refused() {
+    let (_replica, front) = one_app_with(IngressConfig::default()).await;
+    for (head, status) in [
+        ("GET /app HTTP/1.1\r\n\r\n", 400),
+        ("GET /app HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+        ("GET /app HTTP/1.1\r\nhost: a b\r\n\r\n", 400),
+        ("GET /app HTTP/1.1\r\nhost: a\r\nx-request-timeout-seconds: soon\r\n\r\n", 400),
+        ("CONNECT app:80 HTTP/1.1\r\nhost: app:80\r\n\r\n", 405),
+        ("POST /app HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\n\r\n", 505),
+        ("nonsense\r\n\r\n", 400),
+    ] {
+        let mut client = Http1::connect(&front).await;
+        client.send(head).await;
+        assert_eq!(status, client.reply().await.status, "{head:?}");
+    }
+    front.settle().await;
+}
