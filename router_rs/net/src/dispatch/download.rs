@@ -6,12 +6,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
-use http::{HeaderMap, HeaderName, response};
+use http::{HeaderMap, HeaderName, HeaderValue, response};
 use router_core::Load;
 
 use super::caller::{Caller, Gone};
 use super::gather;
-use crate::mesh::names::{ANSWERED_BY, LOAD, REFUSED, passes};
+use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, LOAD, REFUSED, passes};
 
 /// How far the answer has come.
 #[derive(Debug)]
@@ -128,7 +128,11 @@ impl Download {
 impl Download {
     /// Removes what only the mesh may see. Who answered in the application's stead is for clients.
     fn strip(&self, headers: &mut HeaderMap) {
-        let answered_by = headers.remove(ANSWERED_BY).filter(|_| self.is_trusted);
+        if headers.keys().all(passes) {
+            return;
+        }
+        let is_true = |value: &HeaderValue| self.is_trusted && *value == ANSWERED_BY_REPLICA;
+        let answered_by = headers.remove(ANSWERED_BY).filter(is_true);
         strip_mesh_headers(headers);
         headers.extend(answered_by.map(|value| (ANSWERED_BY, value)));
     }
