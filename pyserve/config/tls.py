@@ -7,15 +7,17 @@ can be exchanged while a mesh runs. ``docs/guide/security.md`` explains every va
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyserve.config import variables as read
 from pyserve.config.http import HTTPOptions
+from pyserve.config.validation import check_choice
 from pyserve.errors import OptionError
 
 _INGRESS = "PYSERVE_TLS"
 _MESH = "PYSERVE_MESH_TLS"
+_CLIENT_CERT = "PYSERVE_TLS_CLIENT_CERT"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +29,14 @@ class TlsFiles:
         key_file: its private key, not encrypted.
         ca_file: the roots that peers' certificates must come from; None: peers show none.
         names: names in certificates, one of which a peer must have; (): any signed one will do.
+        peers_required: a client must show a certificate; else one without it is let in as well.
     """
 
     cert_file: Path
     key_file: Path
     ca_file: Path | None = None
     names: tuple[str, ...] = ()
+    peers_required: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,7 @@ class SecuritySettings:
     """What guards an ingress.
 
     Attributes:
-        tls: of its listener; with a ``ca_file``, clients must show a certificate. None: plain.
+        tls: of its listener; with a ``ca_file``, clients are asked for a certificate. None: plain.
         access_file: rules on who may call what; None: everybody may everything.
     """
 
@@ -61,6 +65,10 @@ def read_security_settings(variables: Mapping[str, str]) -> SecuritySettings:
             f"{names} is set without {_INGRESS}_CA_FILE; names are those of certificates, and "
             f"nothing says whose certificates count"
         )
+    choice = variables.get(_CLIENT_CERT) or "required"
+    check_choice(_CLIENT_CERT, choice, ("required", "optional"))
+    if tls is not None:
+        tls = replace(tls, peers_required=tls.ca_file is not None and choice == "required")
     return SecuritySettings(tls=tls, access_file=read.path(variables, "PYSERVE_ACCESS_FILE"))
 
 

@@ -71,7 +71,7 @@ class IngressSecurity:
             tls = _router.ServerTls(
                 [pem.pair],
                 pem.roots,
-                pem.roots is not None,
+                files.peers_required,
                 http1=True,
                 allowed_names=files.names or None,
             )
