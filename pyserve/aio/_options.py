@@ -51,6 +51,7 @@ class ServerSettings:
             do not end the loop as they do in grpc.aio.
         application, deployment: What the current request of a handler says it belongs to.
         http: Answers plain HTTP requests; ``None`` takes none.
+        http_weight: Of each of them, at the admission gate.
     """
 
     development: bool = False
@@ -65,6 +66,7 @@ class ServerSettings:
     application: str = ""
     deployment: str = ""
     http: HttpHandler | None = None
+    http_weight: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,6 +193,11 @@ class Server(grpc.aio.Server):
         """The native server, for the replica's load reports."""
         return self._native
 
+    @property
+    def takes_http(self) -> bool:
+        """Whether plain HTTP requests are answered too."""
+        return self._settings.http is not None
+
     async def _stop(self) -> None:
         while self._busy() and not self._overdue():
             await self._progress()
@@ -315,8 +320,10 @@ class Server(grpc.aio.Server):
             else:
                 starter = compile_method(method, *kits)
             self._add_starter(number, starter)
-        if self._settings.http is not None:
-            self._add_starter(self._native.register_http(), http_starter(self._settings.http, kit))
+        settings = self._settings
+        if settings.http is not None:
+            number = self._native.register_http(weight=settings.http_weight)
+            self._add_starter(number, http_starter(settings.http, kit))
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
         self._endpoint.on_call = _make_on_call(self._starters)

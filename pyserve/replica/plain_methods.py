@@ -51,6 +51,7 @@ class PlainMethod:
         options: What ``@pyserve.method`` says.
         takes_context: It implements an RPC and wants the context after the request.
         flush: Of the batched kinds: lets the calls leave that still wait for company.
+        written: What the user has written, bound; of the batched kinds it takes lists.
     """
 
     name: str
@@ -59,6 +60,7 @@ class PlainMethod:
     options: MethodOptions
     takes_context: bool = False
     flush: Callable[[], None] = _nothing
+    written: Callable[..., Any] = _nothing
 
     @property
     def streams(self) -> bool:
@@ -155,6 +157,7 @@ def _method(name: str, static: object, bound: Any, *, takes_context: bool = Fals
         options=options_of(static.function if isinstance(static, Batched) else bound),
         takes_context=takes_context,
         flush=bound.flush if is_batched else _nothing,
+        written=bound.__wrapped__ if is_batched else bound,
     )
     if method.options.timeout_s is not None and method.is_threaded:
         raise UsageError(

@@ -8,11 +8,14 @@ from pyserve.aio import Server, ServerSettings, Status
 from pyserve.errors import Abort
 from pyserve.references import remote
 from pyserve.replica.handlers import register, weights
+from pyserve.replica.http import plain_handler
 from pyserve.replica.loading import Loaded
 from pyserve.replica.plain import PlainDispatcher
+from pyserve.replica.plain_methods import CALL, PlainMethod
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpHandler
+    from pyserve.config import DeploymentOptions
     from pyserve.references import References
 
 # Threads of `def` handlers, which the pool makes when calls come and none is idle. The gate
@@ -44,7 +47,8 @@ def make_server(
         token: The mesh token, which routers prove.
         development: Whether the texts of unexpected exceptions may reach clients.
         references: Holds large results for handles.
-        http: Answers plain HTTP requests: the ASGI application.
+        http: Answers plain HTTP requests: the ASGI application. ``None``: ``__call__`` does, if
+            there is one.
 
     Raises:
         ValueError: An interceptor is none, or the marks of a method cannot hold.
@@ -62,16 +66,14 @@ def make_server(
     def status_of(error: BaseException, context: Any) -> Status | None:
         return plain.status_of(error, context) or _status_of(error)
 
-    options = loaded.options
+    call = plain.methods.get(CALL)
+    http = http or _plain_http(call)
+    doors = inference_doors(loaded, plain.methods, development=development)
     interceptors: Any = loaded.interceptors  # Server checks their type.
-    sent = options.max_send_message_bytes
     server = Server(
         interceptors=interceptors,
-        options=[
-            ("grpc.max_receive_message_length", options.max_receive_message_bytes),
-            ("grpc.max_send_message_length", -1 if sent is None else sent),
-        ],
-        maximum_concurrent_rpcs=options.ongoing_requests_limit(),
+        options=_channel_arguments(loaded.options),
+        maximum_concurrent_rpcs=loaded.options.ongoing_requests_limit(),
         settings=ServerSettings(
             development=development,
             # One request must not end the replica of all others; signals end it.
@@ -84,7 +86,8 @@ def make_server(
             default_threads=_HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
-            http=http,
+            http=http if doors is None else doors.in_front_of(http),
+            http_weight=1 if call is None else call.options.weight,
         ),
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
@@ -92,6 +95,18 @@ def make_server(
     if references is not None:
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
     return server
+
+
+def _plain_http(call: PlainMethod | None) -> HttpHandler | None:
+    return None if call is None else plain_handler(call)
+
+
+def _channel_arguments(options: DeploymentOptions) -> list[tuple[str, int]]:
+    sent = options.max_send_message_bytes
+    return [
+        ("grpc.max_receive_message_length", options.max_receive_message_bytes),
+        ("grpc.max_send_message_length", -1 if sent is None else sent),
+    ]
 
 
 def _status_of(error: BaseException) -> Status | None:

@@ -60,12 +60,14 @@ async def test_http_requests_name_their_model_in_a_header():
     url = f"http://{serve.status().addresses[0]}/notebook"
 
     first = await handle.options(multiplexed_model_id="model_v1").remote({"simple": "request"})
-    answers = [
-        httpx.post(
-            url, json={"data": [1, 2, 3]}, headers={"serve_multiplexed_model_id": model_id}
-        ).text
-        for model_id in ("model_v2", "model_v3", "model_v2", "model_v1")
-    ]
+    async with httpx.AsyncClient(timeout=30) as client:
+        responses = [
+            await client.post(
+                url, json={"data": [1, 2, 3]}, headers={"serve_multiplexed_model_id": model_id}
+            )
+            for model_id in ("model_v2", "model_v3", "model_v2", "model_v1")
+        ]
+    answers = [each.text for each in responses]
 
     assert "prediction from model_v1" == first
     assert [f"prediction from model_{v}" for v in ("v2", "v3", "v2", "v1")] == answers

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyserve.replica.asgi.http import HttpExchange, without_hop_by_hop
+from pyserve.replica.asgi.http import HttpExchange
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.streams import send_stream, write_for_anyone
 from pyserve.replica.http.threads import steps_on_threads
@@ -77,8 +77,7 @@ async def _send_response(http: HttpCall, response: Response) -> None:
     if run is StreamingResponse.__call__:
         await _send_streaming(http, response)  # type: ignore[arg-type]  # as asked just now
     elif run is Response.__call__:
-        headers, _ = without_hop_by_hop(response.raw_headers)
-        http.respond(response.status_code, headers, bytes(response.body))
+        http.respond(response.status_code, response.raw_headers, bytes(response.body))
     else:  # Files, and what libraries derive: it speaks ASGI, and runs its own background task.
         exchange = HttpExchange(http)
         await response(http_scope(http, {}), exchange.receive, exchange.send)
@@ -89,9 +88,8 @@ async def _send_response(http: HttpCall, response: Response) -> None:
 
 async def _send_streaming(http: HttpCall, response: StreamingResponse) -> None:
     """Send head and pieces of a response, at its client's pace."""
-    headers, _ = without_hop_by_hop(response.raw_headers)
     close = getattr(response.body_iterator, "aclose", None)
-    http.start(response.status_code, headers)
+    http.start(response.status_code, response.raw_headers)
     try:
         async for piece in response.body_iterator:
             body = piece.encode(response.charset) if isinstance(piece, str) else bytes(piece)

@@ -29,9 +29,7 @@ def plain_handler(method: PlainMethod) -> HttpHandler:
     Args:
         method: ``__call__``, as ``find_methods`` has found it.
     """
-    is_batched = method.kind in _BATCHED
-    function: Any = method.function.function if is_batched else method.function  # type: ignore[attr-defined]  # a Submit
-    arguments = arguments_of(function, batched=is_batched)
+    arguments = arguments_of(method.written, batched=method.kind in _BATCHED)
     if method.kind in {Kind.ASYNC, Kind.BATCHED} and method.options.timeout_s is None:
         return _awaited(method, arguments)
     return _guarded(_runner(method), arguments)

@@ -173,8 +173,8 @@ class FakeServer:
         self.paths[path] = len(self.paths)
         return self.paths[path]
 
-    def register_http(self) -> int:
-        return self.register(_HTTP, True, True, 1)
+    def register_http(self, *, weight: int = 1) -> int:
+        return self.register(_HTTP, True, True, weight)
 
     def listen_tcp(self, address: str, tls: object, reuse_port: bool) -> int:
         return 1234

@@ -53,6 +53,16 @@ async def test_columns_of_parameters_are_fields() -> None:
     assert [3, 7] == [each.json() for each in answers]
 
 
+async def test_a_function_may_be_batched() -> None:
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=10)
+    async def double(numbers: list[int]) -> list[int]:
+        return [2 * each for each in numbers]
+
+    async with serving(double) as client:
+        answers = await _answers(client, b"1", b"2")
+    assert [2, 4] == [each.json() for each in answers]
+
+
 async def test_an_exception_for_one_item_fails_one_request() -> None:
     class Choosy:
         @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=10)
