@@ -1,0 +1,1 @@
+"""Web applications in the replicas of a mesh."""

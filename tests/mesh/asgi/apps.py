@@ -1,0 +1,208 @@
+"""A FastAPI application whose routes are methods, in front of deployments that it calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import BackgroundTasks, FastAPI, Query, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+import pyserve
+from pyserve.handle import DeploymentHandle
+
+api = FastAPI(title="Frames")
+
+
+class Settings(BaseModel):
+    factor: int
+    label: str = "none"
+
+
+@pyserve.deployment
+class Numbers:
+    """Streams, and remembers which of its calls were cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []
+
+    async def count(self, to: int) -> AsyncIterator[int]:
+        for number in range(to):
+            yield number
+
+    async def wait(self, name: str) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.cancelled.append(name)
+            raise
+
+    async def which_were_cancelled(self) -> list[str]:
+        return self.cancelled
+
+
+@pyserve.deployment
+@pyserve.ingress(api)
+class Frames:
+    """The notebook's orchestrator in shape: handles in the constructor, routes as methods."""
+
+    def __init__(self, numbers: DeploymentHandle) -> None:
+        self.numbers = numbers
+        self.factor = 2
+        self.gate = asyncio.Event()
+        self.began: set[str] = set()
+        self.finished: list[str] = []
+        self.together = threading.Barrier(2)
+
+    @api.post("/detect")
+    async def detect(self, video_url: str, batch_size: Annotated[int, Query(gt=0)] = 20) -> Any:
+        numbers = [each async for each in self.numbers.options(stream=True).count.remote(3)]
+        return {"url": video_url, "frames": [self.factor * batch_size * each for each in numbers]}
+
+    @api.put("/settings/{name}")
+    async def change(self, name: str, settings: Settings) -> Settings:
+        self.factor = settings.factor
+        return Settings(factor=self.factor, label=f"{name} {settings.label}")
+
+    @api.get("/blocking")
+    async def blocking(self) -> dict[str, str]:
+        time.sleep(0.05)  # noqa: ASYNC251  # As the guide has it: it holds the loop, and works.
+        return {"message": "Processed (blocking)"}
+
+    @api.get("/non-blocking")
+    async def non_blocking(self) -> dict[str, str]:
+        await asyncio.sleep(0.05)
+        return {"message": "Processed (non-blocking)"}
+
+    @api.get("/together")
+    def meet(self) -> int:
+        """Runs on a thread: two requests meet here."""
+        return self.together.wait(20)
+
+    @api.get("/gated")
+    async def gated(self) -> StreamingResponse:
+        """Yields the second piece when the first one has arrived."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"first"
+            await self.gate.wait()
+            yield b"second"
+
+        return StreamingResponse(pieces(), media_type="text/event-stream")
+
+    @api.get("/open")
+    async def open(self) -> None:
+        self.gate.set()
+
+    @api.get("/from-a-handle")
+    async def from_a_handle(self) -> StreamingResponse:
+        async def lines() -> AsyncIterator[str]:
+            async for number in self.numbers.options(stream=True).count.remote(4):
+                yield f"data: {number}\n\n"
+
+        return StreamingResponse(lines(), media_type="text/event-stream")
+
+    @api.get("/wait/{name}")
+    async def wait(self, name: str) -> None:
+        self.began.add(name)
+        await self.numbers.wait.remote(name)
+
+    @api.get("/unhurried/{name}")
+    async def unhurried(self, name: str, request: Request) -> None:
+        self.began.add(name)
+        while not self.gate.is_set():
+            await self.gate.wait()
+        self.finished.append(name)
+
+    @api.websocket("/watched/{name}")
+    async def watched(self, websocket: WebSocket, name: str) -> None:
+        await websocket.accept()
+        try:
+            while True:
+                await websocket.send_text((await websocket.receive_text()).upper())
+        except WebSocketDisconnect as left:
+            self.finished.append(f"{name} {left.code}")
+
+    @api.get("/log")
+    async def log(self) -> dict[str, list[str]]:
+        return {"began": sorted(self.began), "finished": self.finished}
+
+    async def scaled(self, number: int) -> int:
+        """No route: handles call it."""
+        return self.factor * number
+
+
+app = Frames.bind(Numbers.bind())
+
+
+class Note(BaseModel):
+    """Where an application of ``logged`` writes down what happens to it."""
+
+    path: Path
+
+    def add(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{text}\n")
+
+
+def logged(path: Path) -> pyserve.Application:
+    """Return an application that says when it starts and stops, built in the replica."""
+    note = Note(path=path)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        note.add("startup")
+        yield {"note": note}
+        note.add("shutdown")
+
+    def build() -> FastAPI:
+        built = FastAPI(lifespan=lifespan)
+        built.get("/")(root)
+        built.websocket("/ws")(hold)
+        return built
+
+    async def root(request: Request, tasks: BackgroundTasks) -> str:
+        tasks.add_task(later, request.state.note)
+        return "noted"
+
+    async def later(note: Note) -> None:
+        note.add("background begins")
+        await asyncio.sleep(0.3)
+        note.add("background ends")
+
+    async def hold(websocket: WebSocket) -> None:
+        await websocket.accept()
+        try:
+            await websocket.receive_text()
+        except WebSocketDisconnect as left:
+            note.add(f"socket {left.code}")
+
+    class Logged:
+        def __init__(self) -> None:
+            note.add("constructor")
+
+        async def aclose(self) -> None:
+            note.add("aclose")
+
+    return pyserve.deployment(pyserve.ingress(build)(Logged)).bind()
+
+
+@asynccontextmanager
+async def broken_lifespan(_: FastAPI) -> AsyncIterator[None]:
+    raise RuntimeError("the model file is not there")
+    yield
+
+
+@pyserve.deployment
+@pyserve.ingress(FastAPI(lifespan=broken_lifespan))
+class Broken:
+    pass
+
+
+broken = Broken.bind()

@@ -1,0 +1,208 @@
+"""Web applications behind the ingress: methods as routes, streams, clients that leave, drains."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+import pyserve
+from tests.contract.fastapi.exchange import Asked, ask
+from tests.mesh.asgi.apps import logged
+from tests.mesh.commands import pyserve as command
+from tests.support.mesh import RunningMesh
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def _get(mesh: RunningMesh, path: str) -> Any:
+    answered = ask(mesh.address, Asked("GET", path))
+    assert 200 == answered.status, answered
+    return json.loads(answered.body)
+
+
+def _send(mesh: RunningMesh, path: str, *headers: str) -> socket.socket:
+    """Send a GET and leave the connection open."""
+    host, _, port = mesh.address.rpartition(":")
+    wire = socket.create_connection((host, int(port)), timeout=20)
+    lines = [f"GET {path} HTTP/1.1", "host: h", *headers, "", ""]
+    wire.sendall("\r\n".join(lines).encode())
+    return wire
+
+
+@pytest.mark.parity("S-10")
+def test_methods_are_routes_with_query_body_and_the_state_of_self(mesh: RunningMesh) -> None:
+    asked = Asked("POST", "/detect?video_url=s3://v&batch_size=5")
+    assert {"url": "s3://v", "frames": [0, 10, 20]} == json.loads(ask(mesh.address, asked).body)
+    body = json.dumps({"factor": 3}).encode()
+    changed = ask(
+        mesh.address, Asked("PUT", "/settings/a", [("content-type", "application/json")], body)
+    )
+    assert {"factor": 3, "label": "a none"} == json.loads(changed.body)
+    assert {"url": "s3://v", "frames": [0, 15, 30]} == json.loads(ask(mesh.address, asked).body)
+    wrong = ask(mesh.address, Asked("POST", "/detect?batch_size=0"))
+    assert (422, ["video_url", "batch_size"]) == (
+        wrong.status,
+        [each["loc"][1] for each in json.loads(wrong.body)["detail"]],
+    )
+    assert {"message": "Processed (blocking)"} == _get(mesh, "/blocking")
+    assert {"message": "Processed (non-blocking)"} == _get(mesh, "/non-blocking")
+
+
+@pytest.mark.parity("S-10")
+def test_the_page_of_documents_is_served(mesh: RunningMesh) -> None:
+    page = ask(mesh.address, Asked("GET", "/docs"))
+    assert 200 == page.status
+    assert b"swagger-ui" in page.body
+    paths = _get(mesh, "/openapi.json")["paths"]
+    assert "/detect" in paths
+    names = [each["name"] for each in paths["/detect"]["post"]["parameters"]]
+    assert ["video_url", "batch_size"] == names
+
+
+def test_handles_call_the_methods_that_are_no_routes(mesh: RunningMesh) -> None:
+    handle = pyserve.get_deployment_handle("Frames", "default")
+    factor = handle.scaled.remote(1).result(timeout_s=20)
+    assert factor * 7 == handle.scaled.remote(7).result(timeout_s=20)
+
+
+def test_def_endpoints_run_side_by_side(mesh: RunningMesh) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda path: _get(mesh, path), ["/together", "/together"]))
+    assert [0, 1] == sorted(found)
+
+
+@pytest.mark.parity("G-35")
+def test_the_first_piece_of_a_stream_arrives_before_the_second_is_made(mesh: RunningMesh) -> None:
+    with _send(mesh, "/gated") as wire:
+        seen = b""
+        while b"first" not in seen:
+            seen += wire.recv(65536)
+        assert b"second" not in seen
+        _get(mesh, "/open")
+        while b"second" not in seen:
+            seen += wire.recv(65536)
+
+
+@pytest.mark.parity("G-35")
+def test_streams_of_handles_become_server_sent_events(mesh: RunningMesh) -> None:
+    answered = ask(mesh.address, Asked("GET", "/from-a-handle"))
+    assert b"".join(b"data: %d\n\n" % number for number in range(4)) == answered.body
+    assert [b"text/event-stream; charset=utf-8"] == answered.header(b"content-type")
+
+
+@pytest.mark.parity("G-36")
+def test_a_client_that_leaves_cancels_the_endpoint_and_its_calls(mesh: RunningMesh) -> None:
+    with _send(mesh, "/wait/left"):
+        wait_until(lambda: "left" in _get(mesh, "/log")["began"])
+    numbers = pyserve.get_deployment_handle("Numbers", "default")
+    wait_until(
+        lambda: ["left"] == numbers.which_were_cancelled.remote().result(timeout_s=20),
+        what="the child call was cancelled",
+    )
+
+
+@pytest.mark.parity("G-36")
+def test_a_client_may_leave_and_have_its_request_finished(mesh: RunningMesh) -> None:
+    with _send(mesh, "/unhurried/stays", "x-request-disconnect-disabled: ?1"):
+        wait_until(lambda: "stays" in _get(mesh, "/log")["began"])
+    _get(mesh, "/open")
+    wait_until(lambda: "stays" in _get(mesh, "/log")["finished"])
+
+
+@pytest.mark.parity("G-34")
+def test_websockets_both_ways_and_a_client_that_vanishes(mesh: RunningMesh) -> None:
+    with connect(f"ws://{mesh.address}/watched/polite", proxy=None) as connection:
+        for word in ("one", "two"):
+            connection.send(word)
+            assert word.upper() == connection.recv(20)
+    wait_until(lambda: "polite 1000" in _get(mesh, "/log")["finished"])
+    connection = connect(f"ws://{mesh.address}/watched/rude", proxy=None)
+    connection.send("x")
+    assert "X" == connection.recv(20)
+    connection.socket.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: "rude 1005" in _get(mesh, "/log")["finished"])
+    connection.close()
+
+
+@pytest.mark.parity("G-33")
+def test_lifespan_background_and_sockets_in_a_drain(mesh: RunningMesh, tmp_path: Path) -> None:
+    """An application built in the replica: everything ends before it shuts down."""
+    log = tmp_path / "log"
+    pyserve.run(logged(log), name="logged", route_prefix="/logged")
+    assert ["constructor", "startup"] == log.read_text().split("\n")[:2]
+    connection = connect(f"ws://{mesh.address}/logged/ws", proxy=None)
+    assert "noted" == _get(mesh, "/logged/")
+    pyserve.delete("logged")
+    with pytest.raises(ConnectionClosed):
+        connection.recv(20)
+    assert 1012 == connection.close_code
+    wait_until(lambda: "aclose" in log.read_text())
+    lines = log.read_text().split("\n")[2:-1]
+    assert ["shutdown", "aclose"] == lines[-2:]
+    assert ["background begins", "background ends", "socket 1012"] == sorted(lines[:-2])
+    assert 404 == ask(mesh.address, Asked("GET", "/logged/")).status
+
+
+def test_an_application_of_a_script_travels_by_value(mesh: RunningMesh, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import pyserve
+            from fastapi import APIRouter, FastAPI
+            from pydantic import BaseModel
+
+            class Order(BaseModel):
+                item: str
+
+            app = FastAPI()
+            router = APIRouter(prefix="/orders")
+
+            @pyserve.deployment
+            @pyserve.ingress(app)
+            class Shop:
+                def __init__(self, name):
+                    self.name = name
+
+                @router.post("/{number}")
+                async def order(self, number: int, order: Order) -> dict:
+                    return {"shop": self.name, "number": number, "item": order.item}
+
+            app.include_router(router)
+            pyserve.run(Shop.bind("corner"), name="script", route_prefix="/script")
+            """
+        )
+    )
+    subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYSERVE_HOME": str(mesh.home), "PYTHONPATH": str(_ROOT)},
+        check=True,
+        timeout=50,
+    )
+    asked = Asked(
+        "POST", "/script/orders/3", [("content-type", "application/json")], b'{"item": "tea"}'
+    )
+    answered = ask(mesh.address, asked)
+    assert {"shop": "corner", "number": 3, "item": "tea"} == json.loads(answered.body)
+    pyserve.delete("script")
+
+
+@pytest.mark.parity("G-33")
+def test_a_startup_that_fails_fails_the_deployment(mesh_environment: dict[str, str]) -> None:
+    done = command("run", "tests.mesh.asgi.apps:broken", environment=mesh_environment)
+    assert 1 == done.returncode
+    assert "the lifespan of the application of Broken failed at its startup" in done.stderr
+    assert 'raise RuntimeError("the model file is not there")' in done.stderr
