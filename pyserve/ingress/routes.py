@@ -21,6 +21,9 @@ def route_of(view: mesh_pb2.DeploymentView) -> _router.DeploymentRoute:
         max_queued_requests=view.max_queued_requests,
         request_timeout_s=view.request_timeout_s or None,
         max_request_bytes=view.max_request_bytes,
+        http_prefixes=view.http_prefixes,
+        queue_full_status=view.queue_full_status,
+        file_descriptors=view.file_descriptors,
     )
 
 
