@@ -2,10 +2,25 @@
 
 import hashlib
 
+from starlette.requests import Request
+
 import pyserve
+from pyserve.api.handles.handle import DeploymentHandle
 from services.echo.service import Echo
 
-app = Echo.bind()
+
+@pyserve.deployment
+class Web:
+    """Answers plain HTTP with the path that it was asked for."""
+
+    def __init__(self, echo: DeploymentHandle) -> None:
+        self.echo = echo  # Deployed with this one, and called by gRPC.
+
+    def __call__(self, request: Request) -> str:
+        return f"{request.url.scheme} {request.url.path}"
+
+
+app = Web.bind(Echo.bind())
 
 
 @pyserve.deployment

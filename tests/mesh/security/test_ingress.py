@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
@@ -25,6 +26,7 @@ from tests.mesh.security.clients import (
     echo,
     open_channel,
     served_serial,
+    tls_context,
 )
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
@@ -47,6 +49,13 @@ rules:
     tokens:
       - "sha256:{hashlib.sha256(TOKEN.encode()).hexdigest()}"
       - token_file: token
+  - name: pages
+    paths: [/pages/**]
+    identities: ["spiffe://test/client/*"]
+  - name: private pages
+    paths: ["/private/**"]
+    identities: ["spiffe://test/client/*"]
+    tokens: ["sha256:{hashlib.sha256(TOKEN.encode()).hexdigest()}"]
   - name: counts for alice
     paths: [/services.echo.Echo/Count]
     identities: [{ALICE}]
@@ -171,6 +180,31 @@ def test_health_and_reflection_are_left_open(guarded: Guarded) -> None:
     assert "services.echo.Echo" in names
 
 
+@pytest.mark.parametrize(("http2", "version"), [(False, "HTTP/1.1"), (True, "HTTP/2")])
+def test_plain_http_meets_the_same_rules(guarded: Guarded, http2: bool, version: str) -> None:
+    """Which version it is, is agreed on in the handshake; refusals are 401 and 403."""
+    client = httpx.Client(
+        base_url=f"https://{guarded.address}",
+        verify=tls_context(guarded.alice, guarded.root),
+        http1=not http2,
+        http2=http2,
+        timeout=TIMEOUT_S,
+    )
+    with client:
+        page = client.get("/pages/of/alice?x=1")
+        assert (200, "https /pages/of/alice") == (page.status_code, page.text)
+        assert version == page.http_version
+        assert client.get("/private/page", headers=dict(bearer(TOKEN))).status_code == 200
+        missing = client.get("/private/page")
+        assert missing.status_code == 401
+        assert missing.headers["www-authenticate"] == "Bearer"
+        for path in ("/elsewhere", "/-/routes", "/pages/%2e%2e/private/page", "//private/page"):
+            assert client.get(path, headers=dict(bearer(TOKEN))).status_code == 403
+        assert client.get("/-/healthz").status_code == 200
+        # Escaped letters are the letters.
+        assert client.get("/%70rivate/page").status_code == 401
+
+
 def test_refusals_are_written_down_without_the_token(guarded: Guarded) -> None:
     with guarded.channel() as channel, pytest.raises(grpc.RpcError):
         echo_pb2_grpc.EchoStub(channel).Perform(
@@ -185,7 +219,7 @@ def test_refusals_are_written_down_without_the_token(guarded: Guarded) -> None:
 
 def test_new_rules_act_and_wrong_ones_are_refused(guarded: Guarded) -> None:
     guarded.rules.write_text(RULES + "    surprise: 1\n")
-    wait_until(lambda: "rules[2].surprise is not allowed" in guarded.mesh.output(), RELOAD_S)
+    wait_until(lambda: "rules[4].surprise is not allowed" in guarded.mesh.output(), RELOAD_S)
     bob = guarded.issuer.issue(BOB)
     with guarded.channel(bob) as channel:
         count = echo_pb2_grpc.EchoStub(channel).Count
