@@ -38,6 +38,9 @@ _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # Channels to successive controllers at one address must not share a broken connection.
     ("grpc.use_local_subchannel_pool", 1),
 )
+# grpc makes the authority of a Unix socket from its path, with escapes that no host name may have
+# and native servers refuse.
+UNIX_OPTIONS: tuple[tuple[str, str], ...] = (("grpc.default_authority", "localhost"),)
 
 Server = rpc.Server
 Channel = rpc.Channel
@@ -61,7 +64,10 @@ def dial(address: str, tls: MeshTls | None = None) -> Channel:
     """Return a channel to a controller at ``unix:path`` or ``host:port``."""
     if tls is not None:
         return dial_natively(address, tls)
-    return rpc.insecure_channel(address, options=[*_COMMON_OPTIONS, *_CHANNEL_OPTIONS])
+    options: list[tuple[str, int | str]] = [*_COMMON_OPTIONS, *_CHANNEL_OPTIONS]
+    if address.startswith("unix:"):
+        options += UNIX_OPTIONS
+    return rpc.insecure_channel(address, options=options)
 
 
 def dial_natively(address: str, tls: MeshTls | None = None) -> Channel:

@@ -17,6 +17,7 @@ from pyserve.api.graph import PackedApplication, PackedDeployment
 from pyserve.config.http import RoutePrefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import MeshAddress
+from pyserve.control.transport import UNIX_OPTIONS
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
@@ -59,6 +60,8 @@ class ControlClient:
             ("grpc.max_receive_message_length", -1),
             ("grpc.enable_http_proxy", 0),
         ]
+        if self._target.startswith("unix:"):
+            options += UNIX_OPTIONS
         if pem is None or self._tls is None:
             return grpc.insecure_channel(self._target, options=options)
         # grpc checks one DNS name, no URI and no pattern: without one, what was dialled.

@@ -156,7 +156,7 @@ class Membership:
 
     @contextlib.asynccontextmanager
     async def _dial(self) -> AsyncIterator[mesh_pb2_grpc.MeshAsyncStub]:
-        options = [
+        options: list[tuple[str, int]] = [
             ("grpc.initial_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
             ("grpc.min_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
             ("grpc.max_reconnect_backoff_ms", int(REDIAL_BACKOFF_MAX_S * 1000)),
@@ -165,7 +165,9 @@ class Membership:
             ("grpc.enable_http_proxy", 0),
         ]
         if self._tls is None or self._controller.startswith("unix:"):
-            channel = grpc.aio.insecure_channel(self._controller, options=options)
+            # What grpc makes of a socket's path by itself is no host name, as some servers say.
+            name = [("grpc.default_authority", "localhost")]
+            channel = grpc.aio.insecure_channel(self._controller, options=[*options, *name])
         else:
             channel = self._tls.channel(self._controller, options)
         async with channel:
