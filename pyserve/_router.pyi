@@ -220,8 +220,7 @@ class Server:
         """
 
     def register_http(self, *, weight: int = 1, whole_body_bytes_max: int = 65536) -> int:
-        """Take plain HTTP requests, which trusted connections mark; returns a number as
-        ``register`` does.
+        """Take plain HTTP requests, which trusted connections mark; returns as ``register``.
 
         A request whose body is empty, or announced and not larger than ``whole_body_bytes_max``,
         arrives as one event with its body; any other as a stream of MESSAGE and HALF_CLOSE.
@@ -467,7 +466,9 @@ class IngressLimits:
 class AccessPolicy:
     """Who may call what. Decided natively, before anything is forwarded."""
 
-    def __new__(cls, rules: Sequence[AccessRule], *, default_allow: bool = False) -> AccessPolicy: ...
+    def __new__(
+        cls, rules: Sequence[AccessRule], *, default_allow: bool = False
+    ) -> AccessPolicy: ...
     def replace(self, rules: Sequence[AccessRule], *, default_allow: bool = False) -> None:
         """Use these rules for calls from now on."""
 

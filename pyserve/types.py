@@ -11,6 +11,9 @@ ReplicaId = NewType("ReplicaId", str)
 ServiceName = NewType("ServiceName", str)
 """Full name of a gRPC service, ``pkg.Service``."""
 
+MODEL_ATTRIBUTE = "__pyserve_model__"
+"""What ``pyserve.inference.model`` leaves on a class; here, so that one can look without numpy."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeploymentKey:

@@ -10,7 +10,7 @@ from grpc import StatusCode
 
 from pyserve.errors import Abort
 from pyserve.inference import open_inference_pb2 as pb
-from pyserve.inference.model import Model
+from pyserve.inference.declaration import Model
 from pyserve.inference.tensors import (
     Array,
     Tensor,

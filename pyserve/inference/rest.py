@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from pyserve.inference.declaration import Model
 from pyserve.inference.messages import Inference, check_inputs, check_outputs, selected
-from pyserve.inference.model import Model
 from pyserve.inference.tensors import (
     DATATYPES,
     Array,

@@ -1,5 +1,7 @@
 """The services that the ingress answers itself: health, reflection, and Ray Serve's probes.
 
+Of the Open Inference Protocol it answers what is about the mesh as a whole.
+
 They run on a server behind the same routing table as every deployment, as application
 ``pyserve``, so the native listener needs no second way of answering.
 """
@@ -17,10 +19,14 @@ from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from pyserve import _router
 from pyserve.aio import Server, ServerSettings
+from pyserve.aio import Status as AioStatus
 from pyserve.aio.certificates import MeshTls
 from pyserve.config import NodeSettings
+from pyserve.errors import Abort
+from pyserve.inference.descriptors import SERVICE as INFERENCE
 from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool
 from pyserve.ingress.health import NOT_SERVING, SERVING, HealthService, Status
+from pyserve.ingress.inference import InferenceFront
 from pyserve.ingress.rayserve import SERVICE as RAY_SERVE_API
 from pyserve.ingress.rayserve import RayServeApi
 from pyserve.ingress.watcher import Views
@@ -48,13 +54,20 @@ class BuiltinServices:
         run_dir: where its socket goes.
         node: where this process is.
         token: the mesh token, which routers prove.
+        table: of this process, through which calls of models are passed on.
         tls: certificates for its port; None: plain.
     """
 
     def __init__(
-        self, run_dir: Path, node: NodeSettings, token: bytes, tls: MeshTls | None = None
+        self,
+        run_dir: Path,
+        node: NodeSettings,
+        token: bytes,
+        table: _router.RoutingTable,
+        tls: MeshTls | None = None,
     ) -> None:
         self._tls = tls
+        self._inference = InferenceFront(table)
         self._replica_id = f"{DEPLOYMENT}#{secrets.token_hex(4)}"
         self._socket = run_dir / "builtin.sock"
         self._node = node
@@ -63,7 +76,17 @@ class BuiltinServices:
         self._reflection = reflection_aio.ReflectionServicer((), pool=build_pool(()))
         self._file_descriptors: frozenset[bytes] = frozenset()
         self._services: list[str] = []
-        self._server = Server(settings=ServerSettings(replica_id=self._replica_id, token=token))
+        self._server = Server(
+            # Messages of models are passed on; their own deployments limit them.
+            options=[("grpc.max_receive_message_length", -1)],
+            settings=ServerSettings(
+                replica_id=self._replica_id,
+                token=token,
+                http=self._inference.http,
+                status_of=_status_of,
+            ),
+        )
+        self._server.add_registered_method_handlers(INFERENCE, self._inference.handlers())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         api = RayServeApi(lambda: self._health.is_draining, lambda: self._applications)
         api_pb2_grpc.add_RayServeAPIServiceServicer_to_server(api, self._server)
@@ -93,6 +116,7 @@ class BuiltinServices:
     async def stop(self, grace_s: float) -> None:
         """End calls after ``grace_s`` and remove the socket."""
         await self._server.stop(grace_s)
+        await self._inference.close()
         self._socket.unlink(missing_ok=True)
 
     def routes(self, views: Views) -> list[_router.DeploymentRoute]:
@@ -103,6 +127,7 @@ class BuiltinServices:
         self._show(views)
         self._health.show(_statuses(views))
         self._applications = frozenset(key.application for key in views)
+        self._inference.update(views)
         taken = {service for view in views.values() for service in view.services}
         replica = _router.ReplicaRoute(
             replica_id=self._replica_id,
@@ -116,11 +141,15 @@ class BuiltinServices:
             _router.DeploymentRoute(
                 application=APPLICATION,
                 deployment=DEPLOYMENT,
-                services={name: None for name in SERVICES if name not in taken},
+                services={
+                    **{name: None for name in SERVICES if name not in taken},
+                    **self._inference.services(),
+                },
                 replicas=[replica],
                 max_queued_requests=_QUEUED_MAX,
                 request_timeout_s=None,
                 max_request_bytes=_REQUEST_BYTES_MAX,
+                http_prefixes=self._inference.prefixes(),
             )
         ]
 
@@ -155,6 +184,12 @@ def _statuses(views: Views) -> dict[str, Status]:
             if now.get(service) != SERVING:
                 now[service] = status
     return {**dict.fromkeys(SERVICES, SERVING), **now}
+
+
+def _status_of(error: BaseException, _context: object) -> AioStatus | None:
+    if isinstance(error, Abort):
+        return AioStatus(error.code, error.details, error.trailing_metadata)
+    return None
 
 
 async def _one(

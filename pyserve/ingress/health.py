@@ -82,9 +82,7 @@ class HealthService:
             }
         )
 
-    async def Watch(
-        self, request: health_pb2.HealthCheckRequest, context: Context
-    ) -> None:
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Context) -> None:
         """Send the status of one service now and whenever it changes, until the client goes."""
         if self._watchers >= self._watchers_max:
             await context.abort(

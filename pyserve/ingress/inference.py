@@ -52,15 +52,14 @@ class InferenceFront:
             if prefix.startswith(_MODELS)
         }
 
-    @property
-    def has_models(self) -> bool:
-        """Some deployment declares a model."""
-        return bool(self._targets)
+    def services(self) -> dict[str, list[str] | None]:
+        """Return the service and its methods, while calls cannot go straight to one place."""
+        is_needed = len(set(self._targets.values())) > 1
+        return {SERVICE: list(self.handlers())} if is_needed else {}
 
-    @property
-    def is_needed(self) -> bool:
-        """Several deployments do, so that calls cannot go straight to one."""
-        return len(set(self._targets.values())) > 1
+    def prefixes(self) -> list[str]:
+        """Return where plain HTTP comes here, while there are models."""
+        return [PREFIX] if self._targets else []
 
     async def close(self) -> None:
         """Close the channels to deployments."""
@@ -76,9 +75,10 @@ class InferenceFront:
             "ServerLive": grpc.unary_unary_rpc_method_handler(self._live),
             "ServerReady": grpc.unary_unary_rpc_method_handler(self._ready),
             "ServerMetadata": grpc.unary_unary_rpc_method_handler(self._metadata),
+            "ModelReady": grpc.unary_unary_rpc_method_handler(self._model_ready),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
-        for name in ("ModelReady", "ModelMetadata", "ModelInfer"):
+        for name in ("ModelMetadata", "ModelInfer"):
             found[name] = grpc.unary_unary_rpc_method_handler(self._forwarder(name))
         return found
 
@@ -91,6 +91,13 @@ class InferenceFront:
     async def _metadata(self, _request: bytes, _context: object) -> bytes:
         response = pb.ServerMetadataResponse(name=_NAME, version=version(), extensions=_EXTENSIONS)
         return response.SerializeToString()
+
+    async def _model_ready(self, request: bytes, context: Any) -> bytes:
+        if _model_name(request) not in self._targets:
+            return pb.ModelReadyResponse(ready=False).SerializeToString()
+        forward = self._forwarder("ModelReady")
+        answer: bytes = await forward(request, context)
+        return answer
 
     def _forwarder(self, name: str) -> Any:
         path = f"/{SERVICE}/{name}"

@@ -70,7 +70,7 @@ class IngressServer:
         )
         self._security = security or IngressSecurity(SecuritySettings())
         self._follower: asyncio.Task[None] | None = None
-        self._builtin = BuiltinServices(run_dir, node, controller.token, tls)
+        self._builtin = BuiltinServices(run_dir, node, controller.token, self._table, tls)
         self.feed = TableFeed(
             controller, node, self._table, None, extra_routes=self._builtin.routes
         )
@@ -82,6 +82,8 @@ class IngressServer:
                 io_threads=settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX),
                 tls=self._security.tls,
                 access=self._security.access,
+                limits=_limits(settings),
+                root_path=settings.root_path,
             )
 
     async def start(self) -> None:
@@ -163,6 +165,22 @@ class IngressServer:
 
     def _in_flight(self) -> int:
         return 0 if self._native is None else self._native.in_flight()
+
+
+def _limits(settings: IngressSettings) -> _router.IngressLimits:
+    return _router.IngressLimits(
+        connections_max=settings.connections_max,
+        streams_max=settings.streams_max,
+        header_bytes_max=settings.header_bytes_max,
+        body_bytes_max=settings.body_bytes_max,
+        message_bytes_max=settings.message_bytes_max,
+        header_timeout_s=settings.header_timeout_s,
+        idle_timeout_s=settings.client_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        keep_alive_timeout_s=settings.keep_alive_timeout_s,
+        request_timeout_s=settings.request_timeout_s,
+        cors_origins=settings.cors_origins,
+    )
 
 
 def _count(value: object) -> int:

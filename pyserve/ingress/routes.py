@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from http import HTTPStatus
 
 from google.protobuf import descriptor_pb2
 
@@ -22,7 +23,7 @@ def route_of(view: mesh_pb2.DeploymentView) -> _router.DeploymentRoute:
         request_timeout_s=view.request_timeout_s or None,
         max_request_bytes=view.max_request_bytes,
         http_prefixes=view.http_prefixes,
-        queue_full_status=view.queue_full_status,
+        queue_full_status=view.queue_full_status or HTTPStatus.SERVICE_UNAVAILABLE,
         file_descriptors=view.file_descriptors,
     )
 

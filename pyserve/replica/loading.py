@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 
@@ -26,7 +26,12 @@ from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.plain_methods import check_callable
 from pyserve.replica.servicers import Service, find_services
+from pyserve.types import MODEL_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
+
+if TYPE_CHECKING:
+    from pyserve.replica.inference import InferenceDoors
+    from pyserve.replica.plain_methods import PlainMethod
 
 _LOGGER = logging.getLogger(__name__)
 # How long a user's aclose() may take after the last call has ended.
@@ -65,6 +70,11 @@ class Loaded:
     kwargs: Mapping[str, object]
     interceptors: Sequence[object]
     batched: Mapping[str, Batched[Any]] = field(default_factory=dict)  # by batching_config
+
+    @property
+    def declares_model(self) -> bool:
+        """Whether the class declares tensors (``pyserve.inference``)."""
+        return hasattr(self.target, MODEL_ATTRIBUTE)
 
 
 def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
@@ -113,6 +123,36 @@ def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, M
     for warning in warnings:
         _LOGGER.warning("%s", warning)
     return services, methods
+
+
+def inference_doors(
+    loaded: Loaded, methods: Mapping[str, PlainMethod], *, development: bool
+) -> InferenceDoors | None:
+    """Return the doors of the model that the class declares, ``None`` if it declares none.
+
+    Whoever declares none need not have numpy.
+    """
+    if not loaded.declares_model:
+        return None
+    from pyserve.inference import model_of
+    from pyserve.replica.inference import InferenceDoors
+
+    model = model_of(loaded.target)
+    assert model is not None, "the attribute is set by the decorator only"
+    return InferenceDoors(model, methods, development=development)
+
+
+def add_inference(ready: mesh_pb2.Ready, loaded: Loaded) -> None:
+    """Announce the doors of the model that the class declares, if it does."""
+    if not loaded.declares_model:
+        return
+    from pyserve.inference import descriptors, model_of
+
+    model = model_of(loaded.target)
+    assert model is not None, "the attribute is set by the decorator only"
+    ready.services.append(descriptors.SERVICE)
+    ready.file_descriptors.append(descriptors.file_descriptor())
+    ready.http_prefixes.append(model.prefix)
 
 
 def construct(loaded: Loaded) -> object:

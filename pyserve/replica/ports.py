@@ -8,7 +8,6 @@ the end is the bind: other programs do not read the file.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -19,9 +18,6 @@ from pathlib import Path
 
 from pyserve.config.ingress import DirectIngressSettings, PortRange
 from pyserve.errors import MeshError
-
-# Errors of a bind after which the next port may do.
-_TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,7 @@ class PortLedger:
         """
         with self._locked() as entries:
             self._notice_deaths(entries)
-            tries, resting = 0, 0
+            tries, resting, last = 0, 0, "none was tried"
             for port in range(ports.first, ports.last + 1):
                 entry = entries.get(port)
                 if entry is not None:
@@ -84,13 +80,12 @@ class PortLedger:
                 try:
                     bind(port)
                 except OSError as error:
-                    if error.errno in _TAKEN:
-                        continue
-                    raise
+                    last = str(error)
+                    continue
                 entries[port] = _Entry(os.getpid(), 0.0)
                 return port
         raise MeshError(
-            f"no port from {ports.first} to {ports.last} could be bound: {tries} were tried and "
+            f"no port from {ports.first} to {ports.last} could be bound ({last}): {tries} were tried and "
             f"{resting} were left less than {self._settings.quarantine_s:g} s ago; widen the "
             f"range (PYSERVE_DIRECT_INGRESS_MIN/MAX_..._PORT) or end what holds it"
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.errors import Abort
 from pyserve.references import remote
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.http import plain_handler
-from pyserve.replica.loading import Loaded
+from pyserve.replica.loading import Loaded, inference_doors
 from pyserve.replica.plain import PlainDispatcher
 from pyserve.replica.plain_methods import CALL, PlainMethod
 
@@ -63,15 +63,11 @@ def make_server(
         development=development,
     )
 
-    def status_of(error: BaseException, context: Any) -> Status | None:
-        return plain.status_of(error, context) or _status_of(error)
-
     call = plain.methods.get(CALL)
     http = http or _plain_http(call)
     doors = inference_doors(loaded, plain.methods, development=development)
-    interceptors: Any = loaded.interceptors  # Server checks their type.
     server = Server(
-        interceptors=interceptors,
+        interceptors=cast("Any", loaded.interceptors),  # Server checks their type.
         options=_channel_arguments(loaded.options),
         maximum_concurrent_rpcs=loaded.options.ongoing_requests_limit(),
         settings=ServerSettings(
@@ -82,7 +78,7 @@ def make_server(
             token=token,
             weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
             codecs=plain.codecs(),
-            status_of=status_of,
+            status_of=lambda error, context: plain.status_of(error, context) or _status_of(error),
             default_threads=_HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
@@ -90,10 +86,13 @@ def make_server(
             http_weight=1 if call is None else call.options.weight,
         ),
     )
-    register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
+    add = server.add_registered_method_handlers
+    register(instance, loaded.services, loaded.methods, add)
     plain.register(server)
+    if doors is not None:
+        add(doors.service, doors.handlers())
     if references is not None:
-        server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
+        add(remote.SERVICE, remote.handlers(references))
     return server
 
 

@@ -30,6 +30,7 @@ from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, c
 from pyserve.replica.loading import (
     Loaded,
     LoadError,
+    add_inference,
     close,
     construct,
     drain_batches,
@@ -186,7 +187,8 @@ class Worker:
             if self._limit is not None:
                 server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
-            ready = _ready(assign, loaded, endpoints, plain_service, takes_http=server.takes_http)
+            takes_http = self._application is not None or (server.takes_http and callable(instance))
+            ready = _ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
             await self._duties.announce(ready)
             with self._watching_loop():
                 async with self._duties.watching_health(instance, loaded.options):
@@ -313,13 +315,15 @@ def _ready(
     *,
     takes_http: bool,
 ) -> mesh_pb2.Ready:
-    return mesh_pb2.Ready(
+    ready = mesh_pb2.Ready(
         endpoints=endpoints,
         services=[*(service.name for service in loaded.services), plain_service],
         file_descriptors=file_descriptors([service.file for service in loaded.services]),
         deployment_version=assign.deployment_version,
         http=takes_http,
     )
+    add_inference(ready, loaded)
+    return ready
 
 
 def _hello(settings: WorkerSettings) -> mesh_pb2.Hello:

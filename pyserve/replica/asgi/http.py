@@ -140,7 +140,8 @@ class HttpExchange:
                 raise RuntimeError(f"the body is {less} than the answer's content-length")
         call = self._call
         head = self._head
-        if head is not None and not more:
+        # A HEAD without a length must not get that of its missing body.
+        if head is not None and not more and (self._bytes_left is not None or not self._is_head):
             self._head = None
             self._ended = True
             call.respond(*head, body)

@@ -12,13 +12,13 @@ import orjson
 from pyserve.errors import Abort
 from pyserve.inference import messages, rest
 from pyserve.inference import open_inference_pb2 as pb
+from pyserve.inference.declaration import METHOD, Model
 from pyserve.inference.descriptors import SERVICE, file_descriptor
-from pyserve.inference.model import METHOD, Model
 from pyserve.replica.inference.runner import Runner
 from pyserve.version import version
 
 if TYPE_CHECKING:
-    from pyserve.aio import HttpCall
+    from pyserve.aio import HttpCall, HttpHandler
     from pyserve.replica.plain_methods import PlainMethod
 
 _LOGGER = logging.getLogger(__name__)
@@ -110,8 +110,11 @@ class InferenceDoors:
     async def _model_ready(
         self, request: pb.ModelReadyRequest, _context: object
     ) -> pb.ModelReadyResponse:
-        messages.check_version(self._model, request.name, request.version)
-        return pb.ModelReadyResponse(ready=True)
+        # As others answer it: what is not served is not ready, which is no error.
+        is_served = request.name == self._model.name and (
+            not request.version or request.version in self._model.versions
+        )
+        return pb.ModelReadyResponse(ready=is_served)
 
     async def _model_metadata(
         self, request: pb.ModelMetadataRequest, _context: object
@@ -143,6 +146,18 @@ class InferenceDoors:
                 yield pb.ModelStreamInferResponse(error_message=text, infer_response=response)
 
     # --- plain HTTP ---------------------------------------------------------------------
+
+    def in_front_of(self, handler: HttpHandler | None) -> HttpHandler:
+        """Return what answers requests below ``prefixes``, and leaves others to ``handler``."""
+        prefix = self._model.prefix.encode()
+
+        async def handle(call: HttpCall) -> None:
+            if handler is None or prefix in call.head.target:
+                await self.http(call)
+            else:
+                await handler(call)
+
+        return handle
 
     async def http(self, call: HttpCall) -> None:
         """Answer a request below ``prefixes``; an ``HttpHandler``."""

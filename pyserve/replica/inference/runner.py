@@ -11,7 +11,7 @@ from typing import Any
 from grpc import StatusCode
 
 from pyserve.errors import Abort
-from pyserve.inference.model import Model
+from pyserve.inference.declaration import Model
 from pyserve.inference.tensors import Array
 from pyserve.replica.http.threads import on_thread, steps_on_threads
 from pyserve.replica.plain_methods import PlainMethod

@@ -117,6 +117,8 @@ def test_bytes_and_inputs_that_may_be_left_out(client):
 def test_wrong_requests_are_refused_with_a_reason(client, model, name, array, said: str):
     datatype = {"float32": "FP32", "float64": "FP64"}[array.dtype.name]
     inputs = [tensor(client.library, name, datatype, np.ascontiguousarray(array))]
+    if "missing" not in said:
+        inputs.append(tensor(client.library, "b", "FP32", B))
     with pytest.raises(InferenceServerException, match=said):
         client.infer(model, inputs)
 

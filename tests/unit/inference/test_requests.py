@@ -14,8 +14,8 @@ from pyserve import inference
 from pyserve.errors import Abort, UsageError
 from pyserve.inference import messages, rest
 from pyserve.inference import open_inference_pb2 as pb
+from pyserve.inference.declaration import Model
 from pyserve.inference.descriptors import SERVICE, file_descriptor
-from pyserve.inference.model import Model
 
 X = inference.Tensor("x", "FP32", (-1, 2))
 NAMES = inference.Tensor("names", "BYTES", (-1,), optional=True)

@@ -15,10 +15,11 @@ use super::prefixes::Prefixes;
 const MESH_APPLICATION: &str = "pyserve";
 
 /// Services of which every application may have its own, but the mesh's is the one that is seen.
-const MESH_SERVICES: [&str; 3] = [
+const MESH_SERVICES: [&str; 4] = [
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
+    "inference.GRPCInferenceService",
 ];
 
 /// One ready replica.

@@ -11,10 +11,10 @@ from typing import TypeVar
 from pyserve.batching import Batched
 from pyserve.errors import UsageError
 from pyserve.inference.tensors import Array, Tensor, as_array
+from pyserve.types import MODEL_ATTRIBUTE
 
 Target = TypeVar("Target", bound=type)
 
-ATTRIBUTE = "__pyserve_model__"
 METHOD = "infer"
 PLATFORM = "pyserve"
 # It is a segment of a path.
@@ -113,7 +113,7 @@ def model(
             platform=platform,
         )
         _check(target, declared)
-        setattr(target, ATTRIBUTE, declared)
+        setattr(target, MODEL_ATTRIBUTE, declared)
         return target
 
     return mark
@@ -121,7 +121,7 @@ def model(
 
 def model_of(target: object) -> Model | None:
     """Return what a class declares, ``None`` if it declares no model."""
-    found = getattr(target, ATTRIBUTE, None)
+    found = getattr(target, MODEL_ATTRIBUTE, None)
     return found if isinstance(found, Model) else None
 
 
