@@ -3,7 +3,8 @@
 import { create, createFileRegistry, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { AnySchema, FileDescriptorSetSchema, anyPack, anyUnpack } from "@bufbuild/protobuf/wkt";
 
-export const toBase64 = (bytes) => btoa(String.fromCharCode(...bytes));
+export const toBase64 = (bytes) =>
+  btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 export async function loadEcho(url) {
