@@ -85,9 +85,9 @@ class PortLedger:
                 entries[port] = _Entry(os.getpid(), 0.0)
                 return port
         raise MeshError(
-            f"no port from {ports.first} to {ports.last} could be bound ({last}): {tries} were tried and "
-            f"{resting} were left less than {self._settings.quarantine_s:g} s ago; widen the "
-            f"range (PYSERVE_DIRECT_INGRESS_MIN/MAX_..._PORT) or end what holds it"
+            f"no port from {ports.first} to {ports.last} could be bound ({last}): {tries} were "
+            f"tried and {resting} were left less than {self._settings.quarantine_s:g} s ago; widen "
+            f"the range (PYSERVE_DIRECT_INGRESS_MIN/MAX_..._PORT) or end what holds it"
         )
 
     def release(self, port: int) -> None:

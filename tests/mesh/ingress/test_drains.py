@@ -1,0 +1,61 @@
+"""A mesh that ends tells balancers first, then takes nothing more, then waits for its calls."""
+
+from __future__ import annotations
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.mesh.commands import foreground, in_flight
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 20.0
+
+
+@pytest.mark.parity("G-47")
+def test_health_says_no_before_anything_is_refused(mesh_environment: dict[str, str]) -> None:
+    environment = {**mesh_environment, "PYSERVE_INGRESS_DRAIN_S": "1.5"}
+    with foreground(environment, "tests.mesh.ingress.apps:web") as running:
+        base = f"http://{running.address}"
+
+        def get(path: str, **params: object) -> httpx.Response:
+            # A connection for each, as of a client that comes anew.
+            return httpx.get(f"{base}{path}", params=params, timeout=_TIMEOUT_S)
+
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(get, "/", wait_s=3)
+            assert 200 == get("/-/healthz").status_code
+            running.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: 503 == get("/-/healthz").status_code)
+            assert 200 == get("/").status_code, "the drain has only been announced"
+            wait_until(lambda: _refuses(base), what="new connections are refused")
+            assert 200 == slow.result(_TIMEOUT_S).status_code
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
+@pytest.mark.parity("S-68")
+def test_hard_stop_ends_what_the_deployment_would_let_run(
+    mesh_environment: dict[str, str],
+) -> None:
+    environment = {**mesh_environment, "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "0.5"}
+    with foreground(environment, "tests.mesh.ingress.apps:web") as running:
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(
+                httpx.get, f"http://{running.address}/?wait_s=60", timeout=_TIMEOUT_S
+            )
+            wait_until(lambda: in_flight(environment))
+            running.process.send_signal(signal.SIGTERM)
+            with pytest.raises(httpx.TransportError):
+                slow.result(_TIMEOUT_S).raise_for_status()
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
+def _refuses(base: str) -> bool:
+    try:
+        httpx.get(f"{base}/-/healthz", timeout=_TIMEOUT_S)
+    except httpx.ConnectError:
+        return True
+    return False

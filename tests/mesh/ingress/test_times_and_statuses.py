@@ -1,0 +1,146 @@
+"""Time limits of requests from wherever they are set, and the statuses of failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import httpx
+import pytest
+
+import pyserve
+from services.echo import echo_pb2, echo_pb2_grpc
+from tests.support.mesh import RunningMesh
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 10.0
+_LIMIT = "x-request-timeout-seconds"
+
+
+@pytest.fixture
+def echo(mesh: RunningMesh) -> Iterator[echo_pb2_grpc.EchoStub]:
+    """Open a stub of the servicer."""
+    with grpc.insecure_channel(mesh.address) as channel:
+        yield echo_pb2_grpc.EchoStub(channel)
+
+
+@pytest.fixture
+def limited(mesh: RunningMesh) -> Iterator[None]:
+    """Give the running mesh a time limit, and take it back."""
+    pyserve.start(http_options={"request_timeout_s": 0.4})
+    yield
+    pyserve.start(http_options={"request_timeout_s": 0})
+
+
+@pytest.mark.parity("S-45")
+def test_time_left_goes_along_from_http_to_the_child(client: httpx.Client) -> None:
+    answer = client.get("/web", params={"wait_s": 0.2}, headers={_LIMIT: "5"}).json()
+
+    assert 4.0 < answer["here_s"] < 4.81
+    assert answer["child_s"] < answer["here_s"] < answer["child_s"] + 1.0
+
+
+@pytest.mark.parity("S-45")
+@pytest.mark.parametrize("headers", [{}, {_LIMIT: "0"}, {_LIMIT: "-1"}])
+def test_request_without_a_limit_has_none(client: httpx.Client, headers: dict[str, str]) -> None:
+    answer = client.get("/web", headers=headers).json()
+
+    assert (None, None) == (answer["here_s"], answer["child_s"])
+
+
+@pytest.mark.parity("S-46")
+@pytest.mark.parity("G-46")
+def test_limit_of_the_request_ends_it_with_408(client: httpx.Client) -> None:
+    answer = client.get("/web", params={"wait_s": 8}, headers={_LIMIT: "0.2"})
+
+    assert 408 == answer.status_code
+    assert answer.headers["pyserve-answered-by"] in {"ingress", "replica"}
+
+
+@pytest.mark.parity("S-46")
+def test_limit_of_the_deployment_ends_it_with_408_and_the_request_may_extend_it(
+    client: httpx.Client,
+) -> None:
+    assert 408 == client.post("/", content="8").status_code
+    assert 0.2 < client.post("/", content="0").json() < 0.301
+    assert 200 == client.post("/", content="0.4", headers={_LIMIT: "5"}).status_code
+
+
+@pytest.mark.parity("S-45")
+@pytest.mark.parity("G-45")
+@pytest.mark.usefixtures("limited")
+def test_limit_of_the_mesh_is_changed_while_it_runs_for_http_and_grpc(
+    client: httpx.Client, echo: echo_pb2_grpc.EchoStub
+) -> None:
+    assert 408 == client.get("/web", params={"wait_s": 8}).status_code
+    assert 200 == client.get("/web", params={"wait_s": 0.5}, headers={_LIMIT: "5"}).status_code
+    with pytest.raises(grpc.RpcError) as caught:
+        echo.Perform(echo_pb2.PerformRequest(delay_s=8))
+    assert grpc.StatusCode.DEADLINE_EXCEEDED is caught.value.code()
+
+
+@pytest.mark.parity("G-45")
+def test_smaller_of_the_clients_and_the_deployments_limit_holds_for_grpc(
+    echo: echo_pb2_grpc.EchoStub,
+) -> None:
+    reply = echo.Perform(echo_pb2.PerformRequest(), timeout=_TIMEOUT_S)
+    assert 9.0 < float(reply.payload) <= 10.0
+    with pytest.raises(grpc.RpcError) as caught:
+        echo.Perform(echo_pb2.PerformRequest(delay_s=8), timeout=0.2)
+
+    assert grpc.StatusCode.DEADLINE_EXCEEDED is caught.value.code()
+
+
+@pytest.mark.parity("S-45")
+@pytest.mark.parity("G-46")
+def test_full_queue_is_answered_as_configured_and_expired_work_is_dropped(
+    client: httpx.Client, mesh: RunningMesh
+) -> None:
+    begun = client.post("/web/narrow", content="0").json()
+
+    def send(wait_s: float, limit_s: float) -> httpx.Response:
+        return httpx.post(
+            f"http://{mesh.address}/web/narrow",
+            content=str(wait_s),
+            headers={_LIMIT: str(limit_s)},
+            timeout=_TIMEOUT_S,
+        )
+
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(send, 1.0, 10)
+        wait_until(lambda: 1 == pyserve.status().ingress.in_flight)
+        waiting = threads.submit(send, 0, 0.5)
+        wait_until(lambda: 1 == pyserve.status().ingress.parked)
+        refused = send(0, 10)
+
+        assert 429 == refused.status_code
+        assert int(refused.headers["retry-after"]) >= 1
+        assert 408 == waiting.result().status_code
+        assert begun + 1 == running.result().json()
+    assert begun + 2 == client.post("/web/narrow", content="0").json(), "the expired one never ran"
+
+
+@pytest.mark.parity("G-46")
+def test_errors_of_user_code_are_500_without_their_text(client: httpx.Client) -> None:
+    answer = client.get("/web", params={"fail": 1})
+
+    assert 500 == answer.status_code
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parity("G-46")
+def test_unknown_methods_are_unimplemented_over_grpc(mesh: RunningMesh) -> None:
+    with grpc.insecure_channel(mesh.address) as channel:
+        call = channel.unary_unary("/services.echo.Nobody/Echo")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=_TIMEOUT_S)
+
+    assert grpc.StatusCode.UNIMPLEMENTED is caught.value.code()
+
+
+@pytest.mark.parity("G-37")
+def test_request_id_is_echoed_or_made(client: httpx.Client) -> None:
+    assert "mine" == client.get("/web", headers={"x-request-id": "mine"}).headers["x-request-id"]
+    assert client.get("/web").headers["x-request-id"]
