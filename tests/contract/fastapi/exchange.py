@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import h11
 
@@ -36,6 +36,11 @@ class Answered:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
     is_whole: bool = False
+
+    def without_length(self) -> Answered:
+        """Return it as if it had come in chunks."""
+        kept = [each for each in self.headers if each[0] != b"content-length"]
+        return replace(self, headers=kept)
 
     def header(self, name: bytes) -> list[bytes]:
         return [value for key, value in self.headers if key == name]

@@ -133,7 +133,7 @@ CASES = {
     # --- failures -----------------------------------------------------------------------
     "unknown route": _get("/nowhere"),
     "wrong method": Asked("POST", "/text"),
-    "unknown method": Asked("BREW", "/text"),
+    "unusual method": Asked("PROPFIND", "/text"),
     "HTTPException": _get("/errors/http"),
     "exception with a handler": _get("/errors/key"),
     "exception without a handler": _get("/errors/unexpected"),

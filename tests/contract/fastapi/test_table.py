@@ -16,8 +16,13 @@ from tests.support.mesh import RunningMesh
 @pytest.mark.parametrize("name", CASES)
 def test_requests(name: str, reference: str, mesh: RunningMesh) -> None:
     expected = ask(reference, CASES[name])
+    found = ask(mesh.address, CASES[name], PREFIX)
     assert expected.status
-    assert expected == ask(mesh.address, CASES[name], PREFIX)
+    if not expected.header(b"content-length"):
+        # It came in chunks. The ingress counts instead where all of it is there at once.
+        assert found.header(b"content-length") in ([], [str(len(found.body)).encode()])
+        found = found.without_length()
+    assert expected == found
 
 
 @pytest.mark.parity("G-34")

@@ -129,12 +129,11 @@ def test_websockets_both_ways_and_a_client_that_vanishes(mesh: RunningMesh) -> N
             connection.send(word)
             assert word.upper() == connection.recv(20)
     wait_until(lambda: "polite 1000" in _get(mesh, "/log")["finished"])
-    connection = connect(f"ws://{mesh.address}/watched/rude", proxy=None)
-    connection.send("x")
-    assert "X" == connection.recv(20)
-    connection.socket.shutdown(socket.SHUT_RDWR)
-    wait_until(lambda: "rude 1005" in _get(mesh, "/log")["finished"])
-    connection.close()
+    with connect(f"ws://{mesh.address}/watched/rude", proxy=None) as connection:
+        connection.send("x")
+        assert "X" == connection.recv(20)
+        connection.socket.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: "rude 1005" in _get(mesh, "/log")["finished"])
 
 
 @pytest.mark.parity("G-33")
@@ -143,12 +142,12 @@ def test_lifespan_background_and_sockets_in_a_drain(mesh: RunningMesh, tmp_path:
     log = tmp_path / "log"
     pyserve.run(logged(log), name="logged", route_prefix="/logged")
     assert ["constructor", "startup"] == log.read_text().split("\n")[:2]
-    connection = connect(f"ws://{mesh.address}/logged/ws", proxy=None)
-    assert "noted" == _get(mesh, "/logged/")
-    pyserve.delete("logged")
-    with pytest.raises(ConnectionClosed):
-        connection.recv(20)
-    assert 1012 == connection.close_code
+    with connect(f"ws://{mesh.address}/logged/ws", proxy=None) as connection:
+        assert "noted" == _get(mesh, "/logged/")
+        pyserve.delete("logged")
+        with pytest.raises(ConnectionClosed):
+            connection.recv(20)
+        assert 1012 == connection.close_code
     wait_until(lambda: "aclose" in log.read_text())
     lines = log.read_text().split("\n")[2:-1]
     assert ["shutdown", "aclose"] == lines[-2:]
@@ -161,6 +160,7 @@ def test_an_application_of_a_script_travels_by_value(mesh: RunningMesh, tmp_path
     script.write_text(
         textwrap.dedent(
             """
+            from __future__ import annotations
             import pyserve
             from fastapi import APIRouter, FastAPI
             from pydantic import BaseModel

@@ -102,3 +102,18 @@ def test_an_empty_entry_of_the_path_becomes_the_working_directory(
 ) -> None:
     monkeypatch.setattr(sys, "path", ["", "/x"])
     assert (str(Path.cwd()), "/x") == ship(types.SimpleNamespace).sys_path
+
+
+def test_what_annotations_name_travels_along_where_they_are_texts() -> None:
+    module = types.ModuleType("__main__")
+    exec(
+        "from __future__ import annotations\n"
+        "from fractions import Fraction\n"
+        "def half(value: list[Fraction] | 'not here' | missing) -> Fraction: ...\n"
+        "class Holder:\n"
+        "    half = half\n",
+        vars(module),
+    )
+    received = cloudpickle.loads(ship(module.Holder).pickled)
+    assert "Fraction" == received.half.__annotations__["return"]
+    assert module.Fraction is received.half.__globals__["Fraction"]

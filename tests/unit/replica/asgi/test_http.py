@@ -234,12 +234,15 @@ async def test_messages_out_of_their_turn_are_refused(messages: list[Any], text:
 
 async def test_a_head_request_gets_no_body() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({**START, "headers": [(b"content-length", b"5")]})
+        headers = [(b"content-length", b"5")] if scope["path"] == "/length" else []
+        await send({**START, "headers": headers})
         await send(_body(b"body!"))
 
     async with serving(app) as served:
+        commands = await served.released(served.request(method="HEAD", target=b"/length"))
+        assert [("respond", 200, ((b"content-length", b"5"),), b"")] == commands
         commands = await served.released(served.request(method="HEAD"))
-    assert [("respond", 200, ((b"content-length", b"5"),), b"")] == commands
+        assert [("start_response", 200, ()), ("finish", 0, "", (), None)] == commands
 
 
 async def test_the_scope_is_that_of_uvicorn() -> None:
