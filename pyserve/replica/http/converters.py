@@ -12,6 +12,7 @@ import datetime
 import decimal
 import enum
 import functools
+import inspect
 import pathlib
 import sys
 import types
@@ -226,17 +227,32 @@ def _typed_dict(kind: Any) -> Convert:
 
 def _dataclass(kind: Any) -> Convert:
     def fields() -> Fields:
-        hints = typing_extensions.get_type_hints(kind)
-        known = [field for field in dataclasses.fields(kind) if field.init]
-        missing = dataclasses.MISSING
-        required = frozenset(
-            each.name
-            for each in known
-            if each.default is missing and each.default_factory is missing
-        )
-        return {field.name: _compiled(hints[field.name]) for field in known}, required
+        hints = _hints_of(kind)
+        # Not dataclasses.MISSING: a class that has travelled by value has a copy of it.
+        parameters = inspect.signature(kind).parameters.values()
+        required = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
+        return {p.name: _compiled(hints.get(p.name, Any)) for p in parameters}, required
 
     return _fields_converter(fields, lambda values: kind(**values))
+
+
+def _hints_of(kind: Any) -> Mapping[str, Any]:
+    """Return the types of fields; those whose names are not there are taken as they come."""
+    try:
+        return typing_extensions.get_type_hints(kind)
+    except NameError:
+        # Texts in a class that has travelled by value: its module is not here.
+        known = getattr(kind.__init__, "__globals__", {})
+        return {field.name: _looked_up(field.type, known) for field in dataclasses.fields(kind)}
+
+
+def _looked_up(annotation: Any, known: Mapping[str, Any]) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, dict(known))  # noqa: S307 (the user's code)
+    except NameError:
+        return Any
 
 
 # Converters by name, and the names that have no default.

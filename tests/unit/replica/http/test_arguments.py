@@ -294,6 +294,21 @@ async def test_annotations_may_be_texts(caplog: pytest.LogCaptureFixture) -> Non
     assert "the annotation 'Money' of 'money' cannot be looked up" in caplog.text
 
 
+async def test_a_field_of_a_type_that_is_not_there_is_taken_as_it_comes() -> None:
+    @dataclass
+    class Partly:
+        known: "int"
+        unknown: "NotHere"  # type: ignore[name-defined]  # noqa: F821 (that is the case)
+
+    async def handler(data: Partly) -> Any:
+        return data
+
+    async with serving(handler) as client:
+        value = {"known": 1, "unknown": {"a": 1}}
+        assert value == (await client(json=value)).json()
+        assert 422 == (await client(json={"known": "1", "unknown": 0})).status
+
+
 async def test_methods_of_objects_and_objects_that_are_called_are_alike() -> None:
     class Doubling:
         async def __call__(self, n: int) -> int:

@@ -66,7 +66,11 @@ async def test_a_header_lets_the_request_outlive_its_client(
     base_url: str, ledger: DeploymentHandle, key: str
 ) -> None:
     await _leave(base_url, "/outlive", key, "began", ledger)
-    assert ["began", "finished"] == await _until(ledger, key, "finished")
+    # Another client has left after this one, and its request is known to have ended.
+    await _leave(base_url, "/hold", f"other {key}", "child began", ledger)
+    await _until(ledger, f"other {key}", "handler cancelled")
+    await ledger.note.remote(key, "go on")
+    assert ["began", "go on", "finished"] == await _until(ledger, key, "finished")
 
 
 async def test_a_client_that_leaves_closes_the_generator(

@@ -26,8 +26,8 @@ def test_any_method_and_path_below_the_prefix_come_as_a_request(
     response = client.request(
         method, "/about?x=1", content=content, headers={"x-own": "v", "connection": "close"}
     )
+    assert 200 == response.status_code, response.text
     about = response.json()
-    assert 200 == response.status_code
     assert (method, "/about", {"x": "1"}, len(content)) == (
         about["method"],
         about["path"],
@@ -106,7 +106,7 @@ def test_responses_keep_status_headers_and_cookies(client: httpx.Client) -> None
 )
 def test_abort_has_the_status_of_its_code(client: httpx.Client, code: str, status: int) -> None:
     response = client.get("/abort", params={"code": code})
-    assert (status, "the details") == (response.status_code, response.text)
+    assert (status, "the details\n") == (response.status_code, response.text)
 
 
 def test_exceptions_are_500_and_http_exceptions_what_they_say(client: httpx.Client) -> None:

@@ -132,8 +132,7 @@ class Web:
     async def _outlive(self, request: Request) -> None:
         key = request.query_params["key"]
         await self._ledger.note.remote(key, "began")
-        while not await request.is_disconnected():  # noqa: ASYNC110 (a request has no event)
-            await asyncio.sleep(0.005)
+        await self._ledger.until.remote(key, "go on")
         await self._ledger.note.remote(key, "finished")
 
     async def _wait(self, _request: Request) -> None:

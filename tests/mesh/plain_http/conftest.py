@@ -10,7 +10,7 @@ import pytest
 
 import pyserve
 from pyserve.api.handles.handle import DeploymentHandle
-from tests.mesh.http import apps
+from tests.mesh.plain_http import apps
 
 
 @pytest.fixture(scope="package")
