@@ -269,7 +269,7 @@ impl ServerCall {
     }
 
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let shows_mesh = self.exchange.connection.is_trusted();
+        let shows_mesh = self.exchange.connection.shows_mesh_headers();
         metadata_to_python(py, &self.exchange.head.headers, shows_mesh)
     }
 

@@ -47,7 +47,7 @@ pub(super) async fn serve(
     phase: watch::Receiver<Phase>,
 ) {
     let _count = server.count_connection();
-    let info = ConnectionInfo::new(peer, stream.peer_certificates(), stream.is_tls());
+    let info = ConnectionInfo::new(peer, &stream, server.config.token.is_empty());
     let greeting = settings(&server).handshake(stream);
     let Ok(Ok(connection)) = timeout(GREETING_TIMEOUT, greeting).await else { return };
     let state = Rc::new(ConnectionState {

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 
 use super::http_head::HttpHead;
 use crate::grpc::subtype;
-use crate::io::{Peer, PeerCertificates};
+use crate::io::{Peer, PeerCertificates, Stream};
 use crate::link::{Link, Mailbox};
 use crate::mesh::names;
 
@@ -19,11 +19,20 @@ pub struct ConnectionInfo {
     pub certificates: Option<PeerCertificates>,
     pub is_tls: bool,
     is_trusted: AtomicBool,
+    /// The server belongs to no mesh's data plane: mesh headers mean nothing there.
+    is_outside: bool,
 }
 
 impl ConnectionInfo {
-    pub fn new(peer: Peer, certificates: Option<PeerCertificates>, is_tls: bool) -> Self {
-        Self { peer, certificates, is_tls, is_trusted: AtomicBool::new(false) }
+    pub(super) fn new(peer: Peer, stream: &Stream, is_outside: bool) -> Self {
+        let (certificates, is_tls) = (stream.peer_certificates(), stream.is_tls());
+        Self { peer, certificates, is_tls, is_trusted: AtomicBool::new(false), is_outside }
+    }
+
+    /// Whether user code sees the headers of the mesh: those of a trusted peer, and any where
+    /// they are ordinary metadata.
+    pub fn shows_mesh_headers(&self) -> bool {
+        self.is_trusted() || self.is_outside
     }
 
     /// The peer has proved that it holds the mesh token (design decision 12).
