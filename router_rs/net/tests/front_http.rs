@@ -140,6 +140,39 @@ async fn grpc_paths_come_before_prefixes_for_grpc_only() {
 }
 
 #[tokio::test]
+async fn grpc_web_reaches_the_replica_as_grpc() {
+    let mut replica = Replica::start("r-1").await;
+    let front = Front::start(vec![deployment(vec![replica.route(100)])]);
+    let mut client = Http1::connect(&front).await;
+    client
+        .send(
+            "POST /pkg.Echo/Call HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc-web\r\n\
+             content-length: 6\r\npyserve-bypass: 1\r\n\r\n\0\0\0\0\x01x",
+        )
+        .await;
+    let mut incoming = replica.next().await;
+    assert_eq!("application/grpc", incoming.head.headers["content-type"]);
+    assert!(!incoming.head.headers.contains_key("pyserve-bypass"));
+    assert_eq!(36, incoming.head.headers["x-request-id"].len());
+    assert_eq!("\0\0\0\0\x01x", incoming.read_all().await);
+    incoming.reply("\0\0\0\0\x01y");
+    let reply = client.reply().await;
+    assert_eq!((200, "application/grpc-web+proto"), (reply.status, &*reply.headers["content-type"]));
+    assert!(reply.text().starts_with("\0\0\0\0\x01y"), "{:?}", reply.text());
+    assert!(reply.text().contains("grpc-status:0") || reply.text().contains("grpc-status: 0"));
+    // A method that nobody has is told in the client's words.
+    client
+        .send(
+            "POST /pkg.Other/Call HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc-web\r\n\
+             content-length: 0\r\n\r\n",
+        )
+        .await;
+    let refused = client.reply().await;
+    assert_eq!((200, "12"), (refused.status, &*refused.headers["grpc-status"]));
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn health_and_routes_are_answered_without_a_replica() {
     let replica = Replica::start("r-1").await;
     let mut other = http_deployment(&replica, "/");

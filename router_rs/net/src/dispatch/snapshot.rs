@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::entry::DeploymentEntry;
 use super::prefixes::Prefixes;
+use crate::transcode::MethodTable;
 
 /// The application that serves health and reflection on behalf of the whole mesh.
 const MESH_APPLICATION: &str = "pyserve";
@@ -77,6 +78,8 @@ pub(crate) struct Snapshot {
     by_service: HashMap<Box<str>, Providers>,
     /// Where plain HTTP goes.
     by_prefix: Prefixes<Arc<Deployment>>,
+    /// What is known of methods for clients of other protocols.
+    methods: MethodTable,
 }
 
 /// A deployment as one version of the table describes it.
@@ -119,8 +122,8 @@ impl Deployment {
 
 impl Snapshot {
     /// `deployments` come with what each one takes.
-    pub(super) fn new(deployments: Vec<(Deployment, Offers)>) -> Self {
-        let mut snapshot = Self::default();
+    pub(super) fn new(deployments: Vec<(Deployment, Offers)>, methods: MethodTable) -> Self {
+        let mut snapshot = Self { methods, ..Self::default() };
         for (deployment, offers) in deployments {
             let deployment = Arc::new(deployment);
             for service in offers.services {
@@ -167,6 +170,10 @@ impl Snapshot {
                 Found::Ambiguous(several.iter().map(|entry| entry.application()).collect())
             }
         }
+    }
+
+    pub(crate) fn methods(&self) -> &MethodTable {
+        &self.methods
     }
 
     /// Who takes plain HTTP for `path`, with the prefix that leads there (empty for `/`).

@@ -17,6 +17,7 @@ use super::kept::KeptBudget;
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use crate::client::dial::{ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
+use crate::transcode::Source;
 
 /// Refusals after which a call parks (design 7).
 const REFUSALS_MAX: u8 = 3;
@@ -90,6 +91,9 @@ impl RoutingTable {
     /// the same; replicas that are gone get nothing new, and their calls go on; parked calls
     /// of deployments that are gone end `UNAVAILABLE`.
     pub fn apply(&self, deployments: Vec<DeploymentRoute>) {
+        // Reading descriptors takes its time, in which nobody should wait for the lock.
+        let before = Arc::clone(&self.state.lock().snapshot);
+        let methods = before.methods().next(deployments.iter().map(described));
         let mut state = self.state.lock();
         let mut before = std::mem::take(&mut state.deployments);
         let mut listed = Vec::with_capacity(deployments.len());
@@ -114,7 +118,7 @@ impl RoutingTable {
             listed.push((deployment, Offers { services, http_prefixes }));
             state.deployments.insert(name, known);
         }
-        state.snapshot = Arc::new(Snapshot::new(listed));
+        state.snapshot = Arc::new(Snapshot::new(listed, methods));
         self.version.fetch_add(1, Ordering::Release);
         drop(state);
         for gone in before.into_values() {
@@ -227,6 +231,15 @@ impl RoutingTable {
         } else {
             Tier::Any
         }
+    }
+}
+
+fn described(route: &DeploymentRoute) -> Source<'_> {
+    Source {
+        application: &route.application,
+        deployment: &route.deployment,
+        services: &route.services,
+        files: &route.file_descriptors,
     }
 }
 

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
-use super::call::{Call, start};
+use super::call::{Call, fail, start};
 use super::connection::ConnectionState;
 use super::grpc_end::{GrpcEnd, refuse};
 use super::http2_end::Http2End;
-use super::plain::{Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
+use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
 use super::plain_head::{ClientTimeout, Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
 use super::stall::Stall;
@@ -25,13 +25,7 @@ use crate::grpc::{
     HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
 use crate::mesh::names::{self, WEBSOCKET};
-
-/// What a plain HTTP client wants of its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Plain,
-    WebSocket,
-}
+use crate::transcode::{Opened, Transcoded, Transcoding};
 
 /// A plain HTTP request that has somewhere to go.
 struct Forward {
@@ -82,18 +76,8 @@ fn admit_grpc(
         return refuse_method(respond);
     }
     strip_mesh_headers(&mut parts.headers);
-    let received = Instant::now();
-    let path = parts.uri.path();
-    match connection.check_access(path, &parts.headers).and_then(|()| {
-        let deadline = read_grpc_head(&parts.headers, received)?;
-        let upstream = find(connection, &parts)?;
-        Ok((deadline, upstream))
-    }) {
-        Ok((deadline, upstream)) => {
-            let bound = upstream.request_timeout().map(|timeout| received + timeout);
-            let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
-            let deadline = if is_own { deadline } else { bound };
-            let head = Head { parts, timeout_since: is_own.then_some(received) };
+    match admit_call(connection, parts) {
+        Ok((head, deadline, upstream)) => {
             let is_bodiless = body.is_end_stream();
             let stall = Stall::new(front.limits().body_timeout);
             let end = Http2End::new(body, respond);
@@ -105,6 +89,22 @@ fn admit_grpc(
             refuse(respond, &status, &front.config.answered_by);
         }
     }
+}
+
+/// Where a gRPC call goes, and until when.
+fn admit_call(
+    connection: &ConnectionState,
+    parts: request::Parts,
+) -> Result<(Head, Option<Instant>, Upstream), Status> {
+    let received = Instant::now();
+    connection.check_access(parts.uri.path(), &parts.headers)?;
+    let deadline = read_grpc_head(&parts.headers, received)?;
+    let upstream = find(connection, &parts)?;
+    let bound = upstream.request_timeout().map(|timeout| received + timeout);
+    let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
+    let deadline = if is_own { deadline } else { bound };
+    let head = Head { parts, timeout_since: is_own.then_some(received) };
+    Ok((head, deadline, upstream))
 }
 
 fn refuse_method(mut respond: SendResponse<Bytes>) {
@@ -127,30 +127,84 @@ fn find(connection: &ConnectionState, parts: &request::Parts) -> Result<Upstream
 
 // === plain HTTP ===
 
-/// Starts the task of a plain HTTP request, or answers it.
+/// Starts the task of a request that is not gRPC, or answers it.
 pub(super) fn admit_plain<T: Transport + 'static>(
     connection: &Rc<ConnectionState>,
-    parts: request::Parts,
+    mut parts: request::Parts,
     transport: T,
     kind: Kind,
 ) {
-    let manner = manner(&parts, kind);
-    let request_id = manner.request_id.clone();
-    let mut client = PlainEnd::new(transport, connection, manner);
+    let mut client = PlainEnd::new(transport, connection, manner(&parts, kind));
+    strip_mesh_headers(&mut parts.headers);
+    let opened = match kind {
+        Kind::Plain if !parts.uri.path().starts_with(builtin::PREFIX) => {
+            connection.directory.open(&parts, &connection.front.transcoding)
+        }
+        _ => Opened::NotOurs(None),
+    };
+    match opened {
+        Opened::NotOurs(instead) => forward(connection, parts, client, instead),
+        Opened::Call(transcoding) => admit_transcoded(connection, client, transcoding),
+        Opened::Answer(response) => {
+            connection.front.counters.answered_here.count();
+            let (head, body) = response.into_parts();
+            client.answer(head, body);
+        }
+    }
+}
+
+/// Starts the task of a plain HTTP request; `instead` is the answer if no route has its path.
+fn forward<T: Transport + 'static>(
+    connection: &Rc<ConnectionState>,
+    parts: request::Parts,
+    mut client: PlainEnd<T>,
+    instead: Option<Response<Bytes>>,
+) {
     if let Err(status) = connection.check_access(parts.uri.path(), &parts.headers) {
         return answer_here(connection, client, &HttpFailure::of(&status, QUEUE_FULL_DEFAULT));
     }
     if parts.uri.path().starts_with(builtin::PREFIX) {
         return answer_builtin(connection, &parts, client);
     }
-    match prepare(connection, parts, kind, request_id) {
+    match prepare(connection, parts, &client) {
         Ok(Forward { head, deadline, acceptance, upstream }) => {
             client.set_queue_full(upstream.queue_full_status());
             client.set_acceptance(acceptance);
             let is_bodiless = client.is_bodiless();
             start(connection, Call { head, deadline, upstream, is_bodiless, client });
         }
-        Err(failure) => answer_here(connection, client, &failure),
+        Err(failure) => match instead.filter(|_| is_about_the_path(failure.status)) {
+            Some(response) => {
+                connection.front.counters.answered_here.count();
+                let (head, body) = response.into_parts();
+                client.answer(head, body);
+            }
+            None => answer_here(connection, client, &failure),
+        },
+    }
+}
+
+/// No route has the path.
+fn is_about_the_path(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
+/// Starts the task of a call in another protocol.
+fn admit_transcoded<T: Transport + 'static>(
+    connection: &Rc<ConnectionState>,
+    mut client: PlainEnd<T>,
+    mut transcoding: Box<Transcoding>,
+) {
+    client.transcode();
+    let mut parts = std::mem::replace(&mut transcoding.head, Request::new(()).into_parts().0);
+    parts.headers.insert(REQUEST_ID, client.request_id().clone());
+    let client = Transcoded::new(client, *transcoding);
+    match admit_call(connection, parts) {
+        // Whatever the client's body is, that of the call is not empty.
+        Ok((head, deadline, upstream)) => {
+            start(connection, Call { head, deadline, upstream, is_bodiless: false, client });
+        }
+        Err(status) => fail(connection, client, status),
     }
 }
 
@@ -185,22 +239,21 @@ pub(super) fn manner(parts: &request::Parts, kind: Kind) -> Manner {
         request_id: request_id::of(&parts.headers),
         is_head: parts.method == Method::HEAD,
         is_detached: is_detached(&parts.headers),
-        is_websocket: kind == Kind::WebSocket,
+        kind,
     }
 }
 
-fn prepare(
+fn prepare<T: Transport>(
     connection: &ConnectionState,
     mut parts: request::Parts,
-    kind: Kind,
-    request_id: HeaderValue,
+    client: &PlainEnd<T>,
 ) -> Result<Forward, HttpFailure> {
     let front = &connection.front;
     if parts.method == Method::CONNECT {
         let text = "CONNECT opens WebSockets over HTTP/2 only";
         return Err(HttpFailure::new(StatusCode::METHOD_NOT_ALLOWED, text));
     }
-    if kind == Kind::WebSocket {
+    if client.kind() == Kind::WebSocket {
         websocket::check(&parts)?;
     }
     check_length(connection, &parts.headers)?;
@@ -217,10 +270,10 @@ fn prepare(
         root_path: &front.config.root_path,
     };
     rewrite(&mut parts, origin, &route.prefix)?;
-    parts.headers.insert(REQUEST_ID, request_id);
+    parts.headers.insert(REQUEST_ID, client.request_id().clone());
     let until = timeout.map(|timeout| Instant::now() + timeout);
     let (mut deadline, mut acceptance) = (until, None);
-    if kind == Kind::WebSocket {
+    if client.kind() == Kind::WebSocket {
         parts.headers.insert(names::UPGRADE, WEBSOCKET);
         if !is_said {
             (deadline, acceptance) = (None, until);

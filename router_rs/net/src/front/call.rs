@@ -12,7 +12,8 @@ use super::counters::CallCount;
 use super::upstream::Upstream;
 use crate::dispatch::Upload;
 use crate::dispatch::caller::ClientEnd;
-use crate::dispatch::exchange::{Ending, Exchange, Head, Limits};
+use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits};
+use crate::grpc::Status;
 
 /// A request that is well-formed and has somewhere to go.
 pub(super) struct Call<E> {
@@ -50,6 +51,21 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
             Upstream::Server(server) => exchange.to(&server.target).await,
         };
         conclude(&connection, &mut client, ending).await;
+    });
+}
+
+/// Answers a request that becomes no call, in the words of its client.
+pub(super) fn fail<E: ClientEnd + 'static>(
+    connection: &Rc<ConnectionState>,
+    mut client: E,
+    status: Status,
+) {
+    let in_flight = CallCount::new(&connection.front);
+    let connection = Rc::clone(connection);
+    tokio::task::spawn_local(async move {
+        let _in_flight = in_flight;
+        let failure = Failure { status, did_not_start: true };
+        conclude(&connection, &mut client, Ending::Failed(failure)).await;
     });
 }
 

@@ -14,12 +14,12 @@ use hyper::service::Service;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::admit::{Kind, admit_plain, answer_here, manner};
+use super::admit::{admit_plain, answer_here, manner};
 use super::connection::{ConnectionState, next_phase};
 use super::http1_end::{Answer, Busy, pair};
 use super::http1_socket::Http1Socket;
 use super::limits::FrontLimits;
-use super::plain::PlainEnd;
+use super::plain::{Kind, PlainEnd};
 use super::websocket;
 use super::wire::Wire;
 use crate::grpc::{HttpFailure, is_grpc_content_type};

@@ -38,6 +38,8 @@ use counters::Counters;
 pub use limits::FrontLimits;
 pub(crate) use upstream::Source;
 
+use crate::transcode;
+
 /// How a front behaves.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontConfig {
@@ -56,6 +58,8 @@ pub(crate) struct Front {
     pub source: Source,
     pub config: FrontConfig,
     pub counters: Counters,
+    /// The part of the limits that transcoding has.
+    transcoding: transcode::Limits,
     /// Of plain HTTP requests for which neither client nor deployment says anything.
     request_timeout: Mutex<Option<Duration>>,
 }
@@ -65,7 +69,13 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(source: Source, config: FrontConfig) -> Arc<Self> {
         let counters = Counters::default();
-        Arc::new(Self { source, config, counters, request_timeout: Mutex::default() })
+        let limits = &config.limits;
+        let transcoding = transcode::Limits {
+            message_bytes_max: limits.message_bytes_max,
+            cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
+        };
+        let request_timeout = Mutex::default();
+        Arc::new(Self { source, config, counters, transcoding, request_timeout })
     }
 
     pub(crate) fn set_request_timeout(&self, timeout: Option<Duration>) {

@@ -40,8 +40,18 @@ pub(super) struct Manner {
     pub is_head: bool,
     /// The request goes on without its client.
     pub is_detached: bool,
-    /// After acceptance, both bodies are streams that may rest.
-    pub is_websocket: bool,
+    pub kind: Kind,
+}
+
+/// What a request means by its bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One body each way: that of the client is bounded, and has to come.
+    Plain,
+    /// gRPC in other words: streams of messages, which may rest.
+    Transcoded,
+    /// After acceptance, two streams that may rest.
+    WebSocket,
 }
 
 /// See the module's documentation. Whatever becomes of the request is counted, once.
@@ -134,7 +144,20 @@ impl<T: Transport> PlainEnd<T> {
     }
 
     fn is_accepted_websocket(&self) -> bool {
-        self.manner.is_websocket && self.status.is_some()
+        self.manner.kind == Kind::WebSocket && self.status.is_some()
+    }
+
+    /// What is said in another protocol has limits of its own.
+    pub(super) fn transcode(&mut self) {
+        self.manner.kind = Kind::Transcoded;
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.manner.kind
+    }
+
+    pub(super) fn request_id(&self) -> &HeaderValue {
+        &self.manner.request_id
     }
 
     /// What `result` means for a request that may outlive its client.
@@ -146,7 +169,7 @@ impl<T: Transport> PlainEnd<T> {
     fn check_size(&mut self, piece: &Piece) -> Result<(), Gone> {
         self.received_bytes += piece.bytes.len() as u64;
         match self.connection.front.limits().body_bytes_max {
-            Some(limit) if self.received_bytes > limit && !self.manner.is_websocket => {
+            Some(limit) if self.received_bytes > limit && self.manner.kind == Kind::Plain => {
                 self.connection.front.counters.body_bytes_exceeded.count();
                 Err(self.refuse(&body_too_large(limit)))
             }
@@ -186,7 +209,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         let piece = self.transport.poll_piece(cx);
         match &piece {
-            Poll::Pending if !self.manner.is_websocket => {
+            Poll::Pending if self.manner.kind == Kind::Plain => {
                 self.is_body_awaited = true;
                 self.stall.on_wait();
             }

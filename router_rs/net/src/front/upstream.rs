@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{StatusCode, request};
 
 use crate::client::dial::Target;
 use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader};
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
+use crate::transcode::{self, MethodTable, Opened};
 
 /// Metadata that picks among applications with the same service.
 pub(super) const APPLICATION: &str = "application";
@@ -29,6 +30,8 @@ pub(crate) struct FixedServer {
     pub budget: Arc<KeptBudget>,
     /// Of plain HTTP requests whose client says nothing.
     pub request_timeout: Option<Duration>,
+    /// What is known of its methods for clients of other protocols.
+    pub methods: MethodTable,
 }
 
 /// One connection's way to look things up.
@@ -91,6 +94,16 @@ impl Directory {
                 ),
             )),
         })
+    }
+
+    /// Whether a request is gRPC in the words of another protocol.
+    pub(super) fn open(&self, parts: &request::Parts, limits: &transcode::Limits) -> Opened {
+        match self {
+            Self::Server(server) => transcode::open(&server.methods, parts, limits),
+            Self::Table(reader) => {
+                reader.with(|table| transcode::open(table.methods(), parts, limits))
+            }
+        }
     }
 
     /// Who takes plain HTTP for a path.
