@@ -262,6 +262,10 @@ impl Ingress {
         Ok(())
     }
 
+    fn set_healthy(&self, is_healthy: bool) {
+        self.ingress.set_healthy(is_healthy);
+    }
+
     fn start(&self) -> PyResult<Vec<String>> {
         ensure_not_forked()?;
         let bound = self.ingress.start()?;

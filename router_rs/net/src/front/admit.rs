@@ -222,8 +222,8 @@ fn answer_builtin<T: Transport>(
     parts: &request::Parts,
     mut client: PlainEnd<T>,
 ) {
-    let is_draining = connection.is_draining.get();
-    match builtin::answer(&parts.method, parts.uri.path(), &connection.directory, is_draining) {
+    let is_healthy = connection.front.is_healthy() && !connection.is_draining.get();
+    match builtin::answer(&parts.method, parts.uri.path(), &connection.directory, is_healthy) {
         Ok(response) => {
             connection.front.counters.answered_here.count();
             let (head, body) = response.into_parts();

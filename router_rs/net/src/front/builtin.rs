@@ -24,10 +24,10 @@ pub(super) fn answer(
     method: &Method,
     path: &str,
     directory: &Directory,
-    is_draining: bool,
+    is_healthy: bool,
 ) -> Result<Response<Bytes>, HttpFailure> {
     let (content_type, body) = match path {
-        HEALTH if is_draining => {
+        HEALTH if !is_healthy => {
             let text = "the ingress is shutting down";
             return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, text));
         }
@@ -49,4 +49,27 @@ pub(super) fn answer(
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::{RoutingTable, TableConfig, TableReader};
+
+    #[test]
+    fn health_is_503_for_balancers_when_no_more_is_wanted() {
+        let directory = Directory::Table(TableReader::new(RoutingTable::new(TableConfig {
+            node: String::new(),
+            zone: String::new(),
+            token: Vec::new(),
+            seed: 1,
+            tls: None,
+        })));
+        let refused = answer(&Method::GET, HEALTH, &directory, false).unwrap_err();
+        assert_eq!(StatusCode::SERVICE_UNAVAILABLE, refused.status);
+        let answered = answer(&Method::GET, HEALTH, &directory, true).unwrap();
+        assert_eq!(b"success", &answered.body()[..]);
+        let routes = answer(&Method::GET, ROUTES, &directory, false).unwrap();
+        assert_eq!(b"{}", &routes.body()[..]);
+    }
 }

@@ -57,7 +57,6 @@ pub(super) struct ConnectionState {
     waiting: RefCell<Slab<Waker>>,
     /// Closes when nobody needs this state any more.
     held: RefCell<Option<oneshot::Sender<()>>>,
-    _count: ConnectionCount,
 }
 
 /// What the first bytes say.
@@ -76,10 +75,10 @@ struct Greeted {
 
 /// Serves a fresh connection until it ends.
 pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
-    let Arrival { stream, peer, tls, count } = arrival;
+    let peer = arrival.peer;
     let gauge = Gauge::new();
     let greeted = tokio::select! {
-        greeted = timeout(front.limits().header_timeout, greet(stream, peer, tls, &gauge)) => greeted,
+        greeted = timeout(front.limits().header_timeout, greet(arrival, &gauge)) => greeted,
         // Nothing was asked, so there is nothing to answer.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
     };
@@ -100,7 +99,6 @@ pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch:
         is_stopped: Cell::new(false),
         waiting: RefCell::default(),
         held: RefCell::default(),
-        _count: count,
     });
     match greeting {
         Greeting::Http1 => http1::serve(state, wire, phase).await,
@@ -108,12 +106,8 @@ pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch:
     }
 }
 
-async fn greet(
-    stream: TcpStream,
-    peer: SocketAddr,
-    tls: Option<Arc<ServerTls>>,
-    gauge: &Arc<Gauge>,
-) -> Option<Greeted> {
+async fn greet(arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
+    let Arrival { stream, peer, tls, count } = arrival;
     let mut stream = match tls {
         None => Stream::Tcp(stream),
         Some(tls) => {
@@ -126,7 +120,7 @@ async fn greet(
         Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
         _ => sniff(&mut stream).await?,
     };
-    let wire = Wire::new(stream, first, Arc::clone(gauge));
+    let wire = Wire::new(stream, first, gauge, count);
     Some(Greeted { wire, greeting, caller, is_tls })
 }
 

@@ -26,6 +26,7 @@ mod websocket;
 mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -60,6 +61,8 @@ pub(crate) struct Front {
     pub counters: Counters,
     /// The part of the limits that transcoding has.
     transcoding: transcode::Limits,
+    /// What load balancers are told; everything else is served all the same.
+    is_healthy: AtomicBool,
     /// Of plain HTTP requests for which neither client nor deployment says anything.
     request_timeout: Mutex<Option<Duration>>,
 }
@@ -74,12 +77,26 @@ impl Front {
             message_bytes_max: limits.message_bytes_max,
             cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
         };
-        let request_timeout = Mutex::default();
-        Arc::new(Self { source, config, counters, transcoding, request_timeout })
+        Arc::new(Self {
+            source,
+            config,
+            counters,
+            transcoding,
+            is_healthy: AtomicBool::new(true),
+            request_timeout: Mutex::default(),
+        })
     }
 
     pub(crate) fn set_request_timeout(&self, timeout: Option<Duration>) {
         *self.request_timeout.lock() = timeout;
+    }
+
+    pub(crate) fn set_healthy(&self, is_healthy: bool) {
+        self.is_healthy.store(is_healthy, Ordering::Relaxed);
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.is_healthy.load(Ordering::Relaxed)
     }
 
     fn limits(&self) -> &FrontLimits {

@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::counters::ConnectionCount;
 use crate::io::Stream;
 
 /// What one turn of a connection's task may read. A flood of calls that are reset at once comes to
@@ -65,11 +66,19 @@ pub(super) struct Wire {
     /// Read before the stream got here.
     first: Bytes,
     gauge: Arc<Gauge>,
+    /// Here, because it lives as long as the socket does: longer than what hyper makes of it when
+    /// it becomes a WebSocket, shorter than calls that go on without their client.
+    _count: ConnectionCount,
 }
 
 impl Wire {
-    pub(super) fn new(stream: Stream, first: Bytes, gauge: Arc<Gauge>) -> Self {
-        Self { stream, first, gauge }
+    pub(super) fn new(
+        stream: Stream,
+        first: Bytes,
+        gauge: &Arc<Gauge>,
+        count: ConnectionCount,
+    ) -> Self {
+        Self { stream, first, gauge: Arc::clone(gauge), _count: count }
     }
 }
 

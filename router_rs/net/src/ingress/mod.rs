@@ -125,6 +125,12 @@ impl Ingress {
         self.front.set_request_timeout(timeout);
     }
 
+    /// What `/-/healthz` says to load balancers; everything is served all the same. A drain says
+    /// 503 too, but to whoever is connected already: the port is closed then.
+    pub fn set_healthy(&self, is_healthy: bool) {
+        self.front.set_healthy(is_healthy);
+    }
+
     /// Calls that are not over.
     pub fn in_flight(&self) -> u64 {
         self.front.counters.in_flight()
