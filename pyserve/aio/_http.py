@@ -323,6 +323,14 @@ class HttpCall:
             task.add_done_callback(lambda _: self.release())
         task.cancel()
 
+    def stop(self) -> None:
+        """Cancel what a handler still does after its answer: the server ends.
+
+        Requests without an answer get a CANCEL event instead.
+        """
+        if self.finished and self.task is not None:
+            self.task.cancel()
+
     def abandon(self) -> None:
         """The loop closes; stopping the server has ended the request."""
         self.cancel_reason = _router.CANCEL_SHUTDOWN

@@ -202,6 +202,9 @@ class Server(grpc.aio.Server):
         while self._busy() and not self._overdue():
             await self._progress()
         self._native.stop()
+        for context in self._contexts():
+            if isinstance(context, HttpCall):
+                context.stop()
         # The handlers that are left were told with CANCEL; ``def`` handlers run to their end.
         while self._contexts() or self._endpoint.process():
             await asyncio.wait([self._next_end()])

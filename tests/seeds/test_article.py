@@ -48,7 +48,6 @@ async def test_a_small_batch_leaves_when_its_time_is_up():
 
 
 @pytest.mark.parity("S-21")
-@pytest.mark.parity("T2")
 async def test_the_printed_class_batches_http_requests():
     """One of them is no JSON: it fails alone, and the others do not notice."""
     handle = serve.run(HousePricePredictor.bind(), name="article-http", route_prefix="/houses")

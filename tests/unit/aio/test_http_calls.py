@@ -280,6 +280,25 @@ async def test_stop_waits_for_requests_within_its_grace() -> None:
     assert ("respond", 200, (), b"") == call.commands[-1]
 
 
+async def test_stop_ends_what_goes_on_after_an_answer() -> None:
+    ended: list[str] = []
+
+    async def handler(http: HttpCall) -> None:
+        http.respond(200, (), b"")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    server, native = await _serve(handler)
+    call = _request(native)
+    await _ended(call)
+    await server.stop(0)
+    assert ["cancelled"] == ended
+    assert [("respond", 200, (), b"")] == call.commands
+
+
 class _Child:
     is_cancelled = False
 

@@ -112,7 +112,7 @@ class House:
         return {"predictions": [sum(each) for each in data["features"]], "currency": "EUR"}
 
 
-@pytest.mark.parity("T2")
+@pytest.mark.parity("S-21")
 async def test_the_articles_handler_gets_columns_and_one_bad_body_fails_alone() -> None:
     batched = {
         "__call__": make_batched(
