@@ -47,7 +47,10 @@ class Ledger:
             raise
 
 
-@pyserve.deployment(request_timeout_s=30)
+PLACES = 8
+
+
+@pyserve.deployment(request_timeout_s=30, max_ongoing_requests=PLACES)
 class Web:
     """Does what the path below the route prefix says."""
 
@@ -135,8 +138,12 @@ class Web:
         await self._ledger.until.remote(key, "go on")
         await self._ledger.note.remote(key, "finished")
 
-    async def _wait(self, _request: Request) -> None:
-        await asyncio.Event().wait()
+    async def _exit(self, _request: Request) -> None:
+        raise SystemExit(3)
+
+    async def _child(self, request: Request) -> Any:
+        # Neither awaited, nor marked as a stream.
+        return self._ledger.until.remote(request.query_params["key"], "x")
 
 
 @dataclass

@@ -115,6 +115,17 @@ def test_exceptions_are_500_and_http_exceptions_what_they_say(client: httpx.Clie
     assert (410, "it is gone") == (refused.status_code, refused.text)
 
 
+def test_an_exit_fails_its_request_and_not_the_replica(client: httpx.Client) -> None:
+    assert [500, 200] == [client.get(path).status_code for path in ("/exit", "/about")]
+
+
+def test_a_child_call_may_be_returned_as_it_is(
+    client: httpx.Client, ledger: DeploymentHandle, key: str
+) -> None:
+    ledger.note.remote(key, "x").result(timeout_s=30)
+    assert ["x"] == client.get("/child", params={"key": key}).json()
+
+
 @pytest.mark.parity("G-37")
 def test_the_request_id_is_taken_or_made_and_sent_back_once(client: httpx.Client) -> None:
     given = client.get("/about", headers={"X-Request-ID": "mine"})
@@ -181,10 +192,3 @@ async def test_requests_meet_in_batches(base_url: str) -> None:
         )
     assert list(range(8)) == [each.json()["n"] for each in answers]
     assert max(each.json()["of"] for each in answers) > 1
-
-
-def test_one_deployment_is_called_by_handle_too(
-    base_url: str, ledger: DeploymentHandle, key: str
-) -> None:
-    ledger.note.remote(key, "x").result(timeout_s=30)
-    assert ["x"] == ledger.until.remote(key, "x").result(timeout_s=30)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from pyserve.api.handles.handle import DeploymentHandle
+from tests.mesh.plain_http.apps import PLACES
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,28 @@ async def test_a_client_that_leaves_closes_the_generator(
     ):
         assert "first " == await anext(response.aiter_text())
     assert ["closed"] == await _until(ledger, key, "closed")
+
+
+async def test_places_come_back_after_clients_that_leave(
+    base_url: str, ledger: DeploymentHandle, key: str
+) -> None:
+    async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
+        waiting = [
+            asyncio.create_task(client.get("/hold", params={"key": key})) for _ in range(3 * PLACES)
+        ]
+        await _until(ledger, key, "child began")
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+    host, _, port = base_url.removeprefix("http://").partition(":")
+    for _ in range(2 * PLACES):  # Clients that leave in the middle of their body.
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /echo HTTP/1.1\r\nhost: h\r\ncontent-length: 100000\r\n\r\nabc")
+        await writer.drain()
+        writer.close()
+    async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
+        answers = await asyncio.gather(*(client.get("/about") for _ in range(2 * PLACES)))
+    assert [200] * 2 * PLACES == [each.status_code for each in answers]
 
 
 @pytest.mark.parity("S-45")
