@@ -162,6 +162,10 @@ impl Transport for Http1Socket {
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.phase, Phase::Http(_)) {
+            // Refused, so there is no socket to close.
+            return self.http.poll_finish(cx);
+        }
         if ready!(self.poll_flush(cx)).is_err() {
             return Poll::Ready(());
         }
