@@ -14,9 +14,9 @@ from tests.contract.foreign.calls import Client
 from tests.contract.foreign.compressing import CompressOnDemand
 from tests.contract.foreign.grpcio_client import GrpcioClient
 from tests.contract.foreign.grpclib_client import GrpclibClient
+from tests.contract.foreign.meshes import settling_mesh
 from tests.contract.foreign.names import PAGES_VARIABLE
 from tests.contract.foreign.node_client import NodeClient
-from tests.support.mesh import running_mesh
 
 
 @pytest.fixture(params=[GrpcioClient, GrpclibClient, NodeClient], ids=lambda kind: kind.name)
@@ -41,7 +41,7 @@ async def grpc_aio_address() -> AsyncIterator[str]:
 @pytest.fixture(scope="session")
 def mesh_address() -> Iterator[str]:
     """The ingress of a mesh with one replica: its counters speak for the whole service."""
-    with running_mesh("tests.contract.foreign.application:app") as mesh:
+    with settling_mesh("tests.contract.foreign.application:app") as mesh:
         yield mesh.address
 
 
@@ -59,7 +59,7 @@ def web_address(pages: Path) -> Iterator[str]:
     """The ingress of a mesh with a web application and the service."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(PAGES_VARIABLE, str(pages))
-        with running_mesh("tests.contract.foreign.web:app") as mesh:
+        with settling_mesh("tests.contract.foreign.web:app") as mesh:
             yield mesh.address
 
 

@@ -13,7 +13,7 @@ import pytest
 from services.echo import echo_pb2
 from tests.contract.foreign import curl as curls
 from tests.contract.foreign.curl import Answer, curl
-from tests.support.mesh import running_mesh
+from tests.contract.foreign.meshes import settling_mesh
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.external]
@@ -30,7 +30,7 @@ _END_FLAG = 0x02
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with running_mesh("tests.contract.foreign.plain:app") as mesh:
+    with settling_mesh("tests.contract.foreign.plain:app") as mesh:
         yield f"http://{mesh.address}"
 
 

@@ -10,11 +10,11 @@ import grpc.aio
 import pytest
 
 import pyserve.aio
+from tests.contract.foreign.meshes import settling_mesh
 from tests.contract.interop.calls import CLIENTS, Client
 from tests.contract.interop.interop_pb2_grpc import add_TestServiceServicer_to_server
 from tests.contract.interop.service import InteropServicer
 from tests.contract.interop.wire import LOG_VARIABLE, WireLog
-from tests.support.mesh import running_mesh
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def pyserve_mesh(wire_log: WireLog) -> Iterator[str]:
     """The ingress in front of one replica."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LOG_VARIABLE, str(wire_log.folder))
-        with running_mesh("tests.contract.interop.application:app") as mesh:
+        with settling_mesh("tests.contract.interop.application:app") as mesh:
             yield mesh.address
 
 
