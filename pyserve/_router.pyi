@@ -226,8 +226,12 @@ class Server:
         arrives as one event with its body; any other as a stream of MESSAGE and HALF_CLOSE.
         """
 
-    def register_descriptors(self, files: Sequence[bytes]) -> None:
-        """Let Connect, gRPC-Web and JSON clients in, by these serialized FileDescriptorProtos."""
+    def register_descriptors(self, files: Sequence[bytes]) -> list[str]:
+        """Let Connect, gRPC-Web and JSON clients call what is registered so far.
+
+        ``files`` are serialized FileDescriptorProtos. Returns what of them cannot be used, one
+        sentence each.
+        """
 
     def listen_tcp(
         self, address: str, tls: ServerTls | None, reuse_port: bool, *, doors: bool = False

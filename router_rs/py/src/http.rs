@@ -119,13 +119,6 @@ pub(crate) fn headers_from_python(pairs: &Bound<'_, PyAny>) -> PyResult<HeaderMa
     let mut headers = HeaderMap::with_capacity(pairs.len().unwrap_or(0) + 1);
     for pair in pairs.try_iter()? {
         let pair = pair?;
-        if let Ok(pair) = pair.cast::<PyTuple>() {
-            if let (Ok(name), Ok(value)) = (pair.get_item(0), pair.get_item(1)) {
-                append(&mut headers, &name, &value)?;
-                continue;
-            }
-        }
-        // ASGI allows any iterable of two.
         let (name, value) = two_of(&pair)?;
         append(&mut headers, &name, &value)?;
     }
@@ -133,6 +126,12 @@ pub(crate) fn headers_from_python(pairs: &Bound<'_, PyAny>) -> PyResult<HeaderMa
 }
 
 fn two_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    if let Ok(pair) = pair.cast::<PyTuple>() {
+        if pair.len() == 2 {
+            return Ok((pair.get_item(0)?, pair.get_item(1)?));
+        }
+    }
+    // ASGI allows any iterable of two.
     let mut items = pair.try_iter()?;
     match (items.next(), items.next(), items.next()) {
         (Some(name), Some(value), None) => Ok((name?, value?)),

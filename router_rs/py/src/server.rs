@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -104,14 +105,25 @@ impl Server {
         self.server.register_http(weight, whole_body_bytes_max)
     }
 
+    fn register_descriptors(&self, files: Vec<Vec<u8>>) -> Vec<String> {
+        let files: Vec<Bytes> = files.into_iter().map(Bytes::from).collect();
+        self.server.register_descriptors(&files)
+    }
+
+    #[pyo3(signature = (address, tls, reuse_port, *, doors = false))]
     fn listen_tcp(
         &self,
         address: &str,
         tls: Option<&ServerTls>,
         reuse_port: bool,
+        doors: bool,
     ) -> PyResult<u16> {
-        let bound =
-            self.server.listen_tcp(address, tls.map(|tls| Arc::clone(&tls.tls)), reuse_port)?;
+        let tls = tls.map(|tls| Arc::clone(&tls.tls));
+        let bound = if doors {
+            self.server.listen_with_door(address, tls, reuse_port)?
+        } else {
+            self.server.listen_tcp(address, tls, reuse_port)?
+        };
         let port = bound.port();
         runtime::remember_listener(bound.descriptor, bound.address);
         Ok(port)

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::io::DuplexStream;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, TlsStream};
@@ -47,6 +48,14 @@ pub(crate) struct Target {
 enum Way {
     Replica(ReplicaTarget),
     Address(AddressTarget),
+    Local(Box<dyn LocalServer>),
+}
+
+/// A server in this process, reached without a socket.
+pub(crate) trait LocalServer: Send + Sync + std::fmt::Debug {
+    /// Begins to serve a connection on this thread, and returns its other end. The server trusts
+    /// it without a proof.
+    fn connect(&self) -> DuplexStream;
 }
 
 /// A replica of the mesh.
@@ -110,11 +119,15 @@ impl Target {
         Arc::new(Self { key: TargetKey::fresh(), way: Way::Address(address) })
     }
 
+    pub(crate) fn local(server: Box<dyn LocalServer>) -> Arc<Self> {
+        Arc::new(Self { key: TargetKey::fresh(), way: Way::Local(server) })
+    }
+
     /// The replica, if it is one.
     pub(crate) fn as_replica(&self) -> Option<&ReplicaTarget> {
         match &self.way {
             Way::Replica(replica) => Some(replica),
-            Way::Address(_) => None,
+            Way::Address(_) | Way::Local(_) => None,
         }
     }
 
@@ -134,6 +147,7 @@ pub(crate) async fn dial(target: &Target) -> Result<Rc<Connection>, DialError> {
             let name = address.endpoint.to_string();
             within(ADDRESS_LIMIT, &name, dial_address(address)).await
         }
+        Way::Local(server) => within(ADDRESS_LIMIT, "this process", dial_local(&**server)).await,
     }
 }
 
@@ -174,6 +188,15 @@ async fn dial_address(target: &AddressTarget) -> Result<Rc<Connection>, DialErro
     Connection::open(stream, peer.uri(), target.liveness)
         .await
         .map_err(|error| DialError::handshake(&error))
+}
+
+async fn dial_local(server: &dyn LocalServer) -> Result<Rc<Connection>, DialError> {
+    let connection =
+        Connection::open(server.connect(), "in memory".to_owned(), LivenessConfig::LOCAL)
+            .await
+            .map_err(|error| DialError::handshake(&error))?;
+    connection.trust();
+    Ok(connection)
 }
 
 /// Connects, and speaks TLS if there are settings and the way is TCP: a Unix socket stays on the

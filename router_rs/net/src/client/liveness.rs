@@ -26,6 +26,10 @@ impl LivenessConfig {
         idle: IDLE,
     };
 
+    /// Within this process, where nothing can get lost.
+    pub(crate) const LOCAL: Self =
+        Self { quiet: None, answer_within: Duration::from_millis(1500), idle: IDLE };
+
     /// Towards any gRPC server; most of them punish PINGs more often than every five minutes, so
     /// nothing is sent unless the user asked for it.
     pub(crate) fn foreign(keepalive_time: Option<Duration>, answer_within: Duration) -> Self {

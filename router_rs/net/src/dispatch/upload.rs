@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use h2::SendStream;
 
 use super::caller::{Caller, Gone, Piece};
@@ -127,8 +127,8 @@ impl Upload {
 ///
 /// # Errors
 /// The stream takes no more data.
-pub(crate) fn poll_room(
-    stream: &mut SendStream<Bytes>,
+pub(crate) fn poll_room<B: Buf>(
+    stream: &mut SendStream<B>,
     wanted: usize,
     cx: &mut Context<'_>,
 ) -> Poll<Result<usize, h2::Error>> {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -45,11 +45,31 @@ pub(super) fn admit_http2(
     respond: SendResponse<Bytes>,
 ) {
     connection.front.counters.calls.count();
-    let (mut parts, body) = request.into_parts();
-    let end = |body, respond| Http2End::new(body, respond);
+    let (parts, body) = request.into_parts();
     if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
         return admit_grpc(connection, parts, body, respond);
     }
+    admit_other(connection, parts, body, respond);
+}
+
+/// As `admit_http2`, for a request that is no gRPC, of a connection that is driven by a server.
+pub(crate) fn admit_other_http2<B: Buf + From<Bytes> + 'static>(
+    connection: &Rc<ConnectionState>,
+    parts: request::Parts,
+    body: RecvStream,
+    respond: SendResponse<B>,
+) {
+    connection.front.counters.calls.count();
+    admit_other(connection, parts, body, respond);
+}
+
+fn admit_other<B: Buf + From<Bytes> + 'static>(
+    connection: &Rc<ConnectionState>,
+    mut parts: request::Parts,
+    body: RecvStream,
+    respond: SendResponse<B>,
+) {
+    let end = |body, respond| Http2End::new(body, respond);
     match websocket::take_connect(&mut parts) {
         Ok(true) => admit_plain(connection, parts, end(body, respond), Kind::WebSocket),
         Ok(false) => admit_plain(connection, parts, end(body, respond), Kind::Plain),

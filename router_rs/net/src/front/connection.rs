@@ -24,7 +24,7 @@ use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
 use crate::io::{Peer, Stream};
-use crate::server::Phase;
+use crate::server::{ConnectionInfo, Phase};
 
 /// Every HTTP/2 client begins with it (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -43,15 +43,15 @@ pub(crate) struct Arrival {
 
 /// What the requests of a connection share. It lives on one thread.
 #[derive(Debug)]
-pub(super) struct ConnectionState {
-    pub front: Arc<Front>,
-    pub directory: Directory,
-    pub peer: SocketAddr,
-    pub caller: Caller,
-    pub is_tls: bool,
-    pub gauge: Arc<Gauge>,
+pub(crate) struct ConnectionState {
+    pub(super) front: Arc<Front>,
+    pub(super) directory: Directory,
+    pub(super) peer: SocketAddr,
+    pub(super) caller: Caller,
+    pub(super) is_tls: bool,
+    pub(super) gauge: Arc<Gauge>,
     /// No further request is wanted.
-    pub is_draining: Cell<bool>,
+    pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
     /// The tasks of calls that wait for something.
     waiting: RefCell<Slab<Waker>>,
@@ -60,7 +60,8 @@ pub(super) struct ConnectionState {
 }
 
 /// What the first bytes say.
-enum Greeting {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
     Http1,
     Http2,
 }
@@ -70,40 +71,58 @@ struct Greeted {
     wire: Wire,
     greeting: Greeting,
     caller: Caller,
-    is_tls: bool,
+    client: ConnectionInfo,
+}
+
+/// A connection that can be served.
+pub(crate) struct Opened {
+    pub state: Rc<ConnectionState>,
+    pub wire: Wire,
+    pub greeting: Greeting,
+    pub client: ConnectionInfo,
 }
 
 /// Serves a fresh connection until it ends.
 pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
+    let Some(opened) = open(front, arrival, &mut phase).await else { return };
+    match opened.greeting {
+        Greeting::Http1 => http1::serve(opened.state, opened.wire, phase).await,
+        Greeting::Http2 => http2::serve(opened.state, opened.wire, phase).await,
+    }
+}
+
+/// Waits until it is clear who speaks; `None` for a peer that does not, and at the end of the front.
+pub(crate) async fn open(
+    front: Arc<Front>,
+    arrival: Arrival,
+    phase: &mut watch::Receiver<Phase>,
+) -> Option<Opened> {
     let peer = arrival.peer;
     let gauge = Gauge::new();
     let greeted = tokio::select! {
         greeted = timeout(front.limits().header_timeout, greet(arrival, &gauge)) => greeted,
         // Nothing was asked, so there is nothing to answer.
-        _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
+        _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
     };
-    let Greeted { wire, greeting, caller, is_tls } = match greeted {
-        Ok(Some(greeted)) => greeted,
-        // Whatever goes wrong before the first request, there is nobody to tell it to.
-        Ok(None) => return,
-        Err(_) => return front.counters.header_timeouts.count(),
+    let Ok(greeted) = greeted else {
+        front.counters.header_timeouts.count();
+        return None;
     };
+    // Whatever goes wrong before the first request, there is nobody to tell it to.
+    let Greeted { wire, greeting, caller, client } = greeted?;
     let state = Rc::new(ConnectionState {
-        directory: Directory::of(&front.source),
+        directory: Directory::of(&front.source, &client),
         front,
         peer,
         caller,
-        is_tls,
+        is_tls: client.is_tls,
         gauge,
         is_draining: Cell::new(false),
         is_stopped: Cell::new(false),
         waiting: RefCell::default(),
         held: RefCell::default(),
     });
-    match greeting {
-        Greeting::Http1 => http1::serve(state, wire, phase).await,
-        Greeting::Http2 => http2::serve(state, wire, phase).await,
-    }
+    Some(Opened { state, wire, greeting, client })
 }
 
 async fn greet(arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
@@ -115,13 +134,15 @@ async fn greet(arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
             Stream::Tls(Box::new(acceptor.accept(stream).await.ok()?.into()))
         }
     };
-    let (caller, is_tls) = (Caller::of(&stream, Peer::Tcp(peer)), stream.is_tls());
+    let peer = Peer::Tcp(peer);
+    let caller = Caller::of(&stream, peer.clone());
+    let client = ConnectionInfo::new(peer, &stream);
     let (greeting, first) = match stream.negotiated() {
         Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
         _ => sniff(&mut stream).await?,
     };
     let wire = Wire::new(stream, first, gauge, count);
-    Some(Greeted { wire, greeting, caller, is_tls })
+    Some(Greeted { wire, greeting, caller, client })
 }
 
 /// Reads until it is clear who speaks, and no further; `None` when the peer says nothing.
@@ -174,8 +195,18 @@ impl ConnectionState {
         }
     }
 
+    /// The connection is driven by a server, which reads what has come.
+    pub(crate) fn lift_turns(&self) {
+        self.gauge.lift_turns();
+    }
+
+    /// No further request is wanted.
+    pub(crate) fn drain(&self) {
+        self.is_draining.set(true);
+    }
+
     /// Ends all calls.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.is_stopped.set(true);
         for (_, waker) in &*self.waiting.borrow() {
             waker.wake_by_ref();

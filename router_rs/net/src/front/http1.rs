@@ -30,7 +30,7 @@ use crate::server::Phase;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Serves the connection, and what becomes of it, until it ends.
-pub(super) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
+pub(crate) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
     let (held, mut released) = oneshot::channel();
     state.hold(held);
     Driver::new(Rc::clone(&state), wire, phase.clone()).await;

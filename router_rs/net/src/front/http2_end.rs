@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
@@ -12,22 +12,22 @@ use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::{gather, poll_room};
 
-/// Knows HTTP/2 and nothing of what is said over it.
+/// Knows HTTP/2 and nothing of what is said over it. `B` is what its connection sends.
 #[derive(Debug)]
-pub(super) struct Http2End {
+pub(super) struct Http2End<B: Buf = Bytes> {
     body: RecvStream,
-    respond: SendResponse<Bytes>,
+    respond: SendResponse<B>,
     /// The answer's body, once its head has been sent.
-    answer: Option<SendStream<Bytes>>,
+    answer: Option<SendStream<B>>,
 }
 
-impl Http2End {
-    pub(super) fn new(body: RecvStream, respond: SendResponse<Bytes>) -> Self {
+impl<B: Buf> Http2End<B> {
+    pub(super) fn new(body: RecvStream, respond: SendResponse<B>) -> Self {
         Self { body, respond, answer: None }
     }
 
     /// The answer's body, if it has begun.
-    pub(super) fn begun(&mut self) -> Option<&mut SendStream<Bytes>> {
+    pub(super) fn begun(&mut self) -> Option<&mut SendStream<B>> {
         self.answer.as_mut()
     }
 
@@ -37,12 +37,12 @@ impl Http2End {
         let _nobody_to_tell = self.respond.send_response(response, true);
     }
 
-    fn answer(&mut self) -> Result<&mut SendStream<Bytes>, Gone> {
+    fn answer(&mut self) -> Result<&mut SendStream<B>, Gone> {
         self.answer.as_mut().ok_or(Gone)
     }
 }
 
-impl Transport for Http2End {
+impl<B: Buf + From<Bytes>> Transport for Http2End<B> {
     fn is_bodiless(&self) -> bool {
         self.body.is_end_stream()
     }
@@ -55,7 +55,7 @@ impl Transport for Http2End {
     }
 }
 
-impl Caller for Http2End {
+impl<B: Buf + From<Bytes>> Caller for Http2End<B> {
     fn on_sent(&mut self, _connection: &Connection) {}
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
@@ -92,13 +92,13 @@ impl Caller for Http2End {
     }
 
     fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
-        self.answer()?.send_data(bytes, false).map_err(|_| Gone)
+        self.answer()?.send_data(bytes.into(), false).map_err(|_| Gone)
     }
 
     fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
         let answer = self.answer()?;
         if trailers.is_empty() {
-            answer.send_data(Bytes::new(), true).map_err(|_| Gone)
+            answer.send_data(Bytes::new().into(), true).map_err(|_| Gone)
         } else {
             answer.send_trailers(trailers).map_err(|_| Gone)
         }

@@ -33,11 +33,13 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 
 pub use access::{Access, Refused};
-pub(crate) use connection::{Arrival, serve};
+pub(crate) use admit::admit_other_http2;
+pub(crate) use connection::{Arrival, ConnectionState, Greeting, open, serve};
 pub(crate) use counters::ConnectionCount;
 use counters::Counters;
+pub(crate) use http1::serve as serve_http1;
 pub use limits::FrontLimits;
-pub(crate) use upstream::Source;
+pub(crate) use upstream::{FixedServer, ServerBehind, Source};
 
 use crate::transcode;
 

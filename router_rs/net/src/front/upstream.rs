@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{StatusCode, request};
 
 use crate::client::dial::Target;
 use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader};
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
+use crate::server::ConnectionInfo;
 use crate::transcode::{self, MethodTable, Opened};
 
 /// Metadata that picks among applications with the same service.
@@ -18,34 +20,48 @@ pub(super) const APPLICATION: &str = "application";
 pub(crate) enum Source {
     /// Deployments, by path.
     Table(Arc<RoutingTable>),
-    /// One server that takes everything.
-    #[allow(dead_code)] // the replica's own doors are still to come
+    /// One server, which takes everything.
     Server(Arc<FixedServer>),
 }
 
-/// A server that takes whatever comes to its front.
+/// A server behind a front of its own.
 #[derive(Debug)]
 pub(crate) struct FixedServer {
-    pub target: Arc<Target>,
+    pub server: Box<dyn ServerBehind>,
+    /// Nothing is kept: there is no other server that a call could be sent to again.
     pub budget: Arc<KeptBudget>,
-    /// Of plain HTTP requests whose client says nothing.
-    pub request_timeout: Option<Duration>,
     /// What is known of its methods for clients of other protocols.
-    pub methods: MethodTable,
+    pub methods: ArcSwap<MethodTable>,
+}
+
+/// What a front has to know of a server behind it.
+pub(crate) trait ServerBehind: Send + Sync + std::fmt::Debug {
+    /// The way of what comes over a client's connection; asked once for each, on its thread.
+    fn target(&self, client: &ConnectionInfo) -> Arc<Target>;
+
+    /// Whether plain HTTP requests have a handler.
+    fn takes_http(&self) -> bool;
+}
+
+/// One client's way to a server behind a front.
+#[derive(Debug)]
+pub(super) struct ServerWay {
+    server: Arc<FixedServer>,
+    pub target: Arc<Target>,
 }
 
 /// One connection's way to look things up.
 #[derive(Debug)]
 pub(super) enum Directory {
     Table(TableReader),
-    Server(Arc<FixedServer>),
+    Server(Arc<ServerWay>),
 }
 
 /// Who takes a call.
 #[derive(Clone, Debug)]
 pub(super) enum Upstream {
     Deployment(Arc<Deployment>),
-    Server(Arc<FixedServer>),
+    Server(Arc<ServerWay>),
 }
 
 /// Who takes a plain HTTP request, and the prefix that led there, without a slash at its end.
@@ -58,10 +74,14 @@ pub(super) struct HttpRoute {
 // === impl Directory ===
 
 impl Directory {
-    pub(super) fn of(source: &Source) -> Self {
+    /// `client` describes the connection that will ask.
+    pub(super) fn of(source: &Source, client: &ConnectionInfo) -> Self {
         match source {
             Source::Table(table) => Self::Table(TableReader::new(Arc::clone(table))),
-            Source::Server(server) => Self::Server(Arc::clone(server)),
+            Source::Server(server) => {
+                let target = server.server.target(client);
+                Self::Server(Arc::new(ServerWay { server: Arc::clone(server), target }))
+            }
         }
     }
 
@@ -99,7 +119,7 @@ impl Directory {
     /// Whether a request is gRPC in the words of another protocol.
     pub(super) fn open(&self, parts: &request::Parts, limits: &transcode::Limits) -> Opened {
         match self {
-            Self::Server(server) => transcode::open(&server.methods, parts, limits),
+            Self::Server(way) => transcode::open(&way.server.methods.load(), parts, limits),
             Self::Table(reader) => {
                 reader.with(|table| transcode::open(table.methods(), parts, limits))
             }
@@ -112,9 +132,13 @@ impl Directory {
     /// 404 for an unknown path; 415 for that of a gRPC method, which wants another content type.
     pub(super) fn http(&self, path: &str) -> Result<HttpRoute, HttpFailure> {
         let reader = match self {
-            Self::Server(server) => {
-                let upstream = Upstream::Server(Arc::clone(server));
+            Self::Server(way) if way.server.server.takes_http() => {
+                let upstream = Upstream::Server(Arc::clone(way));
                 return Ok(HttpRoute { upstream, prefix: String::new() });
+            }
+            Self::Server(_) => {
+                let text = format!("nothing is served at {path}: there is no plain HTTP here");
+                return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
             }
             Self::Table(reader) => reader,
         };
@@ -153,7 +177,7 @@ impl Upstream {
     pub(super) fn request_timeout(&self) -> Option<Duration> {
         match self {
             Self::Deployment(deployment) => deployment.request_timeout,
-            Self::Server(server) => server.request_timeout,
+            Self::Server(_) => None,
         }
     }
 
@@ -170,7 +194,7 @@ impl Upstream {
             Self::Deployment(deployment) => {
                 Kept::new(Arc::clone(&deployment.entry.budget), deployment.request_bytes_max)
             }
-            Self::Server(server) => Kept::new(Arc::clone(&server.budget), 0),
+            Self::Server(way) => Kept::new(Arc::clone(&way.server.budget), 0),
         }
     }
 }

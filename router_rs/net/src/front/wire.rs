@@ -37,6 +37,11 @@ impl Gauge {
         Arc::new(Self { received_bytes, turn_bytes_left: AtomicUsize::new(TURN_BYTES) })
     }
 
+    /// The connection is driven by somebody who has no turns: it reads what has come.
+    pub(super) fn lift_turns(&self) {
+        self.turn_bytes_left.store(usize::MAX, Ordering::Relaxed);
+    }
+
     /// To be called when the connection's task is polled.
     pub(super) fn begin_turn(&self) {
         self.turn_bytes_left.store(TURN_BYTES, Ordering::Relaxed);
@@ -55,13 +60,15 @@ impl Gauge {
         // One thread writes these, so no read-modify-write is needed.
         self.received_bytes.store(self.received_bytes() + bytes as u64, Ordering::Relaxed);
         let left = self.turn_bytes_left.load(Ordering::Relaxed);
-        self.turn_bytes_left.store(left.saturating_sub(bytes), Ordering::Relaxed);
+        if left != usize::MAX {
+            self.turn_bytes_left.store(left.saturating_sub(bytes), Ordering::Relaxed);
+        }
     }
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     stream: Stream,
     /// Read before the stream got here.
     first: Bytes,

@@ -152,6 +152,12 @@ pub fn check_size(verb: &str, size: usize, size_max: usize) -> Result<(), Status
     ))
 }
 
+impl From<Bytes> for Framed {
+    fn from(bytes: Bytes) -> Self {
+        Self::raw(bytes.into())
+    }
+}
+
 impl From<Bytes> for Message {
     fn from(bytes: Bytes) -> Self {
         Self::from_bytes(bytes)

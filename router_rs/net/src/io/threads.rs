@@ -78,6 +78,11 @@ pub struct IoThread {
 }
 
 impl IoThread {
+    /// The I/O thread that runs this; `None` on any other thread.
+    pub fn current() -> Option<Self> {
+        CURRENT.with_borrow(|current| current.clone().map(|shared| Self { shared }))
+    }
+
     /// Queues work without waking the thread; `wake` must follow.
     pub fn queue(&self, work: Work) {
         self.shared.queue.push(work);

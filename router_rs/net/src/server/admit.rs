@@ -21,6 +21,7 @@ use super::methods::Method;
 use super::outlet::{HttpRequest, Outlet};
 use super::state::Refused;
 use super::trust;
+use crate::front::admit_other_http2;
 use crate::grpc::{
     CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, HttpFailure,
     Status, compress, is_grpc_content_type, read_timeout, refuse_pickle, subtype,
@@ -36,11 +37,14 @@ pub(super) fn admit(
     mut respond: SendResponse<Framed>,
 ) {
     let (head, body) = request.into_parts();
-    if connection.info.is_trusted() && head.headers.contains_key(names::HTTP) {
+    if connection.info.is_router() && head.headers.contains_key(names::HTTP) {
         return admit_http(connection, head, body, respond);
     }
     if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
-        return answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        return match &connection.door {
+            Some(door) => admit_other_http2(door, head, body, respond),
+            None => answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        };
     }
     if head.method != HttpMethod::POST {
         return answer_http(respond, StatusCode::METHOD_NOT_ALLOWED);
@@ -61,7 +65,7 @@ pub(super) fn admit(
         return refuse(respond, &status, HeaderMap::new());
     }
     if let Err(refused) = enter(connection, method.weight, &head) {
-        return keep_out(respond, refused, connection.info.is_trusted());
+        return keep_out(respond, refused, connection.info.is_router());
     }
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);

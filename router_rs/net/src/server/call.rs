@@ -267,7 +267,7 @@ impl CallTask {
 
     /// Adds the load that routers learn from (design decision 7).
     fn trailers(&self, mut trailers: HeaderMap) -> HeaderMap {
-        if self.exchange.connection.is_trusted() {
+        if self.exchange.connection.is_router() {
             trailers.insert(names::LOAD, self.load());
         }
         trailers

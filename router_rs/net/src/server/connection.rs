@@ -10,20 +10,25 @@ use std::time::Duration;
 
 use h2::server::{Builder, Connection};
 use slab::Slab;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::admit::admit;
 use super::exchange::{ConnectionInfo, Exchange};
 use super::state::{Phase, ServerConfig, ServerState};
+use crate::front;
 use crate::grpc::Framed;
-use crate::io::{IoThread, Peer, Stream};
+use crate::io::IoThread;
 use crate::link::Command;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// A peer gets this long for its TLS and HTTP/2 greetings. Arbitrary; hyper waits 30 s for the
 /// whole request head.
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a door of this process adds to a head: names and values of the mesh, a route prefix.
+const INNER_HEADERS_BYTES: u32 = 16 << 10;
 
 /// What the calls of a connection share. It lives on one thread.
 pub(super) struct ConnectionState {
@@ -36,19 +41,36 @@ pub(super) struct ConnectionState {
     pub(super) draining: watch::Sender<bool>,
     /// The nonce of an unfinished handshake.
     pub(super) nonce: Cell<Vec<u8>>,
+    /// Takes what is no gRPC; `None`: nobody does.
+    pub(super) door: Option<Rc<front::ConnectionState>>,
 }
 
-/// Serves a fresh connection until it ends.
-pub(super) async fn serve(
-    server: Arc<ServerState>,
-    thread: IoThread,
-    stream: Stream,
-    peer: Peer,
-    phase: watch::Receiver<Phase>,
-) {
-    let _count = server.count_connection();
-    let info = ConnectionInfo::new(peer, &stream, server.config.token.is_empty());
-    let greeting = settings(&server).handshake(stream);
+/// What serving a connection takes besides the connection.
+#[derive(Clone)]
+pub(super) struct Host {
+    pub(super) server: Arc<ServerState>,
+    pub(super) thread: IoThread,
+    pub(super) phase: watch::Receiver<Phase>,
+}
+
+/// Serves a fresh connection until it ends; what is no gRPC goes to `door`.
+pub(super) async fn serve<S>(
+    host: Host,
+    stream: S,
+    mut info: ConnectionInfo,
+    door: Option<Rc<front::ConnectionState>>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Host { server, thread, phase } = host;
+    let _count = (!info.is_inner).then(|| server.count_connection());
+    info.is_outside = server.config.token.is_empty() && !info.is_inner;
+    let mut settings = settings(&server, &info);
+    if door.is_some() {
+        // WebSocket over HTTP/2 (RFC 8441).
+        settings.enable_connect_protocol();
+    }
+    let greeting = settings.handshake(stream);
     let Ok(Ok(connection)) = timeout(GREETING_TIMEOUT, greeting).await else { return };
     let state = Rc::new(ConnectionState {
         server,
@@ -57,12 +79,15 @@ pub(super) async fn serve(
         calls: RefCell::default(),
         draining: watch::Sender::new(false),
         nonce: Cell::default(),
+        door,
     });
     Driver::new(connection, state, phase).await;
 }
 
-fn settings(server: &ServerState) -> Builder {
+fn settings(server: &ServerState, info: &ConnectionInfo) -> Builder {
     let config = &server.config;
+    // Whoever passed an inner call on has counted, and has added to the head.
+    let own_bytes = if info.is_inner { INNER_HEADERS_BYTES } else { 0 };
     let mut builder = Builder::new();
     builder
         .initial_window_size(STREAM_WINDOW_BYTES)
@@ -73,7 +98,7 @@ fn settings(server: &ServerState) -> Builder {
         // A refused or late call is reset while its body may be on the way; h2 forgives the
         // frames of streams that it remembers, its own bound is 50.
         .max_concurrent_reset_streams(config.concurrent_streams_max as usize)
-        .max_header_list_size(config.metadata_bytes_max);
+        .max_header_list_size(config.metadata_bytes_max.saturating_add(own_bytes));
     builder
 }
 
@@ -90,8 +115,8 @@ fn unseen_resets_max(config: &ServerConfig) -> usize {
 }
 
 /// Polls the connection, the server's phase, the keepalive and the connection's age.
-struct Driver {
-    connection: Connection<Stream, Framed>,
+struct Driver<S> {
+    connection: Connection<S, Framed>,
     state: Rc<ConnectionState>,
     phase: Pin<Box<dyn Future<Output = (Phase, watch::Receiver<Phase>)>>>,
     keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -99,9 +124,9 @@ struct Driver {
     current: Phase,
 }
 
-impl Driver {
+impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     fn new(
-        mut connection: Connection<Stream, Framed>,
+        mut connection: Connection<S, Framed>,
         state: Rc<ConnectionState>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
@@ -117,11 +142,16 @@ impl Driver {
     }
 
     fn enter(&mut self, phase: Phase) {
+        if self.state.info.is_inner && phase < Phase::Stopped {
+            return; // it is the client that has to go elsewhere
+        }
         if self.current == Phase::Serving {
             self.connection.graceful_shutdown();
             self.state.draining.send_replace(true);
+            self.state.door.iter().for_each(|door| door.drain());
         }
         if phase == Phase::Stopped {
+            self.state.door.iter().for_each(|door| door.stop());
             for (_, exchange) in &*self.state.calls.borrow() {
                 crate::link::Mailbox::link(&**exchange).deliver(Command::Shutdown);
             }
@@ -130,7 +160,7 @@ impl Driver {
     }
 }
 
-impl Future for Driver {
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

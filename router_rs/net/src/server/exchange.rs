@@ -18,15 +18,23 @@ pub struct ConnectionInfo {
     pub peer: Peer,
     pub certificates: Option<PeerCertificates>,
     pub is_tls: bool,
-    is_trusted: AtomicBool,
+    /// Calls come through a door of this process, for a client that has such a connection.
+    pub(super) is_inner: bool,
     /// The server belongs to no mesh's data plane: mesh headers mean nothing there.
-    is_outside: bool,
+    pub(super) is_outside: bool,
+    is_trusted: AtomicBool,
 }
 
 impl ConnectionInfo {
-    pub(super) fn new(peer: Peer, stream: &Stream, is_outside: bool) -> Self {
-        let (certificates, is_tls) = (stream.peer_certificates(), stream.is_tls());
-        Self { peer, certificates, is_tls, is_trusted: AtomicBool::new(false), is_outside }
+    pub(crate) fn new(peer: Peer, stream: &Stream) -> Self {
+        Self {
+            peer,
+            certificates: stream.peer_certificates(),
+            is_tls: stream.is_tls(),
+            is_inner: false,
+            is_outside: false,
+            is_trusted: AtomicBool::new(false),
+        }
     }
 
     /// Whether user code sees the headers of the mesh: those of a trusted peer, and any where
@@ -35,9 +43,28 @@ impl ConnectionInfo {
         self.is_trusted() || self.is_outside
     }
 
-    /// The peer has proved that it holds the mesh token (design decision 12).
+    /// That of a door of this process, which passes on the calls of a client.
+    pub(super) fn inner(client: &ConnectionInfo) -> Self {
+        Self {
+            peer: client.peer.clone(),
+            certificates: client.certificates.clone(),
+            is_tls: client.is_tls,
+            is_inner: true,
+            is_outside: false,
+            is_trusted: AtomicBool::new(false),
+        }
+    }
+
+    /// The peer has proved that it holds the mesh token (design decision 12), and may do what
+    /// only members of the mesh may.
     pub fn is_trusted(&self) -> bool {
         self.is_trusted.load(Ordering::Relaxed)
+    }
+
+    /// The peer is a router, of the mesh or of this process, and speaks as routers do. What it
+    /// passes on may be a stranger's.
+    pub fn is_router(&self) -> bool {
+        self.is_inner || self.is_trusted()
     }
 
     pub(super) fn trust(&self) {

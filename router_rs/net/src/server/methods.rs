@@ -1,11 +1,12 @@
 //! The methods a server knows, by path.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
 use super::http_head::PlainHttp;
+use crate::dispatch::ServiceRoute;
 use crate::grpc::{Code, Status};
 
 /// What the server has to know of a method before Python sees the call.
@@ -95,6 +96,16 @@ impl Methods {
 
     pub(super) fn find(&self, path: &str) -> Method {
         self.known.read().by_path.get(path).cloned().unwrap_or(UNREGISTERED)
+    }
+
+    /// The services that have methods here, by name.
+    pub(super) fn services(&self) -> Vec<ServiceRoute> {
+        let known = self.known.read();
+        let paths = known.by_path.keys();
+        let names = paths.filter_map(|path| path.strip_prefix('/')?.split_once('/'));
+        let names: BTreeSet<&str> = names.map(|(service, _)| service).collect();
+        let route = |name: &str| ServiceRoute { name: name.to_owned(), methods: None };
+        names.into_iter().map(route).collect()
     }
 
     /// `None`: plain HTTP is not served.

@@ -6,6 +6,7 @@
 mod admit;
 mod call;
 mod connection;
+mod door;
 mod exchange;
 mod http_body;
 mod http_head;
@@ -18,23 +19,24 @@ mod state;
 mod trust;
 
 use std::io;
-use std::net::TcpListener as StdTcpListener;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::front::Front;
 use crate::io::tls::ServerTls;
-use crate::io::{
-    Bound, IoThread, IoThreads, Peer, QuietUnixStream, Stream, bind_tcp, bind_unix, tune,
-};
+use crate::io::{Bound, IoThreads, Peer, QuietUnixStream, Stream, bind_tcp, bind_unix, tune};
 use crate::link::EventSink;
+use connection::Host;
 
 pub use exchange::{ConnectionInfo, Exchange};
 pub use http_head::HttpHead;
@@ -48,8 +50,16 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a server listens, before and after it has started.
 enum Listener {
-    Tcp(StdTcpListener, Option<Arc<ServerTls>>),
+    Tcp(StdTcpListener, TcpManner),
     Unix(std::os::unix::net::UnixListener),
+}
+
+/// How connections of a listener are spoken to.
+#[derive(Clone)]
+struct TcpManner {
+    tls: Option<Arc<ServerTls>>,
+    /// What is there besides gRPC over HTTP/2.
+    door: Option<Arc<Front>>,
 }
 
 /// A server. Binding and starting are separate, so that a port is known before it serves.
@@ -57,6 +67,8 @@ pub struct Server {
     state: Arc<ServerState>,
     threads: Arc<IoThreads>,
     phase: watch::Sender<Phase>,
+    /// Made for the first listener that has one.
+    door: OnceLock<Arc<Front>>,
     listeners: Mutex<Vec<Listener>>,
     /// Disconnects when the last acceptor has closed its listener.
     accepting: Mutex<Option<Receiver<()>>>,
@@ -79,6 +91,7 @@ impl Server {
             state: Arc::new(ServerState::new(config, sink)),
             threads,
             phase: watch::Sender::new(Phase::Serving),
+            door: OnceLock::new(),
             listeners: Mutex::default(),
             accepting: Mutex::default(),
             unix_paths: Mutex::default(),
@@ -96,7 +109,7 @@ impl Server {
         self.state.methods.register_http(weight, whole_body_bytes_max)
     }
 
-    /// Binds `host:port`.
+    /// Binds `host:port`, for gRPC over HTTP/2.
     ///
     /// # Errors
     /// As `io::bind_tcp`.
@@ -106,9 +119,37 @@ impl Server {
         tls: Option<Arc<ServerTls>>,
         reuse_port: bool,
     ) -> io::Result<Bound> {
+        self.listen(address, TcpManner { tls, door: None }, reuse_port)
+    }
+
+    /// As `listen_tcp`, also for whatever else an ingress speaks.
+    ///
+    /// # Errors
+    /// As `io::bind_tcp`.
+    pub fn listen_with_door(
+        &self,
+        address: &str,
+        tls: Option<Arc<ServerTls>>,
+        reuse_port: bool,
+    ) -> io::Result<Bound> {
+        let door = Some(self.door().clone());
+        self.listen(address, TcpManner { tls, door }, reuse_port)
+    }
+
+    /// Lets clients of Connect, gRPC-Web, JSON and REST call what is registered so far, by
+    /// serialized `FileDescriptorProto`s; returns what of them cannot be used, one sentence each.
+    pub fn register_descriptors(&self, files: &[Bytes]) -> Vec<String> {
+        door::describe(self.door(), &self.state, files)
+    }
+
+    fn door(&self) -> &Arc<Front> {
+        self.door.get_or_init(|| door::front(&self.state, self.phase.subscribe()))
+    }
+
+    fn listen(&self, address: &str, manner: TcpManner, reuse_port: bool) -> io::Result<Bound> {
         let listener = bind_tcp(address, reuse_port)?;
         let bound = Bound::of(&listener)?;
-        self.listeners.lock().push(Listener::Tcp(listener, tls));
+        self.listeners.lock().push(Listener::Tcp(listener, manner));
         Ok(bound)
     }
 
@@ -131,13 +172,13 @@ impl Server {
         for listener in self.listeners.lock().drain(..) {
             let thread = self.threads.next().clone();
             let open = OpenListener::new(&self.open_listeners);
-            let acceptor = Acceptor {
-                state: self.state.clone(),
-                threads: self.threads.clone(),
+            let host = Host {
+                server: self.state.clone(),
                 thread: thread.clone(),
                 phase: self.phase.subscribe(),
-                _accepting: accepting.clone(),
             };
+            let acceptor =
+                Acceptor { host, threads: self.threads.clone(), _accepting: accepting.clone() };
             thread.run(move || {
                 tokio::task::spawn_local(async move {
                     acceptor.accept(listener).await;
@@ -224,16 +265,14 @@ impl Drop for Server {
 
 /// Accepts connections on one listener and spreads them over the I/O threads.
 struct Acceptor {
-    state: Arc<ServerState>,
+    host: Host,
     threads: Arc<IoThreads>,
-    thread: IoThread,
-    phase: watch::Receiver<Phase>,
     _accepting: Sender<()>,
 }
 
 impl Acceptor {
     async fn accept(mut self, listener: Listener) {
-        let mut phase = self.phase.clone();
+        let mut phase = self.host.phase.clone();
         tokio::select! {
             _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
             () = self.accept_all(listener) => {}
@@ -242,13 +281,13 @@ impl Acceptor {
 
     async fn accept_all(&mut self, listener: Listener) {
         match listener {
-            Listener::Tcp(listener, tls) => {
+            Listener::Tcp(listener, manner) => {
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
                 loop {
                     match listener.accept().await {
                         Ok((stream, address)) => {
                             tune(&stream);
-                            self.hand_over_tcp(stream, Peer::Tcp(address), tls.clone());
+                            self.hand_over_tcp(stream, address, manner.clone());
                         }
                         Err(error) => pause_after(&error).await,
                     }
@@ -273,48 +312,32 @@ impl Acceptor {
 
     /// A Unix connection is a neighbour's and stays on the listener's thread.
     fn serve_here(&self, stream: Stream, peer: Peer) {
-        let (state, phase) = (self.state.clone(), self.phase.clone());
-        tokio::task::spawn_local(connection::serve(
-            state,
-            self.thread.clone(),
-            stream,
-            peer,
-            phase,
-        ));
+        let info = ConnectionInfo::new(peer, &stream);
+        tokio::task::spawn_local(connection::serve(self.host.clone(), stream, info, None));
     }
 
-    fn hand_over_tcp(
-        &self,
-        stream: tokio::net::TcpStream,
-        peer: Peer,
-        tls: Option<Arc<ServerTls>>,
-    ) {
-        let target = self.threads.next().clone();
-        let (state, phase) = (self.state.clone(), self.phase.clone());
-        let thread = target.clone();
-        if target.is_same(&self.thread) {
-            tokio::task::spawn_local(serve_tcp(state, thread, stream, peer, phase, tls));
+    fn hand_over_tcp(&self, stream: tokio::net::TcpStream, peer: SocketAddr, manner: TcpManner) {
+        let host = Host { thread: self.threads.next().clone(), ..self.host.clone() };
+        let target = host.thread.clone();
+        if target.is_same(&self.host.thread) {
+            tokio::task::spawn_local(serve_tcp(host, stream, peer, manner));
             return;
         }
         // A socket belongs to the poller of one thread; it moves as a plain descriptor.
         let Ok(stream) = stream.into_std() else { return };
         target.run(move || {
             if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-                tokio::task::spawn_local(serve_tcp(state, thread, stream, peer, phase, tls));
+                tokio::task::spawn_local(serve_tcp(host, stream, peer, manner));
             }
         });
     }
 }
 
-async fn serve_tcp(
-    state: Arc<ServerState>,
-    thread: IoThread,
-    stream: tokio::net::TcpStream,
-    peer: Peer,
-    phase: watch::Receiver<Phase>,
-    tls: Option<Arc<ServerTls>>,
-) {
-    let stream = match tls {
+async fn serve_tcp(host: Host, stream: tokio::net::TcpStream, peer: SocketAddr, manner: TcpManner) {
+    if let Some(front) = manner.door {
+        return door::serve(host, front, stream, peer, manner.tls).await;
+    }
+    let stream = match manner.tls {
         None => Stream::Tcp(stream),
         Some(tls) => {
             let accept = TlsAcceptor::from(tls.current()).accept(stream);
@@ -323,7 +346,8 @@ async fn serve_tcp(
             Stream::Tls(Box::new(stream.into()))
         }
     };
-    connection::serve(state, thread, stream, peer, phase).await;
+    let info = ConnectionInfo::new(Peer::Tcp(peer), &stream);
+    connection::serve(host, stream, info, None).await;
 }
 
 /// Out of descriptors: accepting again at once would spin. 50 ms is arbitrary.

@@ -1,0 +1,141 @@
+//! A server's own doors: ports where it takes more than gRPC over HTTP/2.
+//!
+//! gRPC goes the way it goes without a door. All else goes through the same front as at an ingress,
+//! and comes back to the server over a connection in memory, one for each client's: so calls have
+//! their client's address and certificates, and the gate counts them where it counts all others.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::HeaderValue;
+use tokio::io::{DuplexStream, duplex};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::connection::{self, Host};
+use super::exchange::ConnectionInfo;
+use super::state::{Phase, ServerState};
+use crate::client::dial::{LocalServer, Target};
+use crate::dispatch::ServiceRoute;
+use crate::front::{
+    Arrival, ConnectionCount, FixedServer, Front, FrontConfig, FrontLimits, Greeting, ServerBehind,
+    Source, open, serve_http1,
+};
+use crate::io::IoThread;
+use crate::io::tls::ServerTls;
+use crate::transcode;
+
+/// What one side may write before the other has read; a quarter of a stream's window.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// The front of a server, in front of itself.
+pub(super) fn front(server: &Arc<ServerState>, phase: watch::Receiver<Phase>) -> Arc<Front> {
+    let config = &server.config;
+    let limits = FrontLimits {
+        // As many as there are descriptors for, as without a door.
+        connections_max: u64::MAX,
+        streams_max: config.concurrent_streams_max,
+        header_bytes_max: config.metadata_bytes_max,
+        message_bytes_max: config.receive_bytes_max,
+        ..FrontLimits::default()
+    };
+    let config = FrontConfig {
+        limits,
+        root_path: String::new(),
+        answered_by: HeaderValue::from_static("replica"),
+        access: None,
+    };
+    let behind = Behind { server: server.clone(), phase };
+    let source = FixedServer {
+        server: Box::new(behind),
+        methods: ArcSwap::default(),
+        budget: Arc::default(),
+    };
+    Front::new(Source::Server(Arc::new(source)), config)
+}
+
+/// Makes the server's methods known, by serialized `FileDescriptorProto`s: returns what of them
+/// cannot be used, one sentence each.
+pub(super) fn describe(front: &Front, server: &ServerState, files: &[Bytes]) -> Vec<String> {
+    let Source::Server(source) = &front.source else { return Vec::new() };
+    let services: Vec<ServiceRoute> = server.methods.services().into_iter().collect();
+    let described =
+        transcode::Source { application: "", deployment: "", services: &services, files };
+    let table = source.methods.load().next([described]);
+    let problems = table.problems().to_vec();
+    source.methods.store(Arc::new(table));
+    problems
+}
+
+/// Serves a fresh connection at a door until it ends.
+pub(super) async fn serve(
+    mut host: Host,
+    front: Arc<Front>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<ServerTls>>,
+) {
+    let counted = host.server.count_connection();
+    let Some(count) = ConnectionCount::take(&front) else { return };
+    let arrival = Arrival { stream, peer, tls, count };
+    let Some(opened) = open(front, arrival, &mut host.phase).await else { return };
+    match opened.greeting {
+        Greeting::Http1 => serve_http1(opened.state, opened.wire, host.phase).await,
+        Greeting::Http2 => {
+            drop(counted); // by the server from here on
+            opened.state.lift_turns();
+            let door = Some(opened.state);
+            connection::serve(host, opened.wire, opened.client, door).await;
+        }
+    }
+}
+
+/// The server, as its front sees it.
+struct Behind {
+    server: Arc<ServerState>,
+    phase: watch::Receiver<Phase>,
+}
+
+impl ServerBehind for Behind {
+    fn target(&self, client: &ConnectionInfo) -> Arc<Target> {
+        let thread = IoThread::current().expect("invariant: connections live on I/O threads");
+        let host = Host { server: self.server.clone(), thread, phase: self.phase.clone() };
+        Target::local(Box::new(Inner { host, info: ConnectionInfo::inner(client) }))
+    }
+
+    fn takes_http(&self) -> bool {
+        self.server.methods.http().is_some()
+    }
+}
+
+impl std::fmt::Debug for Behind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Behind")
+            .field("phase", &*self.phase.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The way from a client's connection at a door to the server.
+struct Inner {
+    host: Host,
+    info: ConnectionInfo,
+}
+
+impl LocalServer for Inner {
+    fn connect(&self) -> DuplexStream {
+        let (outer, inner) = duplex(BUFFER_BYTES);
+        let (host, info) = (self.host.clone(), ConnectionInfo::inner(&self.info));
+        tokio::task::spawn_local(connection::serve(host, inner, info, None));
+        outer
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Inner").field("info", &self.info).finish_non_exhaustive()
+    }
+}
