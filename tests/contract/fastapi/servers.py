@@ -44,5 +44,5 @@ def uvicorn(target: str, root_path: str) -> Iterator[str]:
             assert found, f"uvicorn ended: {path.read_text()}"
             yield found.group(1)
         finally:
-            process.terminate()
-            process.wait(_START_TIMEOUT_S)
+            process.kill()  # Asked to end, it waits for WebSockets that it has denied.
+            process.wait()
