@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import re
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -203,6 +205,35 @@ def test_plain_http_meets_the_same_rules(guarded: Guarded, http2: bool, version:
         assert client.get("/-/healthz").status_code == 200
         # Escaped letters are the letters.
         assert client.get("/%70rivate/page").status_code == 401
+
+
+def test_transcoded_calls_are_judged_by_their_method(guarded: Guarded) -> None:
+    """gRPC-Web over HTTP/1.1, which becomes a gRPC call."""
+    client = httpx.Client(
+        base_url=f"https://{guarded.address}/services.echo.Echo",
+        verify=tls_context(guarded.alice, guarded.root),
+        timeout=TIMEOUT_S,
+    )
+
+    def status(method: str, token: str | None) -> bytes:
+        message = echo_pb2.EchoRequest(payload=b"hello").SerializeToString()
+        answer = client.post(
+            method,
+            content=struct.pack(">BI", 0, len(message)) + message,
+            headers={"content-type": "application/grpc-web+proto", **dict(bearer(token))},
+        )
+        # Without a message, the status may stand in the head.
+        found = re.search(rb"grpc-status: ?(\d+)", answer.content)
+        return found[1] if found else answer.headers["grpc-status"].encode()
+
+    def number(code: grpc.StatusCode) -> bytes:
+        return str(code.value[0]).encode()
+
+    with client:
+        assert status("/Echo", None) == number(grpc.StatusCode.OK)
+        assert status("/Perform", None) == number(grpc.StatusCode.UNAUTHENTICATED)
+        assert status("/Perform", TOKEN) == number(grpc.StatusCode.OK)
+        assert status("/Fork", TOKEN) == number(grpc.StatusCode.PERMISSION_DENIED)
 
 
 def test_refusals_are_written_down_without_the_token(guarded: Guarded) -> None:

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import pytest
 
 from pyserve.api.context import attach
 from pyserve.config import read_settings
-from pyserve.control.discovery import MeshRecord, find_mesh, read_record
+from pyserve.control.discovery import MeshRecord, find_mesh, read_record, read_token
 from pyserve.driver.handles import get_deployment_handle
 from pyserve.driver.session import Session
 from pyserve.errors import PyserveError
@@ -54,7 +55,7 @@ class Private:
 
     def replica_address(self) -> str:
         """Return ``host:port`` of its replica, as the controller knows it."""
-        token = bytes.fromhex(open(self.record.token_file).read())  # noqa: PTH123, SIM115
+        token = read_token(Path(self.record.token_file))
         with open_channel(self.record.controller_tcp, member(self.root), self.root) as channel:
             updates = mesh_pb2_grpc.MeshStub(channel).Watch(
                 mesh_pb2.WatchRequest(node="test", all=True, version=self.record.version),
