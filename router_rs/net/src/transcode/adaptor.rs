@@ -72,12 +72,12 @@ impl<E: ClientEnd> Transcoded<E> {
                     return Poll::Ready(Ok(Ok(Piece { bytes, is_last: false })));
                 }
                 Taken::End => {
-                    self.end.accepted(read_bytes);
+                    self.release(read_bytes);
                     return Poll::Ready(Ok(Ok(Piece { bytes: Bytes::new(), is_last: true })));
                 }
                 // What was read is held until its message is whole, and bounded as that; without
                 // a new window the rest of the message could not come.
-                Taken::NeedsMore => self.end.accepted(read_bytes),
+                Taken::NeedsMore => self.release(read_bytes),
             }
             let piece = ready!(self.end.poll_piece(cx))?;
             self.unread_bytes += piece.bytes.len();
@@ -85,16 +85,23 @@ impl<E: ClientEnd> Transcoded<E> {
         }
     }
 
+    /// Returns window to the client.
+    fn release(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.end.accepted(bytes);
+        }
+    }
+
     /// Breaks the exchange off, and answers the client.
     fn refuse(&mut self, status: Status) -> Gone {
-        self.fail_with(&status, &HeaderMap::new());
+        self.fail_with(&Failure { status: &status, headers: &HeaderMap::new(), is_of_mesh: false });
         self.refused = Some(status);
         Gone
     }
 
-    fn fail_with(&mut self, status: &Status, headers: &HeaderMap) {
+    fn fail_with(&mut self, failure: &Failure<'_>) {
         if !self.outbox.is_ended {
-            self.answer.fail(&Failure { status, headers }, &mut self.outbox);
+            self.answer.fail(failure, &mut self.outbox);
         }
     }
 
@@ -157,9 +164,7 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
 
     fn accepted(&mut self, bytes: usize) {
         let of_client = self.credit.accepted(bytes);
-        if of_client > 0 {
-            self.end.accepted(of_client);
-        }
+        self.release(of_client);
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
@@ -204,7 +209,7 @@ impl<E: ClientEnd> ClientEnd for Transcoded<E> {
     fn fail(&mut self, status: &Status) {
         let mut headers = HeaderMap::new();
         headers.insert(ANSWERED_BY, HeaderValue::from_static("ingress"));
-        self.fail_with(status, &headers);
+        self.fail_with(&Failure { status, headers: &headers, is_of_mesh: true });
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {

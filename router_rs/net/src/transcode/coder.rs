@@ -69,6 +69,9 @@ pub(crate) struct Failure<'a> {
     pub status: &'a Status,
     /// Headers that come with it.
     pub headers: &'a HeaderMap,
+    /// The mesh says so, and not because of what the request's body is: `UNIMPLEMENTED` then means
+    /// that nobody serves the path.
+    pub is_of_mesh: bool,
 }
 
 /// What goes to the client, in this order.

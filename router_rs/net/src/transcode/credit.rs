@@ -65,8 +65,8 @@ mod tests {
         let mut credit = Credit::default();
         credit.made(40, 30);
         assert_eq!(13, credit.accepted(10));
-        assert_eq!(26, credit.accepted(19));
-        assert_eq!(1, credit.accepted(1));
+        assert_eq!(25, credit.accepted(19));
+        assert_eq!(2, credit.accepted(1));
     }
 
     proptest! {

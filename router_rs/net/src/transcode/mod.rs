@@ -13,12 +13,22 @@
 
 mod adaptor;
 mod coder;
+mod connect;
 mod cors;
 mod credit;
 mod head;
+mod json;
+mod json_stream;
 mod methods;
 mod open;
+mod query;
+mod rest;
+mod status;
+mod stream;
+#[cfg(test)]
+mod tests;
 mod text;
+mod unary;
 mod web;
 
 pub(crate) use adaptor::Transcoded;

@@ -2,14 +2,23 @@
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, Response, StatusCode, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
 
-use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
+use super::connect::{self, ConnectType};
 use super::cors::{asks_for_rpc, is_preflight};
 use super::head::grpc_head;
-use super::methods::MethodTable;
+use super::methods::{self, MethodTable};
+use super::status::{ErrorForm, http_status};
+use super::unary::JSON;
 use super::web::{WebAnswer, WebRequest, WebType};
+use super::{Limits, rest};
+use crate::grpc::{Status, is_grpc_content_type};
+
+/// Metadata that picks among applications with the same service.
+const APPLICATION: HeaderName = HeaderName::from_static("application");
+
+const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
 /// What a request's head says.
 #[derive(Debug)]
@@ -36,21 +45,53 @@ pub(crate) struct Transcoding {
 /// Says what a request is, by its head.
 pub(crate) fn open(methods: &MethodTable, parts: &request::Parts, limits: &Limits) -> Opened {
     let path = parts.uri.path();
-    let application = parts.headers.get("application").and_then(|value| value.to_str().ok());
+    let application = parts.headers.get(APPLICATION).and_then(|value| value.to_str().ok());
     let method = methods.find(path, application);
     if is_preflight(parts) {
-        let is_ours = method.is_some() || asks_for_rpc(&parts.headers);
-        return if is_ours {
-            Opened::Answer(limits.cors.preflight(&parts.headers, "POST"))
-        } else {
-            Opened::NotOurs(None)
-        };
+        return preflight(methods, parts, method.is_some(), limits);
     }
     let content_type = parts.headers.get(CONTENT_TYPE);
-    match content_type.and_then(WebType::parse) {
-        Some(web_type) => open_web(parts, web_type, limits),
-        None => Opened::NotOurs(None),
+    let opened = if let Some(web_type) = content_type.and_then(WebType::parse) {
+        open_web(parts, web_type, limits)
+    } else if is_grpc_content_type(content_type) {
+        Opened::NotOurs(None)
+    } else if method.is_some() || is_distinctly_connect(parts) {
+        connect::open(parts, method.map(|method| &**method), limits)
+    } else {
+        rest::open(methods, parts, application, limits)
+    };
+    match opened {
+        Opened::Answer(mut answer) => {
+            limits.cors.grant(&parts.headers).write(answer.headers_mut());
+            Opened::Answer(answer)
+        }
+        other => other,
     }
+}
+
+fn preflight(
+    methods: &MethodTable,
+    parts: &request::Parts,
+    has_method: bool,
+    limits: &Limits,
+) -> Opened {
+    let of_rest = methods.rest().allowed(parts.uri.path());
+    let allowed = match (has_method || asks_for_rpc(&parts.headers), of_rest.is_empty()) {
+        (true, _) => "GET, POST".to_owned(),
+        (false, false) => of_rest,
+        (false, true) => return Opened::NotOurs(None),
+    };
+    Opened::Answer(limits.cors.preflight(&parts.headers, &allowed))
+}
+
+/// Whether a request for a method that nobody has described is one of Connect's all the same.
+fn is_distinctly_connect(parts: &request::Parts) -> bool {
+    let connect_type = parts.headers.get(CONTENT_TYPE).and_then(ConnectType::parse);
+    let names_version = parts.headers.contains_key(connect::VERSION);
+    connect_type.is_some_and(|connect_type| match connect_type {
+        ConnectType::StreamProto | ConnectType::StreamJson => true,
+        ConnectType::UnaryProto | ConnectType::UnaryJson => names_version,
+    })
 }
 
 fn open_web(parts: &request::Parts, web_type: WebType<'_>, limits: &Limits) -> Opened {
@@ -65,9 +106,29 @@ fn open_web(parts: &request::Parts, web_type: WebType<'_>, limits: &Limits) -> O
     }))
 }
 
-fn wrong_method(allowed: &'static str) -> Response<Bytes> {
+/// The path has a method, but not for this HTTP method.
+pub(super) fn wrong_method(allowed: &str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    let allowed = HeaderValue::from_str(allowed).expect("invariant: names of HTTP methods");
+    response.headers_mut().insert(ALLOW, allowed);
+    response
+}
+
+/// The method takes other content types.
+pub(super) fn wrong_content_type(method: Option<&methods::Method>) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    let accepted = HeaderValue::from_static(connect::accepted_types(method));
+    response.headers_mut().insert(ACCEPT_POST, accepted);
+    response
+}
+
+/// An error that is known before there is a call.
+pub(super) fn error_answer(form: ErrorForm, status: &Status) -> Response<Bytes> {
+    let body = form.write(status, &HeaderMap::new(), None).to_string();
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = http_status(status.code);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     response
 }

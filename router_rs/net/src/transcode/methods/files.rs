@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use prost_reflect::{DescriptorPool, MethodDescriptor};
+use prost_reflect::DescriptorPool;
 
 use super::Method;
-
-/// `google.protobuf.MethodOptions.IdempotencyLevel.NO_SIDE_EFFECTS`
-const NO_SIDE_EFFECTS: i32 = 1;
+use super::rule::{self, Route};
 
 /// What a set of files is, whoever brings it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,11 +26,19 @@ impl Digest {
     }
 }
 
-/// The services of a set, by full name; their methods by name.
+/// The services of a set, by full name.
 #[derive(Debug, Default)]
 pub(super) struct FileSet {
-    pub services: HashMap<Box<str>, Vec<(Box<str>, Arc<Method>)>>,
+    pub services: HashMap<Box<str>, Vec<Described>>,
     pub problems: Vec<String>,
+}
+
+/// A method and its own paths.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub name: Box<str>,
+    pub method: Arc<Method>,
+    pub routes: Vec<Arc<Route>>,
 }
 
 impl FileSet {
@@ -47,10 +53,20 @@ impl FileSet {
     fn of_pool(pool: &DescriptorPool) -> Self {
         let mut set = Self::default();
         for service in pool.services() {
-            let methods = service
-                .methods()
-                .map(|method| (method.name().into(), Arc::new(Method::new(&method))))
-                .collect();
+            let methods = service.methods().map(|descriptor| {
+                let method = Arc::new(Method::new(&descriptor));
+                let mut routes = Vec::new();
+                for route in rule::routes(&descriptor, &method) {
+                    match route {
+                        Ok(route) => routes.push(Arc::new(route)),
+                        Err(problem) => {
+                            set.problems.push(format!("{}: {problem}", method.path));
+                        }
+                    }
+                }
+                Described { name: descriptor.name().into(), method, routes }
+            });
+            let methods = methods.collect();
             set.services.insert(service.full_name().into(), methods);
         }
         set
@@ -70,20 +86,4 @@ fn pool(files: &[Bytes]) -> Result<DescriptorPool, String> {
 struct RawFileSet {
     #[prost(bytes = "bytes", repeated, tag = "1")]
     files: Vec<Bytes>,
-}
-
-/// What of `google.protobuf.MethodOptions` is read here.
-#[derive(Clone, PartialEq, Message)]
-struct MethodOptions {
-    #[prost(int32, optional, tag = "34")]
-    idempotency_level: Option<i32>,
-}
-
-pub(super) fn has_no_side_effects(method: &MethodDescriptor) -> bool {
-    options(method).idempotency_level == Some(NO_SIDE_EFFECTS)
-}
-
-fn options(method: &MethodDescriptor) -> MethodOptions {
-    // They were read once already, so they can be read again.
-    MethodOptions::decode(&*method.options().encode_to_vec()).unwrap_or_default()
 }

@@ -1,16 +1,21 @@
 //! Methods and their messages, from the descriptors that deployments bring.
 
 mod files;
+pub(super) mod routes;
+pub(super) mod rule;
+pub(super) mod template;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost_reflect::{MessageDescriptor, MethodDescriptor};
+use prost_reflect::{DescriptorPool, MethodDescriptor};
 use smallvec::SmallVec;
 
+use super::json::JsonType;
 use crate::dispatch::ServiceRoute;
-use files::{Digest, FileSet};
+use files::{Described, Digest, FileSet};
+use routes::Routes;
 
 /// One deployment's services and the files that describe them.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +31,10 @@ pub(crate) struct Source<'a> {
 /// One method of a service.
 #[derive(Debug)]
 pub(crate) struct Method {
-    pub input: MessageDescriptor,
-    pub output: MessageDescriptor,
+    /// `/pkg.Service/Method`
+    pub path: Box<str>,
+    pub input: JsonType,
+    pub output: JsonType,
     pub client_streams: bool,
     pub server_streams: bool,
     /// It may be called by GET (`idempotency_level = NO_SIDE_EFFECTS`).
@@ -38,6 +45,7 @@ pub(crate) struct Method {
 #[derive(Debug, Default)]
 pub(crate) struct MethodTable {
     by_path: HashMap<Box<str>, SmallVec<[Provided; 1]>>,
+    rest: Routes,
     /// To find sets again that have not changed.
     sets: HashMap<Digest, Arc<FileSet>>,
     problems: Vec<String>,
@@ -77,6 +85,11 @@ impl MethodTable {
         &self.problems
     }
 
+    /// Methods that have paths of their own (`google.api.http`).
+    pub(crate) fn rest(&self) -> &Routes {
+        &self.rest
+    }
+
     /// The method of `/pkg.Service/Method`, as `application` has it (if it has one), or as the
     /// first one does.
     pub(crate) fn find(&self, path: &str, application: Option<&str>) -> Option<&Arc<Method>> {
@@ -92,19 +105,22 @@ impl MethodTable {
         self.problems.extend(set.problems.iter().map(|problem| format!("{at}: {problem}")));
         for service in source.services {
             let Some(methods) = set.services.get(&*service.name) else { continue };
-            for (name, method) in methods {
-                let is_served = service
-                    .methods
-                    .as_ref()
-                    .is_none_or(|names| names.iter().any(|n| **n == **name));
-                if is_served {
-                    let path = format!("/{}/{name}", service.name).into_boxed_str();
-                    let provided = Provided {
-                        application: Arc::clone(&application),
-                        method: Arc::clone(method),
-                    };
-                    self.by_path.entry(path).or_default().push(provided);
+            for described in methods {
+                let names = service.methods.as_ref();
+                if names.is_none_or(|names| names.iter().any(|name| **name == *described.name)) {
+                    self.add_method(&application, described, &at);
                 }
+            }
+        }
+    }
+
+    fn add_method(&mut self, application: &Arc<str>, described: &Described, at: &str) {
+        let method = Arc::clone(&described.method);
+        let provided = Provided { application: Arc::clone(application), method };
+        self.by_path.entry(described.method.path.clone()).or_default().push(provided);
+        for route in &described.routes {
+            if let Err(problem) = self.rest.add(application, route) {
+                self.problems.push(format!("{at}: {}: {problem}", described.method.path));
             }
         }
     }
@@ -112,12 +128,23 @@ impl MethodTable {
 
 impl Method {
     fn new(descriptor: &MethodDescriptor) -> Self {
+        let service = descriptor.parent_service().full_name();
         Self {
-            input: descriptor.input(),
-            output: descriptor.output(),
+            path: format!("/{service}/{}", descriptor.name()).into(),
+            input: JsonType::new(descriptor.input()),
+            output: JsonType::new(descriptor.output()),
             client_streams: descriptor.is_client_streaming(),
             server_streams: descriptor.is_server_streaming(),
-            has_no_side_effects: files::has_no_side_effects(descriptor),
+            has_no_side_effects: rule::has_no_side_effects(descriptor),
         }
+    }
+
+    pub(crate) fn is_unary(&self) -> bool {
+        !self.client_streams && !self.server_streams
+    }
+
+    /// All types of the set that describes it.
+    pub(crate) fn pool(&self) -> DescriptorPool {
+        self.output.descriptor.parent_pool().clone()
     }
 }

@@ -1,0 +1,227 @@
+//! Methods by paths of their own: where the fields of the request are, and what the answer is.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, request};
+use prost_reflect::{FieldDescriptor, Kind};
+use serde_json::{Map, Value};
+
+use super::Limits;
+use super::coder::{AnswerCoder, RequestCoder};
+use super::connect::{ConnectType, accepts_gzip};
+use super::head::grpc_head;
+use super::json::JsonType;
+use super::json_stream::{JsonStreamAnswer, Separation};
+use super::methods::routes::{Captured, Matched};
+use super::methods::rule::{Body, FieldPath, Route, field_path, has_text};
+use super::methods::{Method, MethodTable};
+use super::open::{Opened, Transcoding, error_answer, wrong_content_type, wrong_method};
+use super::query;
+use super::status::ErrorForm;
+use super::unary::{AnswerBody, AnswerForm, Convert, ReadyRequest, UnaryAnswer, WholeRequest};
+use crate::grpc::{
+    Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
+};
+
+/// As plain HTTP has it, in seconds.
+const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
+
+const PROTO: HeaderValue = HeaderValue::from_static("application/grpc+proto");
+
+/// Opens a request whose path is no method's, but may be a route's.
+pub(super) fn open(
+    methods: &MethodTable,
+    parts: &request::Parts,
+    application: Option<&str>,
+    limits: &Limits,
+) -> Opened {
+    let path = parts.uri.path();
+    match methods.rest().find(&parts.method, path, application) {
+        Matched::Nothing => Opened::NotOurs(None),
+        Matched::OtherMethods(allowed) => Opened::NotOurs(Some(wrong_method(&allowed))),
+        Matched::Route(route, captured) => {
+            let takes_body = !matches!(route.body, Body::None);
+            let content_type = parts.headers.get(CONTENT_TYPE);
+            // Without a content type there may be no body either; what is there has to be JSON.
+            let is_json = content_type
+                .is_none_or(|value| ConnectType::parse(value) == Some(ConnectType::UnaryJson));
+            if takes_body && !is_json {
+                return Opened::Answer(wrong_content_type(Some(&route.method)));
+            }
+            match open_route(parts, route, captured, limits) {
+                Ok(transcoding) => Opened::Call(Box::new(transcoding)),
+                Err(status) => Opened::Answer(error_answer(ErrorForm::Google, &status)),
+            }
+        }
+    }
+}
+
+fn open_route(
+    parts: &request::Parts,
+    route: &Route,
+    captured: Captured,
+    limits: &Limits,
+) -> Result<Transcoding, Status> {
+    let fields = Fields::new(parts, route, captured)?;
+    let request: Box<dyn RequestCoder> = if fields.place == Place::Nowhere {
+        Box::new(ReadyRequest::new(fields.frame(Bytes::new())?))
+    } else {
+        let encoding = Encoding::from_header(parts.headers.get(CONTENT_ENCODING))?;
+        Box::new(WholeRequest::new(Box::new(fields), encoding, limits.message_bytes_max))
+    };
+    let mut head = grpc_head(parts, &route.method.path, PROTO);
+    let timeout = parts.headers.get(&TIMEOUT).and_then(|value| value.to_str().ok()?.parse().ok());
+    if let Some(timeout) = timeout.filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite()) {
+        let timeout = std::time::Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        head.headers.entry(GRPC_TIMEOUT).or_insert_with(|| format_timeout(timeout));
+    }
+    head.headers.remove(GRPC_ENCODING);
+    head.headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    Ok(Transcoding { head, request, answer: answer(parts, route, limits) })
+}
+
+fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn AnswerCoder> {
+    let method: &Method = &route.method;
+    let json = method.output.clone();
+    let form = AnswerForm {
+        body: match &route.response_body {
+            None => AnswerBody::Json(json),
+            Some(name) => AnswerBody::Field(json, name.clone()),
+        },
+        errors: ErrorForm::Google,
+        pool: Some(method.pool()),
+        grant: limits.cors.grant(&parts.headers),
+    };
+    let bytes_max = limits.message_bytes_max;
+    if method.server_streams {
+        let separation = Separation::of_accept(parts.headers.get(ACCEPT));
+        return Box::new(JsonStreamAnswer::new(form, separation, bytes_max));
+    }
+    let accepts_gzip = accepts_gzip(parts.headers.get(ACCEPT_ENCODING));
+    Box::new(UnaryAnswer::new(form, accepts_gzip, bytes_max))
+}
+
+/// What the head says about the message, and where the body goes.
+#[derive(Debug)]
+struct Fields {
+    input: JsonType,
+    place: Place,
+    /// From the query, then from the path, which wins.
+    values: Vec<(FieldPath, String)>,
+}
+
+/// Where the body goes.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Message,
+    Field(FieldDescriptor),
+}
+
+impl Fields {
+    fn new(parts: &request::Parts, route: &Route, captured: Captured) -> Result<Self, Status> {
+        let input = route.method.input.clone();
+        let place = match &route.body {
+            Body::None => Place::Nowhere,
+            Body::Message => Place::Message,
+            Body::Field(field) => Place::Field(field.clone()),
+        };
+        let mut values = Vec::new();
+        if place != Place::Message {
+            let pairs = query::parse(parts.uri.query().unwrap_or_default()).map_err(wrong)?;
+            for (name, value) in pairs {
+                // As in bodies: what the message does not have says nothing to it.
+                let Some(path) = field_path(&input.descriptor, &name) else { continue };
+                let is_body = matches!(&place, Place::Field(field) if path.first() == Some(field));
+                if !is_body {
+                    values.push((path, value.into_owned()));
+                }
+            }
+        }
+        let in_path = route.variables.iter().cloned().zip(captured);
+        // A repeated field takes all its values, any other the last one.
+        values.extend(in_path);
+        Ok(Self { input, place, values })
+    }
+
+    /// The message as JSON.
+    fn value(&self, body: &[u8]) -> Result<Value, Status> {
+        let parsed = || {
+            serde_json::from_slice::<Value>(body)
+                .map_err(|error| wrong(format!("malformed body: {error}")))
+        };
+        let mut message = match &self.place {
+            Place::Message if !body.is_empty() => match parsed()? {
+                Value::Object(fields) => fields,
+                _ => return Err(wrong("malformed body: it is no JSON object".into())),
+            },
+            Place::Field(field) if !body.is_empty() => {
+                Map::from_iter([(field.json_name().to_owned(), parsed()?)])
+            }
+            Place::Nowhere | Place::Message | Place::Field(_) => Map::new(),
+        };
+        for (path, text) in &self.values {
+            put(&mut message, path, text).map_err(wrong)?;
+        }
+        Ok(message.into())
+    }
+}
+
+fn wrong(text: String) -> Status {
+    Status::new(Code::InvalidArgument, text)
+}
+
+impl Convert for Fields {
+    fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
+        self.input.frame_of_value(self.value(&body)?)
+    }
+}
+
+/// Sets a field of a message that is JSON; adds to a repeated one.
+fn put(
+    message: &mut Map<String, Value>,
+    path: &[FieldDescriptor],
+    text: &str,
+) -> Result<(), String> {
+    let [field, rest @ ..] = path else { return Ok(()) };
+    if field.name() != field.json_name() {
+        // Both spellings are good in a body; two values for one field are not.
+        if let Some(value) = message.remove(field.name()) {
+            message.entry(field.json_name()).or_insert(value);
+        }
+    }
+    let slot = message.entry(field.json_name()).or_insert(Value::Null);
+    if rest.is_empty() {
+        let value = leaf(field, text)?;
+        match slot {
+            Value::Array(values) if field.is_list() => values.push(value),
+            slot if field.is_list() => *slot = Value::Array(vec![value]),
+            slot => *slot = value,
+        }
+        return Ok(());
+    }
+    if !slot.is_object() {
+        *slot = Value::Object(Map::new());
+    }
+    slot.as_object_mut().map_or(Ok(()), |inner| put(inner, rest, text))
+}
+
+/// One value of a field, which the query or the path has as text.
+fn leaf(field: &FieldDescriptor, text: &str) -> Result<Value, String> {
+    let kind = field.kind();
+    if field.is_map() || !has_text(&kind) {
+        return Err(format!("{} is a message: set the fields of it", field.full_name()));
+    }
+    let is_bool = kind == Kind::Bool
+        || kind.as_message().is_some_and(|kind| kind.full_name() == "google.protobuf.BoolValue");
+    if is_bool {
+        return match text {
+            "true" | "1" => Ok(Value::Bool(true)),
+            "false" | "0" => Ok(Value::Bool(false)),
+            _ => Err(format!("{} is {text:?}, write true or false", field.full_name())),
+        };
+    }
+    // JSON takes numbers as text too, but not those of enums.
+    let number = kind.as_enum().and_then(|_| text.parse::<i32>().ok());
+    Ok(number.map_or_else(|| Value::String(text.to_owned()), Value::from))
+}

@@ -1,0 +1,339 @@
+//! Connect's streams: envelopes, which are gRPC's frames but for a last one with the status.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use prost_reflect::DescriptorPool;
+use serde_json::{Map, Value, json};
+
+use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
+use super::cors::Grant;
+use super::head::answer_head;
+use super::json::JsonType;
+use super::status::ErrorForm;
+use super::unary::{end_status, of_client, remove_grpc};
+use crate::grpc::compress::decompress;
+use crate::grpc::framing::check_size;
+use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, PREFIX_BYTES, Status};
+
+pub(super) const CONNECT_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
+
+/// The envelope that ends an answer has this flag.
+const END_FLAG: u8 = 2;
+
+fn truncated() -> Status {
+    Status::new(Code::InvalidArgument, "malformed body: it ends inside of an envelope")
+}
+
+/// Counts messages of a request that may have only one.
+#[derive(Debug)]
+struct Count {
+    is_unary: bool,
+    messages: u64,
+}
+
+impl Count {
+    fn add(&mut self) -> Result<(), Status> {
+        self.messages += 1;
+        if self.is_unary && self.messages > 1 {
+            let text = "malformed body: the method takes one message, there are more";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), Status> {
+        if self.is_unary && self.messages == 0 {
+            let text = "malformed body: the method takes one message, there is none";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        Ok(())
+    }
+}
+
+/// A stream of protobuf messages, which passes as it comes; only its envelopes are checked.
+#[derive(Debug)]
+pub(super) struct ProtoStreamRequest {
+    envelopes: Envelopes,
+    unread: Bytes,
+    is_complete: bool,
+}
+
+/// Follows envelopes through pieces that are cut anywhere.
+#[derive(Debug)]
+struct Envelopes {
+    count: Count,
+    bytes_max: usize,
+    is_compressible: bool,
+    prefix: [u8; PREFIX_BYTES],
+    prefix_filled: usize,
+    /// Of the message that has begun.
+    missing: usize,
+}
+
+impl ProtoStreamRequest {
+    /// `is_unary`: it may have one message only.
+    pub(super) fn new(encoding: Encoding, is_unary: bool, bytes_max: usize) -> Self {
+        let envelopes = Envelopes {
+            count: Count { is_unary, messages: 0 },
+            bytes_max,
+            is_compressible: encoding != Encoding::Identity,
+            prefix: [0; PREFIX_BYTES],
+            prefix_filled: 0,
+            missing: 0,
+        };
+        Self { envelopes, unread: Bytes::new(), is_complete: false }
+    }
+}
+
+impl Envelopes {
+    fn follow(&mut self, mut piece: &[u8]) -> Result<(), Status> {
+        while !piece.is_empty() {
+            if self.missing > 0 {
+                let skip = piece.len().min(self.missing);
+                self.missing -= skip;
+                piece.advance(skip);
+                continue;
+            }
+            let take = piece.len().min(PREFIX_BYTES - self.prefix_filled);
+            self.prefix[self.prefix_filled..self.prefix_filled + take]
+                .copy_from_slice(&piece[..take]);
+            piece.advance(take);
+            self.prefix_filled += take;
+            if self.prefix_filled == PREFIX_BYTES {
+                self.prefix_filled = 0;
+                self.begin()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), Status> {
+        let [flags, length @ ..] = self.prefix;
+        check_flags(flags, self.is_compressible)?;
+        self.missing = u32::from_be_bytes(length) as usize;
+        check_size("received", self.missing, self.bytes_max)?;
+        self.count.add()
+    }
+
+    fn finish(&self) -> Result<(), Status> {
+        if self.prefix_filled > 0 || self.missing > 0 {
+            return Err(truncated());
+        }
+        self.count.finish()
+    }
+}
+
+fn check_flags(flags: u8, is_compressible: bool) -> Result<(), Status> {
+    let text = match flags {
+        0 => return Ok(()),
+        1 if is_compressible => return Ok(()),
+        1 => "malformed envelope: it is compressed, but connect-content-encoding names nothing"
+            .into(),
+        END_FLAG => "malformed envelope: a request has no end-of-stream envelope".into(),
+        _ => format!("malformed envelope: flags are {flags}, allowed are 0 and 1"),
+    };
+    Err(Status::new(Code::InvalidArgument, text))
+}
+
+impl RequestCoder for ProtoStreamRequest {
+    fn give(&mut self, bytes: Bytes, is_last: bool) {
+        self.unread = bytes;
+        self.is_complete = is_last;
+    }
+
+    fn take(&mut self) -> Result<Taken, Status> {
+        let bytes = std::mem::take(&mut self.unread);
+        self.envelopes.follow(&bytes)?;
+        if !bytes.is_empty() {
+            return Ok(Taken::Piece(bytes));
+        }
+        if !self.is_complete {
+            return Ok(Taken::NeedsMore);
+        }
+        self.envelopes.finish().map(|()| Taken::End)
+    }
+
+    fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+}
+
+/// A stream of JSON messages, converted one by one.
+#[derive(Debug)]
+pub(super) struct JsonStreamRequest {
+    json: JsonType,
+    encoding: Encoding,
+    bytes_max: usize,
+    decoder: Decoder,
+    count: Count,
+    unread: Bytes,
+    is_complete: bool,
+}
+
+impl JsonStreamRequest {
+    pub(super) fn new(
+        json: JsonType,
+        encoding: Encoding,
+        is_unary: bool,
+        bytes_max: usize,
+    ) -> Self {
+        let count = Count { is_unary, messages: 0 };
+        let decoder = Decoder::new(bytes_max);
+        let unread = Bytes::new();
+        Self { json, encoding, bytes_max, decoder, count, unread, is_complete: false }
+    }
+}
+
+impl RequestCoder for JsonStreamRequest {
+    fn give(&mut self, bytes: Bytes, is_last: bool) {
+        self.unread = bytes;
+        self.is_complete = is_last;
+    }
+
+    fn take(&mut self) -> Result<Taken, Status> {
+        while !self.unread.is_empty() {
+            let Some(message) = self.decoder.decode(&mut self.unread).map_err(of_client)? else {
+                continue;
+            };
+            self.count.add()?;
+            let message = decompress(self.encoding, message, self.bytes_max).map_err(of_client)?;
+            return self.json.frame(&message.into_bytes()).map(Taken::Piece);
+        }
+        if !self.is_complete {
+            return Ok(Taken::NeedsMore);
+        }
+        if !self.decoder.is_between_messages() {
+            return Err(truncated());
+        }
+        self.count.finish().map(|()| Taken::End)
+    }
+
+    fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+}
+
+/// The answer's messages in envelopes, and one with its end.
+#[derive(Debug)]
+pub(super) struct StreamAnswer {
+    /// `None`: protobuf, which passes as it comes.
+    json: Option<JsonType>,
+    pool: Option<DescriptorPool>,
+    grant: Grant,
+    bytes_max: usize,
+    decoder: Decoder,
+    encoding: Encoding,
+    has_head: bool,
+    unread: Bytes,
+}
+
+impl StreamAnswer {
+    pub(super) fn new(
+        json: Option<JsonType>,
+        pool: Option<DescriptorPool>,
+        grant: Grant,
+        bytes_max: usize,
+    ) -> Self {
+        Self {
+            json,
+            pool,
+            grant,
+            bytes_max,
+            decoder: Decoder::new(bytes_max),
+            encoding: Encoding::Identity,
+            has_head: false,
+            unread: Bytes::new(),
+        }
+    }
+
+    fn write_head(&mut self, mut headers: HeaderMap, outbox: &mut Outbox) {
+        let encoding = headers.get(GRPC_ENCODING).cloned();
+        self.encoding = Encoding::from_header(encoding.as_ref()).unwrap_or_default();
+        remove_grpc(&mut headers);
+        let content_type = match &self.json {
+            Some(_) => "application/connect+json",
+            None => "application/connect+proto",
+        };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if let Some(encoding) = encoding.filter(|_| self.json.is_none()) {
+            headers.insert(CONNECT_ENCODING, encoding);
+        }
+        self.grant.write(&mut headers);
+        self.has_head = true;
+        outbox.head = Some(answer_head(StatusCode::OK, headers));
+    }
+
+    fn end(&mut self, status: &Status, trailers: &HeaderMap, outbox: &mut Outbox) {
+        if !self.has_head {
+            self.write_head(HeaderMap::new(), outbox);
+        }
+        let mut end = Map::new();
+        if status.code != Code::Ok {
+            let error = ErrorForm::Connect.write(status, trailers, self.pool.as_ref());
+            end.insert("error".into(), error);
+        }
+        let metadata = metadata(trailers);
+        if !metadata.is_empty() {
+            end.insert("metadata".into(), metadata.into());
+        }
+        outbox.push(envelope(END_FLAG, Value::from(end).to_string().as_bytes()));
+        outbox.is_ended = true;
+    }
+}
+
+impl AnswerCoder for StreamAnswer {
+    fn head(&mut self, headers: HeaderMap, outbox: &mut Outbox) {
+        self.write_head(headers, outbox);
+    }
+
+    fn give(&mut self, bytes: Bytes) {
+        self.unread = bytes;
+    }
+
+    fn step(&mut self, outbox: &mut Outbox) -> Result<bool, Status> {
+        if self.unread.is_empty() {
+            return Ok(false);
+        }
+        let Some(json) = &self.json else {
+            outbox.push(std::mem::take(&mut self.unread));
+            return Ok(true);
+        };
+        if let Some(message) = self.decoder.decode(&mut self.unread)? {
+            let message = decompress(self.encoding, message, self.bytes_max)?;
+            outbox.push(envelope(0, &json.write(&message.into_bytes())?));
+        }
+        Ok(true)
+    }
+
+    fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status> {
+        self.end(&end_status(&trailers), &trailers, outbox);
+        Ok(())
+    }
+
+    fn fail(&mut self, failure: &Failure<'_>, outbox: &mut Outbox) {
+        if !self.has_head {
+            self.write_head(failure.headers.clone(), outbox);
+        }
+        self.end(failure.status, &HeaderMap::new(), outbox);
+    }
+}
+
+fn envelope(flags: u8, bytes: &[u8]) -> Bytes {
+    let mut envelope = BytesMut::with_capacity(PREFIX_BYTES + bytes.len());
+    super::json::put_prefix(&mut envelope, bytes.len());
+    envelope[0] = flags;
+    envelope.extend_from_slice(bytes);
+    envelope.freeze()
+}
+
+/// Trailing metadata as JSON: each name with all its values.
+fn metadata(trailers: &HeaderMap) -> Map<String, Value> {
+    let mut trailers = trailers.clone();
+    remove_grpc(&mut trailers);
+    let values = |name: &HeaderName| -> Value {
+        let values = trailers.get_all(name).iter();
+        values.map(|value| json!(String::from_utf8_lossy(value.as_bytes()))).collect()
+    };
+    trailers.keys().map(|name| (name.as_str().to_owned(), values(name))).collect()
+}

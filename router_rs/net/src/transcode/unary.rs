@@ -1,0 +1,395 @@
+//! Requests and answers that are one message: Connect's unary calls, and JSON over HTTP.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use prost_reflect::DescriptorPool;
+use smallvec::SmallVec;
+
+use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
+use super::cors::Grant;
+use super::head::answer_head;
+use super::json::{JsonType, put_prefix};
+use super::status::{DETAILS, ErrorForm, failure_status, http_status};
+use crate::grpc::compress::{compress, decompress};
+use crate::grpc::framing::check_size;
+use crate::grpc::{
+    Code, Decoder, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_MESSAGE, GRPC_STATUS,
+    Message, PREFIX_BYTES, Status,
+};
+use crate::mesh::names::ANSWERED_BY;
+
+/// Smaller answers are not compressed: they would fit into the same packet anyway.
+const COMPRESSED_BYTES_MIN: usize = 1024;
+
+/// Turns the bytes of a whole body into a gRPC frame.
+pub(super) trait Convert: std::fmt::Debug {
+    /// # Errors
+    /// What is wrong with the body.
+    fn frame(&self, body: Bytes) -> Result<Bytes, Status>;
+}
+
+/// The body is the message.
+#[derive(Debug)]
+pub(super) struct AsProto;
+
+impl Convert for AsProto {
+    fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
+        let mut frame = BytesMut::with_capacity(PREFIX_BYTES + body.len());
+        put_prefix(&mut frame, body.len());
+        frame.extend_from_slice(&body);
+        Ok(frame.freeze())
+    }
+}
+
+/// The body is the message's JSON.
+impl Convert for JsonType {
+    fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
+        JsonType::frame(self, &body)
+    }
+}
+
+/// The request's body is one message, which is collected and converted.
+#[derive(Debug)]
+pub(super) struct WholeRequest {
+    convert: Box<dyn Convert>,
+    encoding: Encoding,
+    bytes_max: usize,
+    body: Message,
+    unread: Bytes,
+    is_complete: bool,
+    is_taken: bool,
+}
+
+impl WholeRequest {
+    pub(super) fn new(convert: Box<dyn Convert>, encoding: Encoding, bytes_max: usize) -> Self {
+        Self {
+            convert,
+            encoding,
+            bytes_max,
+            body: Message::default(),
+            unread: Bytes::new(),
+            is_complete: false,
+            is_taken: false,
+        }
+    }
+
+    fn frame(&mut self) -> Result<Bytes, Status> {
+        let mut body = std::mem::take(&mut self.body);
+        // An empty body is not even an empty gzip stream; clients send it for an empty message.
+        body.compressed = self.encoding != Encoding::Identity && !body.is_empty();
+        let body = decompress(self.encoding, body, self.bytes_max).map_err(of_client)?;
+        self.convert.frame(body.into_bytes())
+    }
+}
+
+impl RequestCoder for WholeRequest {
+    fn give(&mut self, bytes: Bytes, is_last: bool) {
+        self.unread = bytes;
+        self.is_complete = is_last;
+    }
+
+    fn take(&mut self) -> Result<Taken, Status> {
+        let bytes = std::mem::take(&mut self.unread);
+        if !bytes.is_empty() {
+            check_size("received", self.body.len() + bytes.len(), self.bytes_max)?;
+            self.body.segments.push(bytes);
+        }
+        if self.is_taken {
+            return Ok(Taken::End);
+        }
+        if !self.is_complete {
+            return Ok(Taken::NeedsMore);
+        }
+        self.is_taken = true;
+        self.frame().map(Taken::Piece)
+    }
+
+    fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+}
+
+/// The request's body is one message of a size that its head says: it passes as it comes.
+#[derive(Debug)]
+pub(super) struct SizedRequest {
+    prefix: Option<Bytes>,
+    missing: usize,
+    unread: Bytes,
+    is_complete: bool,
+}
+
+impl SizedRequest {
+    pub(super) fn new(size: usize) -> Self {
+        let mut prefix = BytesMut::with_capacity(PREFIX_BYTES);
+        put_prefix(&mut prefix, size);
+        let prefix = Some(prefix.freeze());
+        Self { prefix, missing: size, unread: Bytes::new(), is_complete: false }
+    }
+}
+
+impl RequestCoder for SizedRequest {
+    fn give(&mut self, bytes: Bytes, is_last: bool) {
+        self.unread = bytes;
+        self.is_complete = is_last;
+    }
+
+    fn take(&mut self) -> Result<Taken, Status> {
+        if let Some(prefix) = self.prefix.take() {
+            return Ok(Taken::Piece(prefix));
+        }
+        let bytes = std::mem::take(&mut self.unread);
+        let is_right =
+            bytes.len() == self.missing || (bytes.len() < self.missing && !self.is_complete);
+        if !is_right {
+            let text = "malformed body: its length is not what content-length says";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        self.missing -= bytes.len();
+        Ok(match (bytes.is_empty(), self.is_complete) {
+            (false, _) => Taken::Piece(bytes),
+            (true, false) => Taken::NeedsMore,
+            (true, true) => Taken::End,
+        })
+    }
+
+    fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+}
+
+/// The request's message was in its head; a body would say nothing.
+#[derive(Debug)]
+pub(super) struct ReadyRequest {
+    frame: Option<Bytes>,
+}
+
+impl ReadyRequest {
+    pub(super) fn new(frame: Bytes) -> Self {
+        Self { frame: Some(frame) }
+    }
+}
+
+impl RequestCoder for ReadyRequest {
+    fn give(&mut self, _bytes: Bytes, _is_last: bool) {}
+
+    fn take(&mut self) -> Result<Taken, Status> {
+        Ok(self.frame.take().map_or(Taken::End, Taken::Piece))
+    }
+
+    fn unread_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// What the body of an answer is made of.
+#[derive(Debug)]
+pub(super) enum AnswerBody {
+    Proto,
+    Json(JsonType),
+    /// One field of the message, by its name in JSON.
+    Field(JsonType, Box<str>),
+}
+
+/// How answers of one call are written.
+#[derive(Debug)]
+pub(super) struct AnswerForm {
+    pub body: AnswerBody,
+    pub errors: ErrorForm,
+    /// For details of errors.
+    pub pool: Option<DescriptorPool>,
+    pub grant: Grant,
+}
+
+impl AnswerForm {
+    pub(super) fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static(match self.body {
+            AnswerBody::Proto => "application/proto",
+            AnswerBody::Json(_) | AnswerBody::Field(..) => JSON,
+        })
+    }
+
+    pub(super) fn error(&self, status: &Status, trailers: &HeaderMap) -> Vec<u8> {
+        self.errors.write(status, trailers, self.pool.as_ref()).to_string().into_bytes()
+    }
+
+    /// The body of an answer whose message this is.
+    pub(super) fn message(&self, message: Bytes) -> Result<Bytes, Status> {
+        match &self.body {
+            AnswerBody::Proto => Ok(message),
+            AnswerBody::Json(json) => json.write(&message).map(Bytes::from),
+            AnswerBody::Field(json, name) => {
+                let mut value = json.to_value(&message, false)?;
+                let field = match value.get_mut(&**name) {
+                    Some(field) => field.take(),
+                    // It has its default, which has a form of its own in JSON.
+                    None => json.to_value(&message, true)?[&**name].take(),
+                };
+                Ok(field.to_string().into())
+            }
+        }
+    }
+}
+
+pub(super) const JSON: &str = "application/json";
+
+/// The answer is one message, or an error; both need the status, so both wait for the end.
+#[derive(Debug)]
+pub(super) struct UnaryAnswer {
+    form: AnswerForm,
+    accepts_gzip: bool,
+    bytes_max: usize,
+    decoder: Decoder,
+    encoding: Encoding,
+    headers: HeaderMap,
+    message: Option<Message>,
+    unread: Bytes,
+}
+
+impl UnaryAnswer {
+    pub(super) fn new(form: AnswerForm, accepts_gzip: bool, bytes_max: usize) -> Self {
+        Self {
+            form,
+            accepts_gzip,
+            bytes_max,
+            decoder: Decoder::new(bytes_max),
+            encoding: Encoding::Identity,
+            headers: HeaderMap::new(),
+            message: None,
+            unread: Bytes::new(),
+        }
+    }
+
+    /// The body, when the status says that there is one.
+    fn body(&mut self) -> Result<Bytes, Status> {
+        let message = self.message.take().filter(|_| self.decoder.is_between_messages());
+        let Some(message) = message else {
+            let text = "the service answered OK without a whole message";
+            return Err(Status::new(Code::Internal, text));
+        };
+        let message = decompress(self.encoding, message, self.bytes_max)?;
+        self.form.message(message.into_bytes())
+    }
+
+    fn write(&mut self, trailers: &HeaderMap, body: Bytes, outbox: &mut Outbox) {
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.insert(CONTENT_TYPE, self.form.content_type());
+        add_trailers(&mut headers, trailers);
+        let mut body = Message::from_bytes(body);
+        if self.accepts_gzip && body.len() >= COMPRESSED_BYTES_MIN {
+            body = compress(Encoding::Gzip, body);
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        headers.append(VARY, HeaderValue::from(ACCEPT_ENCODING));
+        self.send(StatusCode::OK, headers, body.into_bytes(), outbox);
+    }
+
+    fn write_error(
+        &mut self,
+        http_status: StatusCode,
+        status: &Status,
+        trailers: &HeaderMap,
+        outbox: &mut Outbox,
+    ) {
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        add_trailers(&mut headers, trailers);
+        let body = self.form.error(status, trailers);
+        self.send(http_status, headers, body.into(), outbox);
+    }
+
+    fn send(&self, status: StatusCode, mut headers: HeaderMap, body: Bytes, outbox: &mut Outbox) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        self.form.grant.write(&mut headers);
+        outbox.head = Some(answer_head(status, headers));
+        outbox.push(body);
+        outbox.is_ended = true;
+    }
+}
+
+impl AnswerCoder for UnaryAnswer {
+    fn head(&mut self, mut headers: HeaderMap, _outbox: &mut Outbox) {
+        // An encoding that nobody knows shows when its first message is read.
+        self.encoding = Encoding::from_header(headers.get(GRPC_ENCODING)).unwrap_or_default();
+        remove_grpc(&mut headers);
+        self.headers = headers;
+    }
+
+    fn give(&mut self, bytes: Bytes) {
+        self.unread = bytes;
+    }
+
+    fn step(&mut self, _outbox: &mut Outbox) -> Result<bool, Status> {
+        if self.unread.is_empty() {
+            return Ok(false);
+        }
+        let message = self.decoder.decode(&mut self.unread)?;
+        if message.is_some() && self.message.is_some() {
+            let text = "the service answered a unary call with more than one message";
+            return Err(Status::new(Code::Internal, text));
+        }
+        self.message = message.or(self.message.take());
+        Ok(true)
+    }
+
+    fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status> {
+        let status = end_status(&trailers);
+        if status.code == Code::Ok {
+            let body = self.body()?;
+            self.write(&trailers, body, outbox);
+        } else {
+            self.write_error(http_status(status.code), &status, &trailers, outbox);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, failure: &Failure<'_>, outbox: &mut Outbox) {
+        self.headers.extend(failure.headers.clone());
+        self.write_error(failure_status(failure), failure.status, &HeaderMap::new(), outbox);
+    }
+}
+
+/// The status that ends an answer.
+pub(super) fn end_status(trailers: &HeaderMap) -> Status {
+    let missing = || Status::new(Code::Unknown, "the answer ended without a status");
+    Status::read(trailers).unwrap_or_else(missing)
+}
+
+/// A failure that the client's bytes have caused, whatever gRPC calls it.
+pub(super) fn of_client(status: Status) -> Status {
+    match status.code {
+        Code::Internal => Status::new(Code::InvalidArgument, status.message),
+        _ => status,
+    }
+}
+
+/// Leaves metadata only.
+pub(super) fn remove_grpc(headers: &mut HeaderMap) {
+    let names = [
+        CONTENT_TYPE,
+        CONTENT_LENGTH,
+        GRPC_ENCODING,
+        GRPC_ACCEPT_ENCODING,
+        GRPC_STATUS,
+        GRPC_MESSAGE,
+    ];
+    for name in names.into_iter().chain([DETAILS]) {
+        headers.remove(name);
+    }
+}
+
+/// Trailing metadata as headers, `trailer-` before their names.
+fn add_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
+    let mut trailers = trailers.clone();
+    remove_grpc(&mut trailers);
+    if let Some(answered_by) = trailers.remove(ANSWERED_BY) {
+        headers.insert(ANSWERED_BY, answered_by);
+    }
+    for (name, value) in &trailers {
+        let name: SmallVec<[u8; 64]> =
+            b"trailer-".iter().chain(name.as_str().as_bytes()).copied().collect();
+        if let Ok(name) = HeaderName::from_bytes(&name) {
+            headers.append(name, value.clone());
+        }
+    }
+}
