@@ -278,6 +278,8 @@ impl UnaryAnswer {
         let mut body = Message::from_bytes(body);
         if self.accepts_gzip && body.len() >= COMPRESSED_BYTES_MIN {
             body = compress(Encoding::Gzip, body);
+        }
+        if body.compressed {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         headers.append(VARY, HeaderValue::from(ACCEPT_ENCODING));

@@ -4,18 +4,11 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 use super::*;
-use crate::grpc::Encoding;
-use crate::grpc::compress::compress;
 
 const ECHO: &str = "/things.v1.Things/Echo";
 const GET: &str = "/things.v1.Things/Get";
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PROTO: (&str, &str) = ("content-type", "application/proto");
-
-fn gzip(bytes: &[u8]) -> Bytes {
-    let message = crate::grpc::Message::from_bytes(Bytes::copy_from_slice(bytes));
-    compress(Encoding::Gzip, message).into_bytes()
-}
 
 fn message(json: &str) -> Bytes {
     frame(json).slice(5..)

@@ -9,8 +9,11 @@ mod table;
 mod web;
 
 use std::collections::VecDeque;
+use std::io::Write;
 
 use bytes::{Bytes, BytesMut};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request};
 use prost::Message;
 
@@ -104,6 +107,12 @@ fn answered(method: &str, uri: &str, headers: &[(&'static str, &str)]) -> Respon
 
 fn text(response: &Response<Bytes>) -> &str {
     std::str::from_utf8(response.body()).unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap().into()
 }
 
 /// Pieces of `bytes` whose sizes follow `cuts`, over and over.

@@ -3,8 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::grpc::Encoding;
-use crate::grpc::compress::compress;
 
 const CHAT: &str = "/things.v1.Things/Chat";
 const LIST: &str = "/things.v1.Things/List";
@@ -16,11 +14,6 @@ fn envelope(flags: u8, bytes: &[u8]) -> Vec<u8> {
     envelope.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     envelope.extend_from_slice(bytes);
     envelope
-}
-
-fn gzip(bytes: &[u8]) -> Bytes {
-    let message = crate::grpc::Message::from_bytes(Bytes::copy_from_slice(bytes));
-    compress(Encoding::Gzip, message).into_bytes()
 }
 
 #[test]
