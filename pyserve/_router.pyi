@@ -444,7 +444,10 @@ class RoutingTable:
         """Id, node and known models of each replica of "application/Deployment"."""
 
     def stats(self) -> dict[str, dict[str, object]]:
-        """Per "application/Deployment": in_flight by replica id, parked, and counters."""
+        """Per "application/Deployment": in_flight by replica id, parked, and counters.
+
+        ``descriptor_problems`` says why some of its ``file_descriptors`` are not used.
+        """
 
 @final
 class IngressLimits:

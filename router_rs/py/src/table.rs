@@ -202,6 +202,7 @@ fn stats_to_python<'py>(py: Python<'py>, stats: &DeploymentStats) -> PyResult<Bo
     let router = &stats.router;
     let dict = PyDict::new(py);
     dict.set_item("in_flight", in_flight)?;
+    dict.set_item("descriptor_problems", &stats.descriptor_problems)?;
     for (name, value) in [
         ("in_flight_total", router.in_flight),
         ("parked", router.parked),

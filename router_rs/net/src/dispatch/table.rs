@@ -151,6 +151,7 @@ impl RoutingTable {
                     .map(|(replica, target)| (replica_id(target), replica.replica_id.clone()))
                     .collect(),
                 router: known.entry.stats(),
+                descriptor_problems: state.snapshot.methods().problems(application, deployment),
             })
             .collect()
     }
@@ -268,6 +269,8 @@ pub struct DeploymentStats {
     /// The names behind the ids in `router`; replicas that left have none.
     pub replica_ids: Vec<(ReplicaId, String)>,
     pub router: RouterStats,
+    /// Why its descriptors, or parts of them, serve no client that does not speak gRPC.
+    pub descriptor_problems: Vec<String>,
 }
 
 /// One thread's view of the table: a look-up costs one atomic load while nothing changes, and no

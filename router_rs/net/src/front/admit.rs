@@ -215,7 +215,7 @@ fn admit_transcoded<T: Transport + 'static>(
     mut client: PlainEnd<T>,
     mut transcoding: Box<Transcoding>,
 ) {
-    client.transcode();
+    client.transcode(transcoding.is_stream);
     let mut parts = std::mem::replace(&mut transcoding.head, Request::new(()).into_parts().0);
     parts.headers.insert(REQUEST_ID, client.request_id().clone());
     let client = Transcoded::new(client, *transcoding);

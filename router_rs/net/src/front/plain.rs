@@ -32,6 +32,13 @@ pub(super) trait Transport: Caller {
     }
 }
 
+impl Kind {
+    /// Whether the rest of the body has to come in time: it is no stream that may rest.
+    fn bounds_waits(self) -> bool {
+        matches!(self, Kind::Plain | Kind::Transcoded { is_stream: false })
+    }
+}
+
 /// What is special about a request.
 #[derive(Debug)]
 pub(super) struct Manner {
@@ -49,7 +56,10 @@ pub(super) enum Kind {
     /// One body each way: that of the client is bounded, and has to come.
     Plain,
     /// gRPC in other words: streams of messages, which may rest.
-    Transcoded,
+    Transcoded {
+        /// The request's body is a stream of messages, which may rest.
+        is_stream: bool,
+    },
     /// After acceptance, two streams that may rest.
     WebSocket,
 }
@@ -148,8 +158,8 @@ impl<T: Transport> PlainEnd<T> {
     }
 
     /// What is said in another protocol has limits of its own.
-    pub(super) fn transcode(&mut self) {
-        self.manner.kind = Kind::Transcoded;
+    pub(super) fn transcode(&mut self, is_stream: bool) {
+        self.manner.kind = Kind::Transcoded { is_stream };
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -209,7 +219,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         let piece = self.transport.poll_piece(cx);
         match &piece {
-            Poll::Pending if self.manner.kind == Kind::Plain => {
+            Poll::Pending if self.manner.kind.bounds_waits() => {
                 self.is_body_awaited = true;
                 self.stall.on_wait();
             }

@@ -52,6 +52,7 @@ impl<E: ClientEnd> Transcoded<E> {
     }
 
     /// The client's own end.
+    #[cfg(test)]
     pub(crate) fn end(&mut self) -> &mut E {
         &mut self.end
     }
@@ -213,12 +214,16 @@ impl<E: ClientEnd> ClientEnd for Transcoded<E> {
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.end.refused().is_some() {
+            // It has told the client already.
+            return self.end.poll_finish(cx);
+        }
         // Gone is as good as finished: there is nobody left to give anything to.
         let _nobody_left = ready!(self.poll_flush(cx));
         self.end.poll_finish(cx)
     }
 
     fn refused(&self) -> Option<&Status> {
-        self.refused.as_ref()
+        self.refused.as_ref().or(self.end.refused())
     }
 }

@@ -140,6 +140,7 @@ fn open_unary(
     };
     Ok(Transcoding {
         head: head(parts)?,
+        is_stream: false,
         request,
         answer: unary_answer(parts, is_json, method, limits),
     })
@@ -199,7 +200,7 @@ fn open_stream(
     let json = method.filter(|_| is_json).map(|method| method.output.clone());
     let grant = limits.cors.grant(&parts.headers);
     let answer = StreamAnswer::new(json, method.map(Method::pool), grant, bytes_max);
-    Ok(Transcoding { head, request, answer: Box::new(answer) })
+    Ok(Transcoding { head, is_stream: !is_unary, request, answer: Box::new(answer) })
 }
 
 /// A call whose message is in the query.
@@ -246,6 +247,7 @@ fn open_get(
     };
     Ok(Transcoding {
         head: head(parts)?,
+        is_stream: false,
         request: Box::new(ReadyRequest::new(frame)),
         answer: unary_answer(parts, is_json, method, limits),
     })
@@ -286,7 +288,7 @@ fn check_version(headers: &HeaderMap) -> Result<(), Status> {
         Some(version) if version == "1" => Ok(()),
         Some(version) => {
             let version = String::from_utf8_lossy(version.as_bytes());
-            let text = format!("{VERSION} is {:?}, the one known here is 1", version);
+            let text = format!("{VERSION} is {version:?}, the one known here is 1");
             Err(Status::new(Code::InvalidArgument, text))
         }
     }

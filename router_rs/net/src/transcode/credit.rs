@@ -12,30 +12,30 @@ pub(super) struct Credit {
     marks: VecDeque<Mark>,
 }
 
-/// A piece for the other side.
+/// A piece for the other side; all in bytes.
 #[derive(Debug)]
 struct Mark {
-    made_bytes: usize,
-    read_bytes: usize,
-    accepted_bytes: usize,
-    released_bytes: usize,
+    made: usize,
+    read: usize,
+    accepted: usize,
+    released: usize,
 }
 
 impl Credit {
     /// `read_bytes` of the client became `made_bytes` (more than 0) for the other side.
     pub(super) fn made(&mut self, read_bytes: usize, made_bytes: usize) {
-        self.marks.push_back(Mark { made_bytes, read_bytes, accepted_bytes: 0, released_bytes: 0 });
+        self.marks.push_back(Mark { made: made_bytes, read: read_bytes, accepted: 0, released: 0 });
     }
 
     /// The other side accepted so many more bytes; returns how many of the client's that were.
     pub(super) fn accepted(&mut self, mut bytes: usize) -> usize {
         let mut released = 0;
         while let Some(mark) = self.marks.front_mut() {
-            let taken = bytes.min(mark.made_bytes - mark.accepted_bytes);
+            let taken = bytes.min(mark.made - mark.accepted);
             bytes -= taken;
-            mark.accepted_bytes += taken;
+            mark.accepted += taken;
             released += mark.release();
-            if mark.accepted_bytes < mark.made_bytes {
+            if mark.accepted < mark.made {
                 break;
             }
             self.marks.pop_front();
@@ -47,10 +47,10 @@ impl Credit {
 impl Mark {
     fn release(&mut self) -> usize {
         // As 128 bits: both factors may be near 4 GiB.
-        let due = self.read_bytes as u128 * self.accepted_bytes as u128 / self.made_bytes as u128;
+        let due = self.read as u128 * self.accepted as u128 / self.made as u128;
         let due = due as usize;
-        let released = due - self.released_bytes;
-        self.released_bytes = due;
+        let released = due - self.released;
+        self.released = due;
         released
     }
 }

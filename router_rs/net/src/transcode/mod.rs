@@ -8,9 +8,6 @@
 //! Flow control stays end to end: pieces pass as they come, at most one message is held where it
 //! must be whole (JSON, an answer whose status comes first), and its size is bounded.
 
-// Nothing calls it before the front does.
-#![allow(dead_code, unused_imports)]
-
 mod adaptor;
 mod coder;
 mod connect;

@@ -36,8 +36,10 @@ pub(crate) enum Opened {
 #[derive(Debug)]
 pub(crate) struct Transcoding {
     /// What a gRPC client would have sent. Its path is that of a method, its timeout (if any) a
-    /// `grpc-timeout`. The body is never empty, even if that of the client is.
+    /// `grpc-timeout`. The body is not empty, even if that of the client is.
     pub head: request::Parts,
+    /// The request may have several messages, and rest between them.
+    pub is_stream: bool,
     pub(super) request: Box<dyn RequestCoder>,
     pub(super) answer: Box<dyn AnswerCoder>,
 }
@@ -101,6 +103,7 @@ fn open_web(parts: &request::Parts, web_type: WebType<'_>, limits: &Limits) -> O
     let grant = limits.cors.grant(&parts.headers);
     Opened::Call(Box::new(Transcoding {
         head: grpc_head(parts, parts.uri.path(), web_type.of_grpc()),
+        is_stream: true,
         request: Box::new(WebRequest::new(web_type)),
         answer: Box::new(WebAnswer::new(web_type, grant)),
     }))

@@ -27,7 +27,7 @@ fn decode(text: &str) -> Result<Cow<'_, str>, String> {
     }
     let spaced = text.replace('+', " ");
     let decoded = percent_decode(spaced.as_bytes()).decode_utf8();
-    let owned = decoded.map(|text| text.into_owned());
+    let owned = decoded.map(Cow::into_owned);
     owned.map(Cow::Owned).map_err(|_| format!("the query has {text:?}, which is not UTF-8"))
 }
 

@@ -77,7 +77,7 @@ fn open_route(
     }
     head.headers.remove(GRPC_ENCODING);
     head.headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    Ok(Transcoding { head, request, answer: answer(parts, route, limits) })
+    Ok(Transcoding { head, is_stream: false, request, answer: answer(parts, route, limits) })
 }
 
 fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn AnswerCoder> {

@@ -48,7 +48,16 @@ pub(crate) struct MethodTable {
     rest: Routes,
     /// To find sets again that have not changed.
     sets: HashMap<Digest, Arc<FileSet>>,
-    problems: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+/// Why descriptors of a deployment, or parts of them, are not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub application: Arc<str>,
+    pub deployment: Box<str>,
+    /// One sentence.
+    pub text: String,
 }
 
 /// A method as one application has it.
@@ -80,9 +89,12 @@ impl MethodTable {
         table
     }
 
-    /// Why descriptors or parts of them are not used, one sentence each.
-    pub(crate) fn problems(&self) -> &[String] {
-        &self.problems
+    /// Why descriptors of one deployment, or parts of them, are not used.
+    pub(crate) fn problems(&self, application: &str, deployment: &str) -> Vec<String> {
+        let of_it = self.problems.iter().filter(|problem| {
+            *problem.application == *application && *problem.deployment == *deployment
+        });
+        of_it.map(|problem| problem.text.clone()).collect()
     }
 
     /// Methods that have paths of their own (`google.api.http`).
@@ -101,28 +113,33 @@ impl MethodTable {
 
     fn add(&mut self, source: Source<'_>, set: &FileSet) {
         let application: Arc<str> = source.application.into();
-        let at = format!("{}/{}", source.application, source.deployment);
-        self.problems.extend(set.problems.iter().map(|problem| format!("{at}: {problem}")));
+        let problem = |text: String| Problem {
+            application: Arc::clone(&application),
+            deployment: source.deployment.into(),
+            text,
+        };
+        self.problems.extend(set.problems.iter().cloned().map(problem));
         for service in source.services {
             let Some(methods) = set.services.get(&*service.name) else { continue };
             for described in methods {
                 let names = service.methods.as_ref();
                 if names.is_none_or(|names| names.iter().any(|name| **name == *described.name)) {
-                    self.add_method(&application, described, &at);
+                    let problems = self.add_method(&application, described);
+                    self.problems.extend(problems.into_iter().map(problem));
                 }
             }
         }
     }
 
-    fn add_method(&mut self, application: &Arc<str>, described: &Described, at: &str) {
+    /// Returns why some of its paths lead elsewhere.
+    fn add_method(&mut self, application: &Arc<str>, described: &Described) -> Vec<String> {
         let method = Arc::clone(&described.method);
         let provided = Provided { application: Arc::clone(application), method };
         self.by_path.entry(described.method.path.clone()).or_default().push(provided);
-        for route in &described.routes {
-            if let Err(problem) = self.rest.add(application, route) {
-                self.problems.push(format!("{at}: {}: {problem}", described.method.path));
-            }
-        }
+        let routes = described.routes.iter();
+        let added = routes.map(|route| self.rest.add(application, route));
+        let problems = added.filter_map(Result::err);
+        problems.map(|problem| format!("{}: {problem}", described.method.path)).collect()
     }
 }
 

@@ -109,10 +109,10 @@ impl Routes {
                 return Matched::Route(&leaf.route, capture(&leaf.route, &segments));
             }
         }
-        match others.is_empty() {
-            true => Matched::Nothing,
-            false => Matched::OtherMethods(others.into_iter().collect::<Vec<_>>().join(", ")),
+        if others.is_empty() {
+            return Matched::Nothing;
         }
+        Matched::OtherMethods(others.into_iter().collect::<Vec<_>>().join(", "))
     }
 
     /// The HTTP methods of a path, with commas; empty: it has no route.

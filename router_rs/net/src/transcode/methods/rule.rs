@@ -121,7 +121,7 @@ impl Route {
         let input = &method.input.descriptor;
         let variables = template.variables.iter().map(|variable| {
             let path = field_path(input, &variable.field_path);
-            path.filter(|path| is_scalar(path)).ok_or_else(|| {
+            path.filter(is_scalar).ok_or_else(|| {
                 format!("{text}: {:?} is no single field with one value", variable.field_path)
             })
         });

@@ -48,7 +48,7 @@ fn things() -> MethodTable {
     let (files, services) = (files(), [service()]);
     let source = Source { application: "app", deployment: "D", services: &services, files: &files };
     let table = MethodTable::default().next([source]);
-    assert_eq!(&[] as &[String], table.problems());
+    assert_eq!(Vec::<String>::new(), table.problems("app", "D"));
     table
 }
 

@@ -99,7 +99,7 @@ fn broken(files: Vec<Bytes>) -> String {
     let table = MethodTable::default().next([bad, good]);
     assert!(table.find("/things.v1.Things/Echo", Some("bad")).is_some(), "the good one is there");
     assert_eq!("Echo ", found(&table, "POST", "/v1/echo"));
-    table.problems().join("; ")
+    table.problems("bad", "D").join("; ")
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn broken_sets_are_left_out_and_named() {
     )];
     for files in [missing_import, garbage, unresolved] {
         let problem = broken(files);
-        assert!(problem.starts_with("bad/D: its descriptors cannot be used: "), "{problem}");
+        assert!(problem.starts_with("its descriptors cannot be used: "), "{problem}");
     }
 }
 
@@ -161,14 +161,16 @@ fn two_methods_with_one_path_are_named_and_the_first_stays() {
         Source { application: "a", deployment: "E", services: &other_services, files: &other };
     let table = MethodTable::default().next([first, second]);
     assert!(table.find("/things.v1.Thingz/Echo", None).is_some());
-    let problems = table.problems();
+    assert_eq!(Vec::<String>::new(), table.problems("a", "D"));
+    let problems = table.problems("a", "E");
     assert_eq!(8, problems.len(), "{problems:#?}");
     assert_eq!(
-        "a/E: /things.v1.Thingz/Echo: its path is that of /things.v1.Things/Echo already",
+        "/things.v1.Thingz/Echo: its path is that of /things.v1.Things/Echo already",
         problems[0]
     );
     let another = Source { application: "b", ..second };
-    assert_eq!(&[] as &[String], MethodTable::default().next([first, another]).problems());
+    let apart = MethodTable::default().next([first, another]);
+    assert_eq!(Vec::<String>::new(), apart.problems("b", "E"));
 }
 
 proptest::proptest! {
