@@ -64,7 +64,7 @@ pub(super) fn describe(front: &Front, server: &ServerState, files: &[Bytes]) -> 
     let described =
         transcode::Source { application: "", deployment: "", services: &services, files };
     let table = source.methods.load().next([described]);
-    let problems = table.problems().to_vec();
+    let problems = table.problems("", "");
     source.methods.store(Arc::new(table));
     problems
 }
