@@ -435,7 +435,7 @@ class RoutingTable:
         seed: int,
         tls: ClientTls | None = None,  # for connections to replicas over TCP
         connect_timeout_s: float = 2.0,  # of a replica, the handshake included
-        idle_timeout_s: float | None = None,  # a replica that sends nothing for a call so long
+        idle_timeout_s: float | None = None,  # a replica that sends nothing for a whole request
     ) -> RoutingTable: ...
     def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
         """Replace the table. Replicas that are gone get nothing new; their calls go on."""
@@ -520,6 +520,9 @@ class Ingress:
         """Of calls without a deadline whose deployment says nothing; from now on."""
     def start(self) -> list[str]:
         """Bind (OSError if a port is taken) and serve; returns the bound addresses."""
+
+    def set_healthy(self, is_healthy: bool) -> None:
+        """Say what /-/healthz answers to balancers; everything is served all the same."""
 
     def drain(self) -> None: ...
     def stop(self) -> None: ...

@@ -11,7 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
-use router_net::dispatch::{self, DeploymentStats, TableConfig};
+use router_net::dispatch::{self, DeploymentStats, ReplicaLimits, TableConfig};
 use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 
 use crate::access::AccessPolicy;
@@ -145,11 +145,26 @@ pub(crate) struct RoutingTable {
 #[pymethods]
 impl RoutingTable {
     #[new]
-    #[pyo3(signature = (*, node, zone, token, seed, tls = None))]
-    fn new(node: String, zone: String, token: Vec<u8>, seed: u64, tls: Option<&ClientTls>) -> Self {
+    #[pyo3(signature = (
+        *, node, zone, token, seed, tls = None, connect_timeout_s = 2.0, idle_timeout_s = None,
+    ))]
+    fn new(
+        node: String,
+        zone: String,
+        token: Vec<u8>,
+        seed: u64,
+        tls: Option<&ClientTls>,
+        connect_timeout_s: f64,
+        idle_timeout_s: Option<f64>,
+    ) -> PyResult<Self> {
+        let silence = idle_timeout_s.map(|value| convert::duration("idle_timeout_s", value));
+        let limits = ReplicaLimits {
+            connect: convert::duration("connect_timeout_s", connect_timeout_s)?,
+            silence: silence.transpose()?,
+        };
         let tls = tls.map(|tls| Arc::clone(&tls.tls));
-        let table = dispatch::RoutingTable::new(TableConfig { node, zone, token, seed, tls });
-        Self { table, version: Mutex::new(0) }
+        let config = TableConfig { node, zone, token, seed, tls, limits };
+        Ok(Self { table: dispatch::RoutingTable::new(config), version: Mutex::new(0) })
     }
 
     fn apply(

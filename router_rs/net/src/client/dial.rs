@@ -19,9 +19,21 @@ use super::liveness::LivenessConfig;
 use crate::io::tls::ClientTls;
 use crate::io::{Peer, QuietUnixStream, Stream, tune};
 
-/// A replica that has not finished the handshake after so long counts as unreachable; on the
-/// same network a handshake takes milliseconds. Arbitrary.
-const REPLICA_LIMIT: Duration = Duration::from_secs(2);
+/// How long a table waits for its replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaLimits {
+    /// One that has not finished the handshake after so long counts as unreachable.
+    pub connect: Duration,
+    /// One that has a whole request and sends nothing for so long fails it; `None`: never.
+    pub silence: Option<Duration>,
+}
+
+impl Default for ReplicaLimits {
+    /// On the same network a handshake takes milliseconds; two seconds are arbitrary.
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(2), silence: None }
+    }
+}
 
 /// What gRPC allows one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
 const ADDRESS_LIMIT: Duration = Duration::from_secs(20);
@@ -71,6 +83,7 @@ pub(crate) struct ReplicaTarget {
     pub token: Arc<[u8]>,
     /// For the way over TCP.
     pub tls: Option<Arc<ClientTls>>,
+    pub limits: ReplicaLimits,
 }
 
 /// Any gRPC server.
@@ -123,6 +136,11 @@ impl Target {
         Arc::new(Self { key: TargetKey::fresh(), way: Way::Local(server) })
     }
 
+    /// How long it may send nothing for a call that it has; `None`: for ever.
+    pub(crate) fn silence_limit(&self) -> Option<Duration> {
+        self.as_replica().and_then(|replica| replica.limits.silence)
+    }
+
     /// The replica, if it is one.
     pub(crate) fn as_replica(&self) -> Option<&ReplicaTarget> {
         match &self.way {
@@ -152,18 +170,18 @@ pub(crate) async fn dial(target: &Target) -> Result<Rc<Connection>, DialError> {
 }
 
 async fn dial_replica(replica: &ReplicaTarget) -> Result<Rc<Connection>, DialError> {
+    let limit = replica.limits.connect;
     if let Some(path) = &replica.unix_path {
         let endpoint = Endpoint::Unix(path.clone());
         let name = endpoint.to_string();
         // The path may lie in another mount namespace, so whatever goes wrong here says nothing
         // about the replica: TCP decides (design 13).
-        if let Ok(connection) = within(REPLICA_LIMIT, &name, dial_member(&endpoint, replica)).await
-        {
+        if let Ok(connection) = within(limit, &name, dial_member(&endpoint, replica)).await {
             return Ok(connection);
         }
     }
     let endpoint = Endpoint::Tcp(replica.address.clone());
-    within(REPLICA_LIMIT, &replica.address, dial_member(&endpoint, replica)).await
+    within(limit, &replica.address, dial_member(&endpoint, replica)).await
 }
 
 async fn dial_member(

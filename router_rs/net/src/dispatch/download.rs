@@ -19,6 +19,8 @@ pub(crate) struct Download {
     phase: Phase,
     /// The connection has proved itself: its load and refusals count.
     is_trusted: bool,
+    /// Something came since somebody asked.
+    has_spoken: bool,
 }
 
 #[derive(Debug)]
@@ -57,12 +59,25 @@ impl From<Gone> for Answer {
 
 impl Download {
     pub(crate) fn new(response: ResponseFuture, is_trusted: bool) -> Self {
-        Self { phase: Phase::Head(response), is_trusted }
+        Self { phase: Phase::Head(response), is_trusted, has_spoken: false }
     }
 
     /// The head has been passed on.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.phase, Phase::Head(_))
+    }
+
+    /// Whether something came since this was asked last.
+    pub(crate) fn take_spoken(&mut self) -> bool {
+        std::mem::take(&mut self.has_spoken)
+    }
+
+    /// All that came has been passed on.
+    pub(crate) fn waits_for_replica(&self) -> bool {
+        match &self.phase {
+            Phase::Head(_) => true,
+            Phase::Body(body) => body.chunk.is_empty(),
+        }
     }
 
     /// Moves what can be moved; ready when the answer is over in one way or another.
@@ -74,13 +89,14 @@ impl Download {
             };
             match stream {
                 Ok(stream) => {
+                    self.has_spoken = true;
                     self.phase = Phase::Body(Body { stream, chunk: Bytes::new(), is_over: false });
                 }
                 Err(answer) => return Poll::Ready(answer),
             }
         }
         let Phase::Body(body) = &mut self.phase else { return Poll::Pending };
-        if let Err(answer) = ready!(body.poll_data(caller, cx)) {
+        if let Err(answer) = ready!(body.poll_data(caller, &mut self.has_spoken, cx)) {
             return Poll::Ready(answer);
         }
         Poll::Ready(match ready!(body.stream.poll_trailers(cx)) {
@@ -143,12 +159,16 @@ impl Body {
     fn poll_data<C: Caller>(
         &mut self,
         caller: &mut C,
+        has_spoken: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Answer>> {
         while !self.is_over {
             if self.chunk.is_empty() {
                 match ready!(gather::poll_data(&mut self.stream, cx)) {
-                    Some(Ok(chunk)) => self.chunk = chunk,
+                    Some(Ok(chunk)) => {
+                        *has_spoken = true;
+                        self.chunk = chunk;
+                    }
                     Some(Err(error)) => {
                         return Poll::Ready(Err(Answer::Broken { error, before_head: false }));
                     }

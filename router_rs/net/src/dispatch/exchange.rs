@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use h2::Reason;
 use http::{HeaderValue, Request, request};
@@ -17,6 +17,7 @@ use super::download::{Answer, Download};
 use super::entry::{Admission, DeploymentEntry, Refused};
 use super::guards::TicketGuard;
 use super::place::Placement;
+use super::silence::Silence;
 use super::upload::Upload;
 use crate::client::connection::{Connection, Started};
 use crate::client::dial::{DialError, Target};
@@ -206,7 +207,7 @@ impl<C: Caller> Exchange<'_, C> {
             };
             let is_bodiless = self.upload.begin();
             match connection.start(self.request(), is_bodiless) {
-                Ok(started) => return self.run(started).await,
+                Ok(started) => return self.run(started, target.silence_limit()).await,
                 Err(error) => reason = Some(error),
             }
         }
@@ -237,10 +238,11 @@ impl<C: Caller> Exchange<'_, C> {
         Request::from_parts(self.head.parts.clone(), ())
     }
 
-    async fn run(&mut self, started: Started) -> Attempt {
+    async fn run(&mut self, started: Started, silence_limit: Option<Duration>) -> Attempt {
         let Started { response, mut body, permit } = started;
         self.caller.on_sent(permit.connection());
         let mut download = Download::new(response, permit.connection().is_trusted());
+        let mut silence = Silence::new(silence_limit);
         poll_fn(|cx| {
             let uploaded = self.upload.poll(self.caller, &mut body, cx);
             if let Poll::Ready(Err(Gone)) = uploaded {
@@ -251,6 +253,10 @@ impl<C: Caller> Exchange<'_, C> {
             }
             if download.has_begun() {
                 self.upload.commit();
+            }
+            let is_its_turn = uploaded.is_ready() && download.waits_for_replica();
+            if let Poll::Ready(ending) = silence.poll(is_its_turn, download.take_spoken(), cx) {
+                return Poll::Ready(Attempt::Over(ending, Outcome::Failed));
             }
             self.poll_end(cx).map(|ending| Attempt::Over(ending, Outcome::Cancelled))
         })

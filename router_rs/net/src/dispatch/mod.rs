@@ -14,11 +14,13 @@ mod kept;
 mod loads;
 mod place;
 mod prefixes;
+mod silence;
 mod snapshot;
 mod table;
 mod ticker;
 mod upload;
 
+pub use crate::client::dial::ReplicaLimits;
 pub(crate) use download::strip_mesh_headers;
 pub(crate) use kept::{Kept, KeptBudget};
 pub(crate) use place::choose;

@@ -15,7 +15,7 @@ use router_core::{
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
-use crate::client::dial::{ReplicaTarget, Target};
+use crate::client::dial::{ReplicaLimits, ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
 use crate::transcode::Source;
 
@@ -38,6 +38,7 @@ pub struct TableConfig {
     pub seed: u64,
     /// For connections to replicas over TCP.
     pub tls: Option<Arc<ClientTls>>,
+    pub limits: ReplicaLimits,
 }
 
 /// Deployments, their routers and their replicas; shared by ingress threads and channels.
@@ -221,6 +222,7 @@ impl RoutingTable {
             unix_path: is_near.then(|| PathBuf::from(&replica.unix_path)),
             token: Arc::clone(&self.token),
             tls: self.config.tls.clone(),
+            limits: self.config.limits,
         }
     }
 

@@ -120,7 +120,11 @@ fn admit_call(
     connection.check_access(parts.uri.path(), &parts.headers)?;
     let deadline = read_grpc_head(&parts.headers, received)?;
     let upstream = find(connection, &parts)?;
-    let bound = upstream.request_timeout().map(|timeout| received + timeout);
+    let timeout = match deadline {
+        Some(_) => upstream.request_timeout(),
+        None => upstream.request_timeout().or(connection.front.request_timeout()),
+    };
+    let bound = timeout.map(|timeout| received + timeout);
     let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
     let deadline = if is_own { deadline } else { bound };
     let head = Head { parts, timeout_since: is_own.then_some(received) };

@@ -54,7 +54,7 @@ pub(super) fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatch::{RoutingTable, TableConfig, TableReader};
+    use crate::dispatch::{ReplicaLimits, RoutingTable, TableConfig, TableReader};
 
     #[test]
     fn health_is_503_for_balancers_when_no_more_is_wanted() {
@@ -64,6 +64,7 @@ mod tests {
             token: Vec::new(),
             seed: 1,
             tls: None,
+            limits: ReplicaLimits::default(),
         })));
         let refused = answer(&Method::GET, HEALTH, &directory, false).unwrap_err();
         assert_eq!(StatusCode::SERVICE_UNAVAILABLE, refused.status);

@@ -65,7 +65,7 @@ pub(crate) struct Front {
     transcoding: transcode::Limits,
     /// What load balancers are told; everything else is served all the same.
     is_healthy: AtomicBool,
-    /// Of plain HTTP requests for which neither client nor deployment says anything.
+    /// Of requests for which neither client nor deployment says anything.
     request_timeout: Mutex<Option<Duration>>,
 }
 

@@ -13,7 +13,7 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use router_net::dispatch::{
-    DeploymentRoute, ReplicaRoute, RoutingTable, ServiceRoute, TableConfig,
+    DeploymentRoute, ReplicaLimits, ReplicaRoute, RoutingTable, ServiceRoute, TableConfig,
 };
 use router_net::ingress::{Ingress, IngressConfig};
 use router_net::mesh::{names, proof};
@@ -291,6 +291,7 @@ pub fn table(token: &[u8]) -> Arc<RoutingTable> {
         token: token.to_vec(),
         seed: 7,
         tls: None,
+        limits: ReplicaLimits::default(),
     })
 }
 
