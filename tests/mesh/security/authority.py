@@ -38,7 +38,7 @@ class Authority:
         builder = _builder(self._name, signer._name, self._key, _HOUR)
         builder = builder.add_extension(constraints, critical=True)
         self.certificate = builder.sign(signer._key, hashes.SHA256()).public_bytes(_PEM)
-        self._chain = b"" if parent is None else self.certificate + parent._chain
+        self._chain: bytes = b"" if parent is None else self.certificate + parent._chain
 
     def issue(self, *names: str, lifetime: datetime.timedelta = _HOUR) -> Leaf:
         """Sign a certificate for both sides of a connection.

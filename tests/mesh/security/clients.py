@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -52,7 +51,7 @@ def code_of(error: grpc.RpcError) -> grpc.StatusCode:
     return error.code()
 
 
-def bearer(token: str | None) -> Sequence[tuple[str, str]]:
+def bearer(token: str | None) -> tuple[tuple[str, str], ...]:
     """Return the metadata that carry a token."""
     return () if token is None else (("authorization", f"Bearer {token}"),)
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -147,21 +148,25 @@ def test_rules_tell_who_may_call_what(guarded: Guarded) -> None:
         for token in (TOKEN, FILE_TOKEN):
             reply = alice.Perform(request, timeout=TIMEOUT_S, metadata=bearer(token))
             assert reply.payload == b"x"
-        for call, token, expected in (
-            (alice.Perform, None, grpc.StatusCode.UNAUTHENTICATED),
-            (alice.Perform, "wrong", grpc.StatusCode.UNAUTHENTICATED),
-            (bob.Count, None, grpc.StatusCode.PERMISSION_DENIED),
-            (bob.Count, TOKEN, grpc.StatusCode.PERMISSION_DENIED),
-            (alice.Fork, TOKEN, grpc.StatusCode.PERMISSION_DENIED),
-        ):
+        count, fork = echo_pb2.CountRequest(), echo_pb2.ForkRequest()
+        missing: Any = channel.unary_unary("/services.echo.Missing/Method")
+        unauthenticated, denied = (
+            grpc.StatusCode.UNAUTHENTICATED,
+            grpc.StatusCode.PERMISSION_DENIED,
+        )
+        refused: list[tuple[Any, object, str | None, grpc.StatusCode]] = [
+            (alice.Perform, request, None, unauthenticated),
+            (alice.Perform, request, "wrong", unauthenticated),
+            (bob.Count, count, None, denied),
+            (bob.Count, count, TOKEN, denied),
+            (alice.Fork, fork, TOKEN, denied),
+            # What does not exist is not told apart from what is forbidden.
+            (missing, b"", None, denied),
+        ]
+        for call, message, sent, expected in refused:
             with pytest.raises(grpc.RpcError) as caught:
-                call(request, timeout=TIMEOUT_S, metadata=bearer(token))
+                call(message, timeout=TIMEOUT_S, metadata=bearer(sent))
             assert code_of(caught.value) is expected
-        # What does not exist is not told apart from what is forbidden.
-        missing = channel.unary_unary("/services.echo.Missing/Method")
-        with pytest.raises(grpc.RpcError) as caught:
-            missing(b"", timeout=TIMEOUT_S)
-        assert code_of(caught.value) is grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_the_token_reaches_the_application(guarded: Guarded) -> None:

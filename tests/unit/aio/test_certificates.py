@@ -101,7 +101,7 @@ def test_certificates_that_cannot_be_used_are_refused_at_the_start(tmp_path: Pat
         MeshTls(files_of(files))
     leaf = authority.issue("a")
     files.write(leaf, authority)
-    assert MeshTls(files_of(files, "spiffe://mesh/*"))
+    MeshTls(files_of(files, "spiffe://mesh/*"))
     with pytest.raises(OptionError, match="stands for the whole last segment"):
         MeshTls(files_of(files, "spiffe://mesh/a*"))
     files.key_file.write_bytes(authority.issue("other").key)
