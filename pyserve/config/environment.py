@@ -31,6 +31,7 @@ from pyserve.config.tls import (
     read_security_settings,
 )
 from pyserve.config.validation import refuse
+from pyserve.errors import OptionError
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
 
@@ -139,6 +140,12 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
     controller = variables.get("PYSERVE_CONTROLLER") or None
     if controller is not None:
         check_address("PYSERVE_CONTROLLER", controller, unix=True)
+    direct, security = read_direct_settings(variables), read_security_settings(variables)
+    if direct.enabled and security.access_file is not None:
+        raise OptionError(
+            "PYSERVE_DIRECT_INGRESS and PYSERVE_ACCESS_FILE are both set, but replicas do not know "
+            "the access rules of the ingress; take one of them away"
+        )
     return MeshSettings(
         home=_home(variables),
         controller=controller,
@@ -156,8 +163,8 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
         concurrency=_concurrency(variables),
         calls=_calls(variables),
         ingress=read_ingress_settings(variables),
-        direct_ingress=read_direct_settings(variables),
-        security=read_security_settings(variables),
+        direct_ingress=direct,
+        security=security,
     )
 
 

@@ -128,3 +128,8 @@ def test_options_travel_to_the_process_of_the_mesh_as_variables() -> None:
     )
     assert expected == found
     assert {} == environment_of(HTTPOptions(), GrpcOptions())
+
+
+def test_direct_ports_do_not_go_around_access_rules() -> None:
+    with pytest.raises(OptionError, match="PYSERVE_DIRECT_INGRESS and PYSERVE_ACCESS_FILE"):
+        read_settings({"PYSERVE_DIRECT_INGRESS": "1", "PYSERVE_ACCESS_FILE": "/rules.yaml"})
