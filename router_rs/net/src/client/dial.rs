@@ -107,7 +107,7 @@ pub(crate) enum Endpoint {
 pub(crate) enum DialError {
     #[error("cannot connect to {address}: {cause}")]
     Connect { address: String, cause: String },
-    #[error("cannot connect to {address} within {} s", .limit.as_secs())]
+    #[error("cannot connect to {address} within {} s", .limit.as_secs_f64())]
     TimedOut { address: String, limit: Duration },
     #[error("the HTTP/2 handshake failed: {0}")]
     Handshake(String),
