@@ -11,6 +11,7 @@ from pyserve.replica.http.arguments import Arguments, arguments_of
 from pyserve.replica.http.failures import answer_failure
 from pyserve.replica.http.streams import limited, send_stream, within
 from pyserve.replica.http.threads import on_thread, steps_on_threads
+from pyserve.replica.http.values import TEXT
 from pyserve.replica.plain_methods import Kind, PlainMethod
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def _awaited(method: PlainMethod, arguments: Arguments) -> HttpHandler:
     function, read, needs_body = method.function, arguments.read, arguments.needs_body
 
     async def handle(http: HttpCall) -> None:
+        if http.head.is_websocket:
+            _refuse_websocket(http)
+            return
         try:
             if needs_body and http.whole_body is None:
                 await http.body()
@@ -57,6 +61,9 @@ def _guarded(run: _Run, arguments: Arguments) -> HttpHandler:
     read, needs_body = arguments.read, arguments.needs_body
 
     async def handle(http: HttpCall) -> None:
+        if http.head.is_websocket:
+            _refuse_websocket(http)
+            return
         try:
             if needs_body and http.whole_body is None:
                 await http.body()
@@ -65,6 +72,11 @@ def _guarded(run: _Run, arguments: Arguments) -> HttpHandler:
             answer_failure(http, error)
 
     return handle
+
+
+def _refuse_websocket(http: HttpCall) -> None:
+    # With status 200 the client would take the answer's body for frames.
+    http.respond(400, TEXT, b"Nothing here speaks WebSocket; send an HTTP request.\n")
 
 
 def _runner(method: PlainMethod) -> _Run:

@@ -117,9 +117,10 @@ class Web:
         made = pieces()
         return StreamingResponse(made) if "response" in request.query_params else made
 
-    async def _break_off(self, _request: Request) -> Any:
+    async def _break_off(self, request: Request) -> Any:
         async def pieces() -> AsyncIterator[str]:
             yield "a"
+            await self._ledger.until.remote(request.query_params["key"], "go on")
             raise ValueError("in the middle")
 
         return pieces()

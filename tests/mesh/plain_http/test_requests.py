@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 import pyserve
 from pyserve import _router
@@ -113,6 +115,12 @@ def test_exceptions_are_500_and_http_exceptions_what_they_say(client: httpx.Clie
     assert 500 == client.get("/fail").status_code
     refused = client.get("/refuse")
     assert (410, "it is gone") == (refused.status_code, refused.text)
+
+
+async def test_a_websocket_is_refused_as_an_http_request(base_url: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(base_url.replace("http", "ws") + "/about", open_timeout=30)
+    assert 400 == refused.value.response.status_code
 
 
 def test_an_exit_fails_its_request_and_not_the_replica(client: httpx.Client) -> None:

@@ -31,9 +31,15 @@ async def test_the_first_piece_comes_before_the_last_is_made(
         assert 200 == response.status_code
 
 
-def test_an_answer_that_breaks_off_is_not_taken_for_complete(client: httpx.Client) -> None:
-    with pytest.raises(httpx.TransportError):
-        client.get("/break-off")
+def test_an_answer_that_breaks_off_is_not_taken_for_complete(
+    client: httpx.Client, ledger: DeploymentHandle, key: str
+) -> None:
+    with client.stream("GET", "/break-off", params={"key": key}) as response:
+        pieces = response.iter_text()
+        assert "a" == next(pieces)
+        ledger.note.remote(key, "go on").result(timeout_s=PATIENCE_S)
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
 
 
 async def _leave(base_url: str, path: str, key: str, until: str, ledger: DeploymentHandle) -> None:

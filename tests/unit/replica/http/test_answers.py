@@ -139,6 +139,18 @@ async def test_a_coroutine_that_a_handler_forgot_to_await_is_awaited() -> None:
         assert {"a": 1} == (await client()).json()
 
 
+@pytest.mark.parametrize("is_plain_def", [False, True])
+async def test_a_websocket_is_refused(is_plain_def: bool) -> None:
+    async def handler() -> str:
+        return "with this it would be accepted"
+
+    def plain_def() -> str:
+        return "with this too"
+
+    async with serving(plain_def if is_plain_def else handler) as client:
+        assert 400 == (await client(method="GET", is_websocket=True)).status
+
+
 # --- threads --------------------------------------------------------------------------------
 
 
