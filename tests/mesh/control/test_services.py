@@ -34,7 +34,7 @@ class Mesh:
         )
         self.grace_s = None
         self.server = make_server()
-        self.request_timeouts_s = []
+        self.request_timeouts_s: list[float | None] = []
         add_services(
             self.server,
             self.controller,

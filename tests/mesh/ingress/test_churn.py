@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import grpc
 import httpx
@@ -88,7 +89,7 @@ async def _churn(seen: Counter[object]) -> None:
     for _ in range(2):
         pids = await asyncio.to_thread(running)
         os.kill(pids[0], signal.SIGTERM)
-        await eventually(lambda left=pids[0]: _is_replaced(left), _TIMEOUT_S)
+        await eventually(partial(_is_replaced, pids[0]), _TIMEOUT_S)
     steady = seen.total()
     started = time.monotonic()
     await eventually(lambda: seen.total() > steady + 20, _TIMEOUT_S)

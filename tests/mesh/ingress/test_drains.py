@@ -21,7 +21,7 @@ def test_health_says_no_before_anything_is_refused(mesh_environment: dict[str, s
     with foreground(environment, "tests.mesh.ingress.apps:web") as running:
         base = f"http://{running.address}"
 
-        def get(path: str, **params: object) -> httpx.Response:
+        def get(path: str, **params: float) -> httpx.Response:
             # A connection for each, as of a client that comes anew.
             return httpx.get(f"{base}{path}", params=params, timeout=_TIMEOUT_S)
 

@@ -133,6 +133,7 @@ def test_errors_of_user_code_are_500_without_their_text(client: httpx.Client) ->
 @pytest.mark.parity("G-46")
 def test_unknown_methods_are_unimplemented_over_grpc(mesh: RunningMesh) -> None:
     with grpc.insecure_channel(mesh.address) as channel:
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes]
         call = channel.unary_unary("/services.echo.Nobody/Echo")
         with pytest.raises(grpc.RpcError) as caught:
             call(b"", timeout=_TIMEOUT_S)

@@ -12,10 +12,11 @@ from pyserve.errors import OptionError
 
 
 def test_mapping_and_object_are_the_same() -> None:
+    made = HTTPOptions(host="0.0.0.0", port=9001, root_path="/gateway", request_timeout_s=3)
     given = {"host": "0.0.0.0", "port": 9001, "root_path": "/gateway", "request_timeout_s": 3}
 
-    assert HTTPOptions(**given) == HTTPOptions.of("http_options", given)
-    assert HTTPOptions(**given) == HTTPOptions.of("http_options", HTTPOptions(**given))
+    assert made == HTTPOptions.of("http_options", given)
+    assert made is HTTPOptions.of("http_options", made)
 
 
 class Mode(enum.Enum):

@@ -25,17 +25,20 @@ class Probed:
 
     service: HealthService
     health: health_pb2_grpc.HealthStub
-    ray: api_pb2_grpc.RayServeAPIServiceStub
+    ray: api_pb2_grpc.RayServeAPIServiceAsyncStub
 
     async def check(self, name: str) -> int:
         """Return the status of one service."""
         request = health_pb2.HealthCheckRequest(service=name)
-        return (await self.health.Check(request, timeout=_TIMEOUT_S)).status
+        status: int = (await self.health.Check(request, timeout=_TIMEOUT_S)).status
+        return status
 
     def watch(self, name: str) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """Open a stream of statuses."""
         request = health_pb2.HealthCheckRequest(service=name)
-        return self.health.Watch(request, timeout=_TIMEOUT_S)
+        stream: AsyncIterator[health_pb2.HealthCheckResponse]
+        stream = self.health.Watch(request, timeout=_TIMEOUT_S)
+        return stream
 
 
 @pytest.fixture
