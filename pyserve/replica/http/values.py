@@ -32,15 +32,19 @@ def to_json(value: Any) -> bytes:
     Raises:
         TypeError: There is something else in it; the text names its type.
     """
-    try:
-        return orjson.dumps(value, _simplified, orjson.OPT_SERIALIZE_NUMPY)
+    # With the option orjson imports numpy at the first value that it does not know, which takes
+    # a while; before somebody else has imported it no value can be numpy's.
+    options = orjson.OPT_SERIALIZE_NUMPY if "numpy" in sys.modules else 0
+    try:  # noqa: SIM105 (suppress() takes longer than all the rest)
+        return orjson.dumps(value, _simplified, options)
     except TypeError:
-        options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-        try:
-            return orjson.dumps(value, _simplified, options)
-        except TypeError as error:
-            # orjson wraps what our function raised in a text that says less.
-            raise TypeError(f"the result is no JSON: {error.__cause__ or error}") from error
+        pass
+    try:
+        return orjson.dumps(value, _simplified, options | orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        # orjson wraps what our function raised in a text that says less.
+        cause = error.__cause__
+        raise TypeError(f"the result is no JSON: {cause or error}") from cause
 
 
 def _simplified(value: Any) -> Any:
