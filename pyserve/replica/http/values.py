@@ -35,7 +35,7 @@ def to_json(value: Any) -> bytes:
     # With the option orjson imports numpy at the first value that it does not know, which takes
     # a while; before somebody else has imported it no value can be numpy's.
     options = orjson.OPT_SERIALIZE_NUMPY if "numpy" in sys.modules else 0
-    try:  # noqa: SIM105 (suppress() takes longer than all the rest)
+    try:  # contextlib.suppress takes longer than all the rest.
         return orjson.dumps(value, _simplified, options)
     except TypeError:
         pass
