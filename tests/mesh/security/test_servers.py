@@ -37,7 +37,8 @@ async def served() -> AsyncIterator[Served]:
         allowed_names=["spiffe://test/client/*", "*.clients.example.com"],
     )
     server = aio.server()
-    handlers = {"Echo": grpc.unary_unary_rpc_method_handler(_describe)}
+    echo: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(_describe)
+    handlers = {"Echo": echo}
     server.add_registered_method_handlers("test.Echo", handlers)
     port = server.add_secure_port("127.0.0.1:0", LiveServerCredentials(tls))
     await server.start()
