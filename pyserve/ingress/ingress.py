@@ -148,6 +148,9 @@ class IngressServer:
         hard_stop_at = asyncio.get_running_loop().time() + self._settings.hard_stop_after_s
         self._builtin.begin_drain()
         if self._native is not None:
+            self._native.set_healthy(False)
+            # Whoever is in front asks for health now and then; nothing tells that it has.
+            await asyncio.sleep(min(self._settings.drain_s, self._settings.hard_stop_after_s))
             self._native.drain()
         loop = asyncio.get_running_loop()
         deadline = min(loop.time() + grace_s, hard_stop_at)
