@@ -161,11 +161,14 @@ clean: ## Remove everything that was built, .venv included
 
 # --- Set-up --------------------------------------------------------------------------------------
 
+# googleapis-common-protos has google/api/*.proto.
+google_protos = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
 # $(1): the folder to write below; paths of the sources are kept.
 define generate
 $(PY) -m grpc_tools.protoc -Iproto $(call protoc_outputs,$(1)) \
 	$$(find proto -name '*.proto' | sort) \
-&& $(PY) -m grpc_tools.protoc -I. $(call protoc_outputs,$(1)) \
+&& $(PY) -m grpc_tools.protoc -I. -I$(google_protos) $(call protoc_outputs,$(1)) \
 	$$(find services tests -name '*.proto' -not -path '*/node_modules/*' | sort)
 endef
 define protoc_outputs

@@ -13,6 +13,8 @@ mod coder;
 mod connect;
 mod cors;
 mod credit;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod head;
 mod json;
 mod json_stream;

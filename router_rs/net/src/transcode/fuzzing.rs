@@ -1,0 +1,186 @@
+//! Every parser of bytes that come from outside, as a function that a fuzzer can call.
+//!
+//! None of them may panic, recurse without bound, or make much more than it was given. What they
+//! return is of no use. `things.binpb` describes the methods.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Request, Uri, request};
+use prost::Message;
+
+use super::coder::{Failure, Outbox, RequestCoder, Taken};
+use super::methods::template::Template;
+use super::methods::{MethodTable, Source};
+use super::{Cors, Limits, Opened, Transcoding, open};
+use crate::dispatch::ServiceRoute;
+use crate::grpc::{Code, Status};
+
+const THINGS: &[u8] = include_bytes!("../../tests/testdata/things.binpb");
+
+/// Small, so that fuzzers reach it.
+const LIMITS_BYTES: usize = 4096;
+
+#[derive(Clone, PartialEq, Message)]
+struct Files {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    files: Vec<Bytes>,
+}
+
+/// A `FileDescriptorSet` of a deployment, and look-ups in what it gives.
+pub fn descriptors(data: &[u8]) {
+    let table = table(data);
+    let _matched = table.rest().find(&http::Method::GET, "/v1/shelves/1/things/2:verb", None);
+}
+
+/// A template of `google.api.http`.
+pub fn template(data: &[u8]) {
+    let _template = std::str::from_utf8(data).map(Template::parse);
+}
+
+/// Path and query of a GET: Connect's, and those of `google.api.http`.
+pub fn get(data: &[u8]) {
+    if let Ok(uri) = Uri::try_from(data) {
+        let mut parts = head("/", "");
+        parts.method = http::Method::GET;
+        parts.uri = uri;
+        let _opened = open(&table(THINGS), &parts, &limits());
+    }
+}
+
+/// The body of a unary call in JSON.
+pub fn unary_json(data: &[u8]) {
+    upload("/things.v1.Things/Echo", "application/json", data);
+}
+
+/// The body of a request to a path of `google.api.http`.
+pub fn rest(data: &[u8]) {
+    upload("/v1/echo/name:again?tags=a", "application/json", data);
+}
+
+/// Connect's envelopes with JSON.
+pub fn json_stream(data: &[u8]) {
+    upload("/things.v1.Things/Chat", "application/connect+json", data);
+}
+
+/// Connect's envelopes with protobuf.
+pub fn proto_stream(data: &[u8]) {
+    upload("/things.v1.Things/Chat", "application/connect+proto", data);
+}
+
+/// Base64 of gRPC-Web.
+pub fn web_text(data: &[u8]) {
+    upload("/things.v1.Things/Chat", "application/grpc-web-text", data);
+}
+
+/// A replica's answer: gRPC frames that become JSON.
+pub fn answer(data: &[u8]) {
+    for (path, content_type) in [
+        ("/things.v1.Things/Echo", "application/json"),
+        ("/things.v1.Things/Chat", "application/connect+json"),
+        ("/things.v1.Things/List", "application/json"),
+    ] {
+        if let Some(mut call) = call(path, content_type) {
+            download(&mut call, data);
+        }
+    }
+}
+
+fn download(call: &mut Transcoding, data: &[u8]) {
+    let mut outbox = Outbox::default();
+    call.answer.head(HeaderMap::new(), &mut outbox);
+    call.answer.give(Bytes::copy_from_slice(data));
+    let mut result = Ok(true);
+    while let Ok(true) = result {
+        result = call.answer.step(&mut outbox);
+    }
+    if let Err(status) = result.and_then(|_| call.answer.finish(ok(), &mut outbox)) {
+        let headers = HeaderMap::new();
+        let failure = Failure { status: &status, headers: &headers, is_of_mesh: false };
+        call.answer.fail(&failure, &mut outbox);
+    }
+    assert!(outbox.is_ended, "an answer has an end");
+}
+
+fn ok() -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    Status::new(Code::Ok, "").write(&mut trailers);
+    trailers
+}
+
+fn upload(path: &str, content_type: &'static str, data: &[u8]) {
+    if let Some(mut call) = call(path, content_type) {
+        let _made_or_refused = take_all(&mut *call.request, data);
+    }
+}
+
+fn take_all(request: &mut dyn RequestCoder, data: &[u8]) -> Result<(), Status> {
+    let mut is_given = false;
+    loop {
+        match request.take()? {
+            Taken::Piece(_) => {}
+            Taken::NeedsMore => {
+                assert!(!is_given, "the last piece leaves nothing to wait for");
+                request.give(Bytes::copy_from_slice(data), true);
+                is_given = true;
+            }
+            Taken::End => return Ok(()),
+        }
+    }
+}
+
+fn call(path: &str, content_type: &'static str) -> Option<Box<Transcoding>> {
+    match open(&table(THINGS), &head(path, content_type), &limits()) {
+        Opened::Call(call) => Some(call),
+        Opened::NotOurs(_) | Opened::Answer(_) => None,
+    }
+}
+
+fn head(path: &str, content_type: &'static str) -> request::Parts {
+    let (mut parts, ()) = Request::post(path).body(()).unwrap_or_default().into_parts();
+    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    parts
+}
+
+fn limits() -> Limits {
+    Limits { message_bytes_max: LIMITS_BYTES, cors: Cors::default() }
+}
+
+fn table(set: &[u8]) -> MethodTable {
+    let files = Files::decode(set).map(|set| set.files).unwrap_or_default();
+    let services = [ServiceRoute { name: "things.v1.Things".into(), methods: None }];
+    let source = Source { application: "a", deployment: "D", services: &services, files: &files };
+    MethodTable::default().next([source])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [fn(&[u8]); 9] =
+        [descriptors, template, get, unary_json, rest, json_stream, proto_stream, web_text, answer];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn no_bytes_panic(data in prop::collection::vec(any::<u8>(), 0..300)) {
+            for parse in ALL {
+                parse(&data);
+            }
+        }
+    }
+
+    #[test]
+    fn calls_are_calls() {
+        for (path, content_type) in [
+            ("/things.v1.Things/Echo", "application/json"),
+            ("/v1/echo/name:again?tags=a", "application/json"),
+            ("/things.v1.Things/Chat", "application/connect+json"),
+            ("/things.v1.Things/Chat", "application/connect+proto"),
+            ("/things.v1.Things/List", "application/json"),
+            ("/things.v1.Things/Chat", "application/grpc-web-text"),
+        ] {
+            assert!(call(path, content_type).is_some(), "{path} {content_type}");
+        }
+    }
+}

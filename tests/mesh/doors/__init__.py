@@ -1,0 +1,1 @@
+"""Clients of other protocols than gRPC at the door of a mesh."""
