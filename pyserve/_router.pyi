@@ -518,6 +518,9 @@ class Ingress:
     ) -> Ingress: ...
     def set_request_timeout(self, timeout_s: float | None) -> None:
         """Of calls without a deadline whose deployment says nothing; from now on."""
+    def set_healthy(self, is_healthy: bool) -> None:
+        """What ``/-/healthz`` says to load balancers; everything is served all the same."""
+
     def start(self) -> list[str]:
         """Bind (OSError if a port is taken) and serve; returns the bound addresses."""
 

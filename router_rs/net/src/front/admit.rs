@@ -16,7 +16,6 @@ use super::http2_end::Http2End;
 use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
 use super::plain_head::{ClientTimeout, Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
-use super::stall::Stall;
 use super::upstream::{APPLICATION, Upstream};
 use super::{builtin, websocket};
 use crate::dispatch::exchange::Head;
@@ -99,9 +98,7 @@ fn admit_grpc(
     match admit_call(connection, parts) {
         Ok((head, deadline, upstream)) => {
             let is_bodiless = body.is_end_stream();
-            let stall = Stall::new(front.limits().body_timeout);
-            let end = Http2End::new(body, respond);
-            let client = GrpcEnd::new(end, stall, front.config.answered_by.clone());
+            let client = GrpcEnd::new(Http2End::new(body, respond), connection);
             start(connection, Call { head, deadline, upstream, is_bodiless, client });
         }
         Err(status) => {

@@ -1,5 +1,6 @@
 //! A gRPC client's end of the exchange.
 
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, response};
 
+use super::connection::ConnectionState;
 use super::http2_end::Http2End;
 use super::stall::Stall;
 use crate::client::connection::Connection;
@@ -20,18 +22,19 @@ pub(super) struct GrpcEnd {
     http: Http2End,
     /// The client takes nothing of its answer. A call may wait for its next message for ever.
     stall: Stall,
-    answered_by: HeaderValue,
+    connection: Rc<ConnectionState>,
 }
 
 impl GrpcEnd {
-    pub(super) fn new(http: Http2End, stall: Stall, answered_by: HeaderValue) -> Self {
-        Self { http, stall, answered_by }
+    pub(super) fn new(http: Http2End, connection: &Rc<ConnectionState>) -> Self {
+        let stall = Stall::new(connection.front.limits().body_timeout);
+        Self { http, stall, connection: Rc::clone(connection) }
     }
 }
 
 impl ClientEnd for GrpcEnd {
     fn fail(&mut self, status: &Status) {
-        let trailers = own_trailers(status, &self.answered_by);
+        let trailers = own_trailers(status, &self.connection.front.config.answered_by);
         match self.http.begun() {
             None => self.http.whole(trailers_only(trailers)),
             // An error means that the client is gone: there is nobody to tell.
@@ -55,6 +58,7 @@ impl Caller for GrpcEnd {
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if self.stall.poll(cx).is_ready() {
+            self.connection.front.counters.body_timeouts.count();
             // Dropping the streams resets them.
             return Poll::Ready(Gone);
         }

@@ -45,7 +45,8 @@ fn settings(limits: &FrontLimits) -> Builder {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(limits.streams_max)
-        .max_header_list_size(limits.header_bytes_max)
+        // h2 refuses a list of just this size.
+        .max_header_list_size(limits.header_bytes_max.saturating_add(1))
         // Calls that a client may reset before we have looked at them. All that may be open,
         // because a client that cancels everything at once is no attacker; one that goes on
         // (rapid reset) is.
