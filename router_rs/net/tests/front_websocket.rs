@@ -1,4 +1,4 @@
-//! WebSockets over HTTP/1.1 and HTTP/2: the handshake, bytes both ways, and their ends.
+//! The WebSocket protocol over HTTP/1.1 and HTTP/2: handshake, bytes both ways, and the ends.
 
 mod front_support;
 mod support;

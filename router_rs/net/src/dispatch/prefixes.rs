@@ -47,8 +47,10 @@ impl<T> Prefixes<T> {
 
     /// All prefixes as they are written (`/` for the empty one), in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        let written = |prefix| if prefix == "" { "/" } else { prefix };
-        self.by_prefix.iter().map(move |(prefix, value)| (written(&**prefix), value))
+        self.by_prefix.iter().map(|(prefix, value)| {
+            let written = if prefix.is_empty() { "/" } else { &**prefix };
+            (written, value)
+        })
     }
 }
 

@@ -121,13 +121,14 @@ impl<T: Transport> PlainEnd<T> {
         head.headers.insert(REQUEST_ID, self.manner.request_id.clone());
         self.record(head.status);
         let is_last = body.is_empty() || self.manner.is_head;
-        let mut told = self.transport.head(head, is_last);
-        if !is_last {
-            told = told.and_then(|()| self.transport.body(body));
-            told = told.and_then(|()| self.transport.trailers(HeaderMap::new()));
-        }
         // An error means that the client is gone: there is nobody to tell.
-        let _nobody_to_tell = told;
+        let _nobody_to_tell = self.transport.head(head, is_last).and_then(|()| {
+            if is_last {
+                return Ok(());
+            }
+            self.transport.body(body)?;
+            self.transport.trailers(HeaderMap::new())
+        });
     }
 
     /// Tells a failure, or breaks off the answer that has begun.

@@ -116,8 +116,8 @@ fn authority(parts: &request::Parts) -> Result<Option<Authority>, HttpFailure> {
     }
     if let Some(target) = parts.uri.authority() {
         let differs =
-            |host: &&HeaderValue| !host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes());
-        if parts.version == Version::HTTP_2 && host.filter(differs).is_some() {
+            |host: &HeaderValue| !host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes());
+        if parts.version == Version::HTTP_2 && host.is_some_and(differs) {
             return Err(bad("the host header and :authority differ"));
         }
         return Ok(Some(target.clone()));
