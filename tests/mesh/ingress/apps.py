@@ -98,7 +98,9 @@ class Echo(echo_pb2_grpc.EchoServicer):
 web = Web.bind(Child.bind())
 
 
-@pyserve.deployment(graceful_shutdown_timeout_s=5.0, health_check_period_s=60.0)
+@pyserve.deployment(
+    graceful_shutdown_timeout_s=5.0, health_check_period_s=60.0, rolling_update_percentage=1.0
+)
 class Quick(echo_pb2_grpc.EchoServicer):
     """Takes plain HTTP and gRPC, and lasts a moment."""
 
