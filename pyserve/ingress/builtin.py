@@ -24,7 +24,8 @@ from pyserve.aio.certificates import MeshTls
 from pyserve.config import NodeSettings
 from pyserve.errors import Abort
 from pyserve.inference.descriptors import SERVICE as INFERENCE
-from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool
+from pyserve.inference.descriptors import file_descriptor as inference_file
+from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool, own_files
 from pyserve.ingress.health import NOT_SERVING, SERVING, HealthService, Status
 from pyserve.ingress.inference import InferenceFront
 from pyserve.ingress.rayserve import SERVICE as RAY_SERVE_API
@@ -44,6 +45,8 @@ _QUEUED_MAX = 1000
 _HEALTH_WATCHERS_MAX = _ONGOING_MAX // 2
 # Requests of both services hold a name.
 _REQUEST_BYTES_MAX = 64 * 1024
+# The limit of user code does not cut streams of Watch and reflection: a year does not either.
+_REQUEST_TIMEOUT_S = 365.0 * 24 * 3600
 _LOOPBACK = "127.0.0.1:0"
 
 
@@ -147,9 +150,10 @@ class BuiltinServices:
                 },
                 replicas=[replica],
                 max_queued_requests=_QUEUED_MAX,
-                request_timeout_s=None,
+                request_timeout_s=_REQUEST_TIMEOUT_S,
                 max_request_bytes=_REQUEST_BYTES_MAX,
                 http_prefixes=self._inference.prefixes(),
+                file_descriptors=[*own_files(), inference_file()],
             )
         ]
 

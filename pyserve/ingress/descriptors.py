@@ -26,7 +26,7 @@ def build_pool(file_descriptors: Iterable[bytes]) -> descriptor_pool.DescriptorP
     """
     pool = descriptor_pool.DescriptorPool()
     known: dict[str, bytes] = {}
-    for serialized in (*_own_files(), *file_descriptors):
+    for serialized in (*own_files(), *file_descriptors):
         file = descriptor_pb2.FileDescriptorProto.FromString(serialized)
         content = file.SerializeToString(deterministic=True)
         if file.name not in known:
@@ -46,7 +46,8 @@ def _add(pool: descriptor_pool.DescriptorPool, file: descriptor_pb2.FileDescript
         _LOGGER.warning("reflection cannot show %s: %s", file.name, error)
 
 
-def _own_files() -> list[bytes]:
+def own_files() -> list[bytes]:
+    """Return the serialized files of the services that the ingress answers itself."""
     v1alpha = descriptor_pb2.FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb)
     return [
         health_pb2.DESCRIPTOR.serialized_pb,

@@ -138,3 +138,10 @@ def test_prefix_that_cannot_be_is_refused_by_the_command() -> None:
 
     assert 0 != refused.returncode
     assert "--route-prefix='shop/' is not allowed" in refused.stderr
+
+
+def test_services_of_the_ingress_speak_json_too(client: httpx.Client):
+    answer = client.post("/grpc.health.v1.Health/Check", json={})
+
+    assert (200, {"status": "SERVING"}) == (answer.status_code, answer.json())
+    assert 404 == client.post("/grpc.health.v1.Health/Check", json={"service": "x"}).status_code
