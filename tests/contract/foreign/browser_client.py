@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import any_pb2, descriptor_pb2
-
-from services.echo import echo_pb2
 from tests.contract.foreign.calls import Call, Outcome
 
 _FOLDER = Path(__file__).parent / "browser"
@@ -47,10 +45,11 @@ def build_page(folder: Path) -> None:
     ]
     subprocess.run(command, cwd=_FOLDER, check=True, timeout=60)
     shutil.copy(_FOLDER / "page.html", folder)
-    files = descriptor_pb2.FileDescriptorSet()
-    for module in (any_pb2, echo_pb2):
-        module.DESCRIPTOR.CopyToProto(files.file.add())
-    (folder / "descriptors.bin").write_bytes(files.SerializeToString())
+    command = [
+        *(sys.executable, "-m", "grpc_tools.protoc", "-I.", "--include_imports"),
+        *(f"--descriptor_set_out={folder / 'descriptors.bin'}", "services/echo/echo.proto"),
+    ]
+    subprocess.run(command, cwd=_ROOT, check=True, timeout=60)
 
 
 class Browser:
