@@ -58,7 +58,7 @@ def converse(address: str, script: Script, prefix: str = "") -> Transcript:
         )
     except InvalidStatus as refused:
         answer = refused.response
-        transcript.status, transcript.body = answer.status_code, answer.body
+        transcript.status, transcript.body = answer.status_code, bytes(answer.body)
         transcript.headers = _compared(answer.headers.raw_items())
         return transcript
     with connection:

@@ -258,7 +258,7 @@ async def test_the_scope_is_that_of_uvicorn() -> None:
         await send(_body())
 
     headers = [(b"host", b"[::1]:81"), (b"a", b"1"), (b"a", b"2")]
-    head = {
+    head: dict[str, Any] = {
         "method": "PUT",
         "target": b"/app/gr%C3%B6%2F%FF?q=%20&r",
         "version": "2",
