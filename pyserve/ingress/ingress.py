@@ -113,7 +113,7 @@ class IngressServer:
     def _warn_of_openness(self) -> None:
         """Say it when other machines may call without proving who they are."""
         opened = [each for each in self.addresses if not is_loopback(each.rpartition(":")[0])]
-        if opened and self._security.access is None:
+        if opened and not self._security.knows_callers:
             _LOGGER.warning(
                 "the ingress listens at %s: whoever reaches it may call; access rules "
                 "(PYSERVE_ACCESS_FILE) say who may do what",

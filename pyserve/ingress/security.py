@@ -33,6 +33,7 @@ class IngressSecurity:
     Attributes:
         tls: for the listener; None: it speaks plainly.
         access: for the listener; None: everybody may everything.
+        knows_callers: without a certificate or a rule nobody comes in.
 
     Raises:
         OptionError: a file cannot be read or used.
@@ -41,6 +42,9 @@ class IngressSecurity:
     def __init__(self, settings: SecuritySettings) -> None:
         self.tls: _router.ServerTls | None = None
         self.access: _router.AccessPolicy | None = None
+        self.knows_callers = settings.access_file is not None or (
+            settings.tls is not None and settings.tls.peers_required
+        )
         self._followed: list[Followed] = []
         self._unrecorded = 0
         if settings.tls is not None:
