@@ -51,7 +51,7 @@ class HttpHead:
     def method(self) -> str: ...
     @property
     def target(self) -> bytes:
-        """Path and query as they were sent, not decoded."""
+        """Path and query as they were sent, not decoded; an ingress's root path is in front."""
 
     @property
     def version(self) -> str:

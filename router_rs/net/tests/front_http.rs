@@ -94,6 +94,7 @@ async fn the_longest_prefix_wins_and_the_root_path_goes_before_it() {
         let incoming = replica.next().await;
         let value = incoming.head.headers["pyserve-http"].to_str().unwrap().to_owned();
         assert_eq!(Some(root_path), value.splitn(4, ' ').nth(3), "{path}");
+        assert_eq!(format!("/front{path}"), incoming.head.uri.path());
         answer(incoming, path);
         assert_eq!(path, client.reply().await.text());
     }

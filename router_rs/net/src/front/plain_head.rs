@@ -74,10 +74,24 @@ pub(super) fn rewrite(
         let host = HeaderValue::from_str(authority.as_str());
         parts.headers.insert(HOST, host.map_err(|_| bad("the host is no name"))?);
     }
-    let path = parts.uri.path_and_query().cloned();
+    let path = full_path(origin.root_path, parts.uri.path_and_query())?;
     parts.uri = absolute(origin.is_tls, authority, path)?;
     parts.version = Version::HTTP_2;
     Ok(())
+}
+
+/// The path before anything was removed from it: applications find their root path in front.
+fn full_path(
+    root_path: &str,
+    path: Option<&PathAndQuery>,
+) -> Result<Option<PathAndQuery>, HttpFailure> {
+    match path {
+        Some(path) if !root_path.is_empty() => {
+            let whole = PathAndQuery::from_maybe_shared(format!("{root_path}{path}"));
+            whole.map(Some).map_err(|_| bad("the request's target is no path"))
+        }
+        path => Ok(path.cloned()),
+    }
 }
 
 /// Where the request goes, as HTTP/2 wants it.
