@@ -8,6 +8,7 @@ They run on a server behind the same routing table as every deployment, as appli
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,6 +36,7 @@ from pyserve.wire.rayserve import api_pb2_grpc
 
 APPLICATION = "pyserve"
 DEPLOYMENT = "Builtin"
+INFERENCE_DEPLOYMENT = "Inference"
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = tuple(f"{name}.ServerReflection" for name in (REFLECTION_V1, REFLECTION_V1ALPHA))
 SERVICES = (HEALTH, *REFLECTION, RAY_SERVE_API)
@@ -140,21 +142,27 @@ class BuiltinServices:
             unix_path=str(self._socket),
             max_ongoing_requests=_ONGOING_MAX,
         )
+        route = functools.partial(
+            _router.DeploymentRoute,
+            application=APPLICATION,
+            replicas=[replica],
+            max_queued_requests=_QUEUED_MAX,
+            max_request_bytes=_REQUEST_BYTES_MAX,
+        )
         return [
-            _router.DeploymentRoute(
-                application=APPLICATION,
+            route(
                 deployment=DEPLOYMENT,
-                services={
-                    **{name: None for name in SERVICES if name not in taken},
-                    **self._inference.services(),
-                },
-                replicas=[replica],
-                max_queued_requests=_QUEUED_MAX,
+                services={name: None for name in SERVICES if name not in taken},
                 request_timeout_s=_REQUEST_TIMEOUT_S,
-                max_request_bytes=_REQUEST_BYTES_MAX,
+                file_descriptors=own_files(),
+            ),
+            route(
+                deployment=INFERENCE_DEPLOYMENT,
+                services=self._inference.services(),
+                request_timeout_s=None,
                 http_prefixes=self._inference.prefixes(),
-                file_descriptors=[*own_files(), inference_file()],
-            )
+                file_descriptors=[inference_file()],
+            ),
         ]
 
     def _show(self, views: Views) -> None:

@@ -66,6 +66,8 @@ class IngressServer:
             zone=node.zone,
             token=controller.token,
             seed=secrets.randbits(64),
+            connect_timeout_s=settings.connect_timeout_s,
+            idle_timeout_s=settings.server_timeout_s,
             tls=None if tls is None else tls.client,
         )
         self._security = security or IngressSecurity(SecuritySettings())
@@ -180,7 +182,8 @@ def _limits(settings: IngressSettings) -> _router.IngressLimits:
         header_timeout_s=settings.header_timeout_s,
         idle_timeout_s=settings.client_timeout_s,
         body_timeout_s=settings.body_timeout_s,
-        keep_alive_timeout_s=settings.keep_alive_timeout_s,
+        # A limit of all connections holds for those of HTTP/1.1 too.
+        keep_alive_timeout_s=min(settings.keep_alive_timeout_s, settings.client_timeout_s),
         request_timeout_s=settings.request_timeout_s,
         cors_origins=settings.cors_origins,
     )

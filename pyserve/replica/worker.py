@@ -264,11 +264,16 @@ class Worker:
             return {}
         self._direct_ports = ports = DirectPorts(mesh.run_dir or mesh.home, settings)
 
-        def bind(port: int) -> int:
-            # Never shared with another process, as ports of grpc's servers are by default.
-            return server.native.listen_tcp(f"{host}:{port}", None, False)
+        tls = None if self._settings.tls is None else self._settings.tls.server_credentials.native
 
-        return {"direct_grpc": ports.lease(settings.grpc, bind)}
+        def bind(port: int, *, doors: bool) -> int:
+            # Never shared with another process, as ports of grpc's servers are by default.
+            return server.native.listen_tcp(f"{host}:{port}", tls, False, doors=doors)
+
+        return {
+            "direct_grpc": ports.lease(settings.grpc, functools.partial(bind, doors=False)),
+            "direct_http": ports.lease(settings.http, functools.partial(bind, doors=True)),
+        }
 
     async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:

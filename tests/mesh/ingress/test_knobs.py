@@ -1,0 +1,104 @@
+"""Limits of connections and times of the ingress, set by the variables of Ray Serve's HAProxy."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.mesh.commands import status_of
+from tests.support.mesh import RunningMesh, running_mesh
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 10.0
+_CONNECTIONS_MAX = 3
+
+
+@pytest.fixture(scope="module")
+def knobs() -> Iterator[RunningMesh]:
+    """Run a mesh with tight limits."""
+    with running_mesh(
+        "tests.mesh.ingress.apps:web",
+        environment={
+            "RAY_SERVE_HAPROXY_MAXCONN": str(_CONNECTIONS_MAX),
+            "RAY_SERVE_HAPROXY_NBTHREAD": "2",
+            "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": "0.5",
+            "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": "0.6",
+            "RAY_SERVE_HAPROXY_TIMEOUT_CONNECT_S": "3",
+            "PYSERVE_INGRESS_ROOT_PATH": "/gateway",
+        },
+    ) as running:
+        yield running
+
+
+def connect(mesh: RunningMesh) -> socket.socket:
+    """Open a connection that has said nothing yet."""
+    host, _, port = mesh.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+
+
+@pytest.mark.parity("S-65")
+def test_connection_on_which_nothing_happens_is_closed(knobs: RunningMesh) -> None:
+    with connect(knobs) as quiet:
+        quiet.sendall(b"GET /-/healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert quiet.recv(4096).startswith(b"HTTP/1.1 200")
+        assert b"" == quiet.recv(4096), "closed after half a second"
+
+
+@pytest.mark.parity("S-63")
+def test_connection_beyond_the_limit_is_closed_and_there_is_room_again(
+    knobs: RunningMesh,
+) -> None:
+    held = [connect(knobs) for _ in range(_CONNECTIONS_MAX)]
+    for each in held:
+        each.sendall(b"GET /-/healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert each.recv(4096).startswith(b"HTTP/1.1 200")
+    with connect(knobs) as refused:
+        assert b"" == refused.recv(4096)
+    for each in held:
+        each.close()
+
+    transport = httpx.HTTPTransport(retries=0)
+    with httpx.Client(transport=transport, timeout=_TIMEOUT_S) as client:
+        assert 200 == client.get(f"http://{knobs.address}/-/healthz").status_code
+
+
+@pytest.mark.parity("S-66")
+def test_replica_that_sends_nothing_for_too_long_fails_the_request(knobs: RunningMesh) -> None:
+    def get(wait_s: float) -> httpx.Response:
+        url = f"http://{knobs.address}/"
+        return httpx.get(url, params={"wait_s": wait_s}, timeout=_TIMEOUT_S)
+
+    assert 503 == get(8).status_code
+    assert 200 == get(0.1).status_code
+
+
+@pytest.mark.parity("G-39")
+def test_applications_see_what_was_removed_in_front(knobs: RunningMesh) -> None:
+    seen = httpx.get(f"http://{knobs.address}/a", timeout=_TIMEOUT_S).json()
+
+    assert ("/gateway", "/gateway/a") == (seen["root_path"], seen["path"])
+
+
+@pytest.mark.parity("S-64")
+def test_ingress_has_as_many_threads_as_it_was_given(knobs: RunningMesh) -> None:
+    environment = {"PYSERVE_HOME": str(knobs.home)}
+    controller = status_of(environment)["controller_pid"]
+    names = [
+        (each / "comm").read_text().strip() for each in Path(f"/proc/{controller}/task").iterdir()
+    ]
+
+    assert 2 == sum(name.startswith("pyserve-in") for name in names), names
+
+
+@pytest.mark.parity("S-73")
+def test_each_old_name_is_warned_of_once_and_a_closed_ingress_of_nothing(
+    knobs: RunningMesh,
+) -> None:
+    output = knobs.output()
+
+    assert 1 == output.count("RAY_SERVE_HAPROXY_MAXCONN is read as")
+    assert "whoever reaches it may call" not in output
