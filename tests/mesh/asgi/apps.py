@@ -56,6 +56,7 @@ class Frames:
         self.numbers = numbers
         self.factor = 2
         self.gate = asyncio.Event()
+        self.patience = asyncio.Event()
         self.began: set[str] = set()
         self.finished: list[str] = []
         self.together = threading.Barrier(2)
@@ -114,11 +115,14 @@ class Frames:
         await self.numbers.wait.remote(name)
 
     @api.get("/unhurried/{name}")
-    async def unhurried(self, name: str, request: Request) -> None:
+    async def unhurried(self, name: str) -> None:
         self.began.add(name)
-        while not self.gate.is_set():
-            await self.gate.wait()
+        await self.patience.wait()
         self.finished.append(name)
+
+    @api.get("/hurry")
+    async def hurry(self) -> None:
+        self.patience.set()
 
     @api.websocket("/watched/{name}")
     async def watched(self, websocket: WebSocket, name: str) -> None:

@@ -105,21 +105,32 @@ def test_streams_of_handles_become_server_sent_events(mesh: RunningMesh) -> None
 
 @pytest.mark.parity("G-36")
 def test_a_client_that_leaves_cancels_the_endpoint_and_its_calls(mesh: RunningMesh) -> None:
-    with _send(mesh, "/wait/left"):
-        wait_until(lambda: "left" in _get(mesh, "/log")["began"])
-    numbers = pyserve.get_deployment_handle("Numbers", "default")
-    wait_until(
-        lambda: ["left"] == numbers.which_were_cancelled.remote().result(timeout_s=20),
-        what="the child call was cancelled",
-    )
+    _leave(mesh, "/wait/left")
 
 
 @pytest.mark.parity("G-36")
 def test_a_client_may_leave_and_have_its_request_finished(mesh: RunningMesh) -> None:
     with _send(mesh, "/unhurried/stays", "x-request-disconnect-disabled: ?1"):
         wait_until(lambda: "stays" in _get(mesh, "/log")["began"])
-    _get(mesh, "/open")
+    with _send(mesh, "/unhurried/goes"):
+        wait_until(lambda: "goes" in _get(mesh, "/log")["began"])
+    # A client that leaves later is known to have left, and so is the first one.
+    _leave(mesh, "/wait/later")
+    _get(mesh, "/hurry")
     wait_until(lambda: "stays" in _get(mesh, "/log")["finished"])
+    assert "goes" not in _get(mesh, "/log")["finished"]
+
+
+def _leave(mesh: RunningMesh, path: str) -> None:
+    """Send a request, go, and wait until the call that it has made is cancelled."""
+    name = path.rpartition("/")[2]
+    with _send(mesh, path):
+        wait_until(lambda: name in _get(mesh, "/log")["began"])
+    numbers = pyserve.get_deployment_handle("Numbers", "default")
+    wait_until(
+        lambda: name in numbers.which_were_cancelled.remote().result(timeout_s=20),
+        what="the child call was cancelled",
+    )
 
 
 @pytest.mark.parity("G-34")
