@@ -69,8 +69,12 @@ def ssl_server_credentials(
     return ServerCredentials(pairs, root_certificates, require_client_auth)
 
 
-def server_tls(credentials: object) -> _router.ServerTls:
+def server_tls(credentials: object, *, http1: bool = False) -> _router.ServerTls:
     """Return the native form of server credentials.
+
+    Args:
+        credentials: Made by ``ssl_server_credentials``.
+        http1: Offer HTTP/1.1 besides HTTP/2. Native credentials have decided it themselves.
 
     Raises:
         TypeError: They were not made by ``pyserve.aio.ssl_server_credentials``.
@@ -85,7 +89,10 @@ def server_tls(credentials: object) -> _router.ServerTls:
             "their certificates inside the C library, where nothing else can read them"
         )
     return _router.ServerTls(
-        credentials.pairs, credentials.root_certificates, credentials.require_client_auth
+        credentials.pairs,
+        credentials.root_certificates,
+        credentials.require_client_auth,
+        http1=http1,
     )
 
 

@@ -82,6 +82,7 @@ class ServerOptions:
     max_connection_age_s: float | None = None
     max_concurrent_streams: int = 4096
     reuse_port: bool = False
+    doors: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,7 @@ _SERVER = _COMMON | {
     "grpc.max_connection_age_ms": ("max_connection_age_s", _seconds_or_never),
     "grpc.max_concurrent_streams": ("max_concurrent_streams", int),
     "grpc.so_reuseport": ("reuse_port", bool),
+    "pyserve.doors": ("doors", bool),
 }
 _CHANNEL = _COMMON | {
     "grpc.default_authority": ("authority", str),

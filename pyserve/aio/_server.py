@@ -15,6 +15,7 @@ from pyserve import _router
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, server_tls
 from pyserve.aio._dispatch import Resolver, compile_method, starter_of_resolved
+from pyserve.aio._doors import describing_files
 from pyserve.aio._handlers import CallKit, Method, RpcMethodHandler, make_method, make_spawn
 from pyserve.aio._http import HttpCall
 from pyserve.aio._http_tasks import http_starter
@@ -32,6 +33,8 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 _UNLIMITED = -1
+# What ``server()`` begins with; its caller may say otherwise.
+_DOORS_OPEN = ("pyserve.doors", 1)
 
 
 class _State(enum.Enum):
@@ -127,7 +130,7 @@ class Server(grpc.aio.Server):
             TypeError: The credentials do not come from ``pyserve.aio``.
             ValueError: The certificates or keys cannot be read.
         """
-        return self._listen(address, server_tls(server_credentials))
+        return self._listen(address, server_tls(server_credentials, http1=self._options.doors))
 
     def _listen(self, address: str, tls: _router.ServerTls | None) -> int:
         if self._state is not _State.READY:
@@ -138,12 +141,18 @@ class Server(grpc.aio.Server):
                 self._native.listen_unix(path.removeprefix("//"))
                 return 1
             host = _with_port(address)
-            return self._native.listen_tcp(host, tls, self._options.reuse_port)
+            options = self._options
+            return self._native.listen_tcp(host, tls, options.reuse_port, doors=options.doors)
         except OSError as error:
             raise RuntimeError(
                 f"Failed to bind to address {address}: {error}; choose another port (0 picks a "
                 "free one) or stop the program that holds it"
             ) from error
+
+    def _describe(self) -> None:
+        services = {path.split("/")[1] for path in self._resolver.static_handlers()}
+        for problem in self._native.register_descriptors(describing_files(sorted(services))):
+            _LOGGER.warning("clients of other protocols than gRPC lack something: %s", problem)
 
     # --- life ---------------------------------------------------------------------------
 
@@ -158,6 +167,9 @@ class Server(grpc.aio.Server):
         if self._state is not _State.READY:
             raise grpc.aio.UsageError("Server not in ready state")
         self._register_methods()
+        # A replica's ports for balancers outside of the mesh are bound at the native server.
+        if self._options.doors or self._settings.replica_id:
+            self._describe()
         self._native.start()
         self._state = _State.RUNNING
 
@@ -369,7 +381,9 @@ def server(
         migration_thread_pool: Runs ``def`` handlers; without it the server makes a pool of 32.
         handlers: Generic handlers to begin with.
         interceptors: Asked in order for the handler of every call.
-        options: grpc channel arguments; those without a meaning here are ignored.
+        options: grpc channel arguments; those without a meaning here are ignored. With
+            ``("pyserve.doors", 0)`` ports speak gRPC only; else also Connect, gRPC-Web and JSON,
+            over HTTP/1.1 too.
         maximum_concurrent_rpcs: Calls above it get RESOURCE_EXHAUSTED; ``None``: no limit.
         compression: Of all responses whose handler does not choose.
 
@@ -381,7 +395,7 @@ def server(
         thread_pool=migration_thread_pool,
         handlers=handlers or (),
         interceptors=interceptors or (),
-        options=options or (),
+        options=(_DOORS_OPEN, *(options or ())),
         maximum_concurrent_rpcs=maximum_concurrent_rpcs,
         compression=compression,
     )

@@ -52,7 +52,7 @@ async def serve(
     """
     replicas = tuple(application.replicas.values())
     _check_services(replicas)
-    server = Server(settings=_settings(replicas))
+    server = Server(settings=_settings(replicas), options=(("pyserve.doors", 1),))
     for replica in replicas:
         scope = _Scope(server, replica.context)
         instance = replica.context.servable_object

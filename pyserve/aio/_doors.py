@@ -1,0 +1,33 @@
+"""What the native server has to know so that clients of other protocols can call a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
+
+
+def describing_files(services: Iterable[str]) -> list[bytes]:
+    """Return the files that describe ``services``, serialized, dependencies first.
+
+    Args:
+        services: Full names. Those whose generated module nobody has imported are left out:
+            their clients can send protobuf, which needs no description, but no JSON.
+    """
+    pool = descriptor_pool.Default()
+    found: dict[str, bytes] = {}
+    for name in services:
+        try:
+            service = pool.FindServiceByName(name)
+        except KeyError:
+            continue
+        _add(service.file, found)
+    return list(found.values())
+
+
+def _add(file: FileDescriptor, found: dict[str, bytes]) -> None:
+    if file.name not in found:
+        for dependency in file.dependencies:
+            _add(dependency, found)
+        found[file.name] = file.serialized_pb
