@@ -7,7 +7,9 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, request};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, StatusCode, request,
+};
 
 use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
@@ -100,7 +102,10 @@ pub(super) fn open(parts: &request::Parts, method: Option<&Method>, limits: &Lim
         Some(method) => method.is_unary() || (is_plain && !method.client_streams),
     };
     if !fits {
-        return Opened::Answer(wrong_content_type(method));
+        return Opened::Answer(match method {
+            Some(_) => wrong_content_type(method),
+            None => undescribed(parts.uri.path()),
+        });
     }
     let call = if connect_type.is_stream() {
         open_stream(parts, connect_type.is_json(), method, limits)
@@ -108,6 +113,15 @@ pub(super) fn open(parts: &request::Parts, method: Option<&Method>, limits: &Lim
         open_unary(parts, connect_type.is_json(), method, limits)
     };
     opened(call)
+}
+
+/// JSON for a method that nobody has, or whose messages are not known here. Clients read 404 as
+/// `unimplemented`; those of streams read no body beside a status like that.
+fn undescribed(path: &str) -> Response<Bytes> {
+    let text = format!("{path} is unknown, or not described here: then it takes no JSON");
+    let mut answer = error_answer(ErrorForm::Connect, &Status::new(Code::Unimplemented, text));
+    *answer.status_mut() = StatusCode::NOT_FOUND;
+    answer
 }
 
 fn opened(call: Result<Transcoding, Status>) -> Opened {
