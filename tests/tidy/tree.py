@@ -11,7 +11,9 @@ _SKIPPED_FOLDERS = {
     ".git", ".venv", "target", "dist", "node_modules", "__pycache__", ".hypothesis",
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache",
 }  # fmt: skip
-_BINARY_SUFFIXES = {".so", ".png", ".jpg", ".npz", ".npy", ".pyc", ".gz"}
+_BINARY_SUFFIXES = {".so", ".png", ".jpg", ".npz", ".npy", ".pyc", ".gz", ".binpb"}
+# Inputs of fuzzing are bytes that mean nothing to people.
+_BINARY_FOLDERS = ("router_rs/fuzz/corpus/",)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def read_tree(root: Path = ROOT) -> list[Source]:
         Source(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
         for path in sorted(_walk(root))
         if path.suffix not in _BINARY_SUFFIXES
+        and not path.relative_to(root).as_posix().startswith(_BINARY_FOLDERS)
     ]
 
 
