@@ -67,6 +67,8 @@ def deployments() -> None:
     assert_type(plain.options(name="other"), pyserve.Deployment[Plain])
     assert_type(plain.bind(1, key=2), pyserve.Application)
     assert_type(plain.target, type[Plain])
+    assert_type(pyserve.ingress(print)(Plain), type[Plain])
+    assert_type(pyserve.deployment(pyserve.ingress(print)(Plain)), pyserve.Deployment[Plain])
 
 
 def driver(app: pyserve.Application) -> None:
