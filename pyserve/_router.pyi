@@ -524,9 +524,6 @@ class Ingress:
     def start(self) -> list[str]:
         """Bind (OSError if a port is taken) and serve; returns the bound addresses."""
 
-    def set_healthy(self, is_healthy: bool) -> None:
-        """Say what /-/healthz answers to balancers; everything is served all the same."""
-
     def drain(self) -> None: ...
     def stop(self) -> None: ...
     def in_flight(self) -> int: ...
