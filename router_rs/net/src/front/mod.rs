@@ -78,6 +78,7 @@ impl Front {
         let transcoding = transcode::Limits {
             message_bytes_max: limits.message_bytes_max,
             cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
+            answered_by: config.answered_by.clone(),
         };
         Arc::new(Self {
             source,

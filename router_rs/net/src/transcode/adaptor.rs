@@ -21,6 +21,8 @@ use crate::mesh::names::ANSWERED_BY;
 #[derive(Debug)]
 pub(crate) struct Transcoded<E> {
     end: E,
+    /// Who we say we are in answers of our own.
+    answered_by: HeaderValue,
     request: Box<dyn RequestCoder>,
     answer: Box<dyn AnswerCoder>,
     credit: Credit,
@@ -40,6 +42,7 @@ impl<E: ClientEnd> Transcoded<E> {
     pub(crate) fn new(end: E, transcoding: Transcoding) -> Self {
         Self {
             end,
+            answered_by: transcoding.answered_by,
             request: transcoding.request,
             answer: transcoding.answer,
             credit: Credit::default(),
@@ -209,7 +212,7 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
 impl<E: ClientEnd> ClientEnd for Transcoded<E> {
     fn fail(&mut self, status: &Status) {
         let mut headers = HeaderMap::new();
-        headers.insert(ANSWERED_BY, HeaderValue::from_static("ingress"));
+        headers.insert(ANSWERED_BY, self.answered_by.clone());
         self.fail_with(&Failure { status, headers: &headers, is_of_mesh: true });
     }
 

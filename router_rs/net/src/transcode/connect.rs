@@ -155,6 +155,7 @@ fn open_unary(
     Ok(Transcoding {
         head: head(parts)?,
         is_stream: false,
+        answered_by: limits.answered_by.clone(),
         request,
         answer: unary_answer(parts, is_json, method, limits),
     })
@@ -214,7 +215,9 @@ fn open_stream(
     let json = method.filter(|_| is_json).map(|method| method.output.clone());
     let grant = limits.cors.grant(&parts.headers);
     let answer = StreamAnswer::new(json, method.map(Method::pool), grant, bytes_max);
-    Ok(Transcoding { head, is_stream: !is_unary, request, answer: Box::new(answer) })
+    let answered_by = limits.answered_by.clone();
+    let answer = Box::new(answer);
+    Ok(Transcoding { head, is_stream: !is_unary, answered_by, request, answer })
 }
 
 /// A call whose message is in the query.
@@ -262,6 +265,7 @@ fn open_get(
     Ok(Transcoding {
         head: head(parts)?,
         is_stream: false,
+        answered_by: limits.answered_by.clone(),
         request: Box::new(ReadyRequest::new(frame)),
         answer: unary_answer(parts, is_json, method, limits),
     })

@@ -142,7 +142,11 @@ fn head(path: &str, content_type: &'static str) -> request::Parts {
 }
 
 fn limits() -> Limits {
-    Limits { message_bytes_max: LIMITS_BYTES, cors: Cors::default() }
+    Limits {
+        message_bytes_max: LIMITS_BYTES,
+        cors: Cors::default(),
+        answered_by: HeaderValue::from_static("ingress"),
+    }
 }
 
 fn table(set: &[u8]) -> MethodTable {

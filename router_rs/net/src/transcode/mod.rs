@@ -35,10 +35,14 @@ pub use cors::Cors;
 pub(crate) use methods::{MethodTable, Source};
 pub(crate) use open::{Opened, Transcoding, open};
 
-/// What clients of other protocols may do.
+use http::HeaderValue;
+
+/// What clients of other protocols may do, and how they are told.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Of one message that has to be whole; beyond it: `RESOURCE_EXHAUSTED`.
     pub message_bytes_max: usize,
     pub cors: Cors,
+    /// Who we say we are in answers of our own.
+    pub answered_by: HeaderValue,
 }

@@ -40,6 +40,7 @@ pub(crate) struct Transcoding {
     pub head: request::Parts,
     /// The request may have several messages, and rest between them.
     pub is_stream: bool,
+    pub(super) answered_by: HeaderValue,
     pub(super) request: Box<dyn RequestCoder>,
     pub(super) answer: Box<dyn AnswerCoder>,
 }
@@ -78,10 +79,12 @@ fn preflight(
     limits: &Limits,
 ) -> Opened {
     let of_rest = methods.rest().allowed(parts.uri.path());
-    let allowed = match (has_method || asks_for_rpc(&parts.headers), of_rest.is_empty()) {
-        (true, _) => "GET, POST".to_owned(),
-        (false, false) => of_rest,
-        (false, true) => return Opened::NotOurs(None),
+    let allowed = if has_method || (of_rest.is_empty() && asks_for_rpc(&parts.headers)) {
+        "GET, POST".to_owned()
+    } else if of_rest.is_empty() {
+        return Opened::NotOurs(None);
+    } else {
+        of_rest
     };
     Opened::Answer(limits.cors.preflight(&parts.headers, &allowed))
 }
@@ -104,6 +107,7 @@ fn open_web(parts: &request::Parts, web_type: WebType<'_>, limits: &Limits) -> O
     Opened::Call(Box::new(Transcoding {
         head: grpc_head(parts, parts.uri.path(), web_type.of_grpc()),
         is_stream: true,
+        answered_by: limits.answered_by.clone(),
         request: Box::new(WebRequest::new(web_type)),
         answer: Box::new(WebAnswer::new(web_type, grant)),
     }))

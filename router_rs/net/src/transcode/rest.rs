@@ -77,7 +77,9 @@ fn open_route(
     }
     head.headers.remove(GRPC_ENCODING);
     head.headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    Ok(Transcoding { head, is_stream: false, request, answer: answer(parts, route, limits) })
+    let answer = answer(parts, route, limits);
+    let answered_by = limits.answered_by.clone();
+    Ok(Transcoding { head, is_stream: false, answered_by, request, answer })
 }
 
 fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn AnswerCoder> {

@@ -76,7 +76,11 @@ fn messages(json_type: &JsonType, mut frames: Bytes) -> Vec<String> {
 }
 
 fn limits(message_bytes_max: usize) -> Limits {
-    Limits { message_bytes_max, cors: Cors::new(["*"]) }
+    Limits {
+        message_bytes_max,
+        cors: Cors::new(["*"]),
+        answered_by: HeaderValue::from_static("ingress"),
+    }
 }
 
 fn parts(method: &str, uri: &str, headers: &[(&'static str, &str)]) -> request::Parts {
