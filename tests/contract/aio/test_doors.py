@@ -45,6 +45,11 @@ class Echo(echo_pb2_grpc.EchoServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, "nothing here")
         if request.payload == b"peer":
             return echo_pb2.EchoReply(payload=context.peer().encode())
+        if request.payload == b"rights":
+            call = context.call
+            told = {"trusted": call.trusted, "framed": call.framed}
+            told["metadata"] = [key for key, _ in context.invocation_metadata() or ()]
+            return echo_pb2.EchoReply(payload=json.dumps(told).encode())
         if request.payload == b"wait":
             self.started.set()
             try:
@@ -226,6 +231,25 @@ async def test_plain_http_has_no_root_path_and_the_clients_address() -> None:
             # What the service has goes on beside it.
             assert 200 == (await client.post(f"{_ECHO}/Echo", json={})).status_code
     await within(server.stop(None))
+
+
+async def test_clients_of_a_replicas_door_are_strangers() -> None:
+    settings = ServerSettings(replica_id="replica-1", token=b"secret")
+    doors = Doors(Server(settings=settings, options=(("pyserve.doors", 1),)))
+    await doors.server.start()
+    of_the_mesh = ["pyserve-http", "pyserve-framing", "pyserve-bypass", "pyserve-refused"]
+    claims = dict.fromkeys(of_the_mesh, "1") | {"x-mine": "1"}
+    for http2 in (False, True):
+        async with doors.client(http2=http2) as client:
+            request = {"payload": base64.b64encode(b"rights").decode()}
+            answer = await client.post(f"{_ECHO}/Echo", json=request, headers=claims)
+            told = json.loads(base64.b64decode(answer.json()["payload"]))
+            assert (False, False) == (told["trusted"], told["framed"])
+            assert "x-mine" in told["metadata"]
+            assert not set(of_the_mesh) & set(told["metadata"])
+            # A stranger's plain HTTP stays what it is, whatever it claims.
+            assert 404 == (await client.get("/other", headers=claims)).status_code
+    await within(doors.server.stop(None))
 
 
 async def test_tls_offers_both_versions(tmp_path: Path) -> None:
