@@ -56,6 +56,7 @@ def test_hard_stop_ends_what_the_deployment_would_let_run(
 def _refuses(base: str) -> bool:
     try:
         httpx.get(f"{base}/-/healthz", timeout=_TIMEOUT_S)
-    except httpx.ConnectError:
+    except (httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError):
+        # Refused, or met the listener while it closed.
         return True
     return False
