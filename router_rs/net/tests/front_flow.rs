@@ -187,7 +187,7 @@ async fn a_replica_may_work_on_after_its_whole_answer() {
     assert_eq!((2, 0), (front.stat("forwarded"), front.stat("cancelled_by_client")));
 }
 
-async fn timeout_at_replica(incoming: &Incoming) -> Option<f64> {
+fn timeout_at_replica(incoming: &Incoming) -> Option<f64> {
     let value = incoming.head.headers.get("grpc-timeout")?;
     Some(parse_timeout(value.as_bytes()).unwrap().as_secs_f64())
 }
@@ -212,7 +212,7 @@ async fn the_clients_timeout_wins_over_the_deployments_and_that_over_the_ingress
     ] {
         client.send(format!("GET {path} HTTP/1.1\r\nhost: x\r\n{header}\r\n")).await;
         let incoming = replica.next().await;
-        let left = timeout_at_replica(&incoming).await;
+        let left = timeout_at_replica(&incoming);
         match (expected, left) {
             (None, None) => {}
             (Some(expected), Some(left)) => {
@@ -226,7 +226,7 @@ async fn the_clients_timeout_wins_over_the_deployments_and_that_over_the_ingress
     front.ingress.set_request_timeout(None);
     client.get("/free").await;
     let incoming = replica.next().await;
-    assert_eq!(None, timeout_at_replica(&incoming).await);
+    assert_eq!(None, timeout_at_replica(&incoming));
     answer(incoming, "");
     client.reply().await;
     front.settle().await;
