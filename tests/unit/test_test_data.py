@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Final
 
 from google.protobuf import descriptor_pb2
-from grpc_tools import protoc
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _PROTO: Final = "tests/mesh/doors/things.proto"
@@ -22,7 +23,8 @@ def test_the_descriptors_of_rust_tests_are_fresh(tmp_path: Path) -> None:
         "--include_imports",
         f"--descriptor_set_out={tmp_path / 'things.binpb'}",
     ]
-    assert 0 == protoc.main(["protoc", *arguments, str(_ROOT / _PROTO)])
+    command = [sys.executable, "-m", "grpc_tools.protoc", *arguments, str(_ROOT / _PROTO)]
+    subprocess.run(command, check=True, timeout=60)
     fresh = descriptor_pb2.FileDescriptorSet.FromString((tmp_path / "things.binpb").read_bytes())
     committed = descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTORS.read_bytes())
     assert fresh == committed, (

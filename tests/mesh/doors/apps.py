@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 from google.protobuf import any_pb2
-from google.rpc import status_pb2
+from google.rpc import status_pb2  # type: ignore[import-untyped]  # it has no stubs
 
 import pyserve
 from pyserve.aio import ServicerContext

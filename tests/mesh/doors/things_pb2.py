@@ -4,15 +4,18 @@
 # source: tests/mesh/doors/things.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "tests/mesh/doors/things.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'tests/mesh/doors/things.proto'
 )
 # @@protoc_insertion_point(imports)
 
@@ -28,41 +31,33 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from google.protobuf import wrappers_pb2 as google_dot_protobuf_dot_wrappers__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x1dtests/mesh/doors/things.proto\x12\tthings.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/wrappers.proto"\xd6\x04\n\x05Thing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsmall_count\x18\x02 \x01(\x05\x12\x11\n\tbig_count\x18\x03 \x01(\x04\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x0e\n\x06is_new\x18\x05 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12!\n\x06\x63olour\x18\x07 \x01(\x0e\x32\x11.things.v1.Colour\x12\x0c\n\x04tags\x18\x08 \x03(\t\x12*\n\x05sizes\x18\t \x03(\x0b\x32\x1b.things.v1.Thing.SizesEntry\x12\x1f\n\x05inner\x18\n \x01(\x0b\x32\x10.things.v1.Thing\x12\x1f\n\x05parts\x18\x0b \x03(\x0b\x32\x10.things.v1.Thing\x12(\n\x04made\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03\x61ge\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x04mask\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12)\n\x05maybe\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.BoolValue\x12&\n\x05\x65xtra\x18\x10 \x01(\x0b\x32\x17.google.protobuf.Struct\x12!\n\x03\x61ny\x18\x11 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0e\n\x04word\x18\x12 \x01(\tH\x00\x12\x10\n\x06number\x18\x13 \x01(\x03H\x00\x1a,\n\nSizesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x08\n\x06\x63hoice"\xe9\x01\n\nGetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x11.things.v1.Filter\x12"\n\x07\x63olours\x18\x03 \x03(\x0e\x32\x11.things.v1.Colour\x12\x0f\n\x07numbers\x18\x04 \x03(\x03\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05maybe\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.BoolValue\x12\x1f\n\x05thing\x18\x07 \x01(\x0b\x32\x10.things.v1.Thing"8\n\x06\x46ilter\x12\x10\n\x08tag_name\x18\x01 \x01(\t\x12\x0e\n\x06is_new\x18\x02 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c"C\n\x0bListRequest\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12\x11\n\tfail_code\x18\x02 \x01(\x05\x12\x12\n\nsize_bytes\x18\x03 \x01(\x05*A\n\x06\x43olour\x12\x16\n\x12\x43OLOUR_UNSPECIFIED\x10\x00\x12\x0e\n\nCOLOUR_RED\x10\x01\x12\x0f\n\x0b\x43OLOUR_BLUE\x10\x02\x32\xcd\x03\n\x06Things\x12{\n\x04\x45\x63ho\x12\x10.things.v1.Thing\x1a\x10.things.v1.Thing"O\x82\xd3\xe4\x93\x02I"\x08/v1/echo:\x01*Z\x1a"\x15/v1/echo/{name}:again:\x01*Z\x1e\x1a\x0e/v1/echo/inner:\x05innerb\x05inner\x12\x96\x01\n\x03Get\x12\x15.things.v1.GetRequest\x1a\x10.things.v1.Thing"f\x90\x02\x01\x82\xd3\xe4\x93\x02]\x12\x1d/v1/{name=shelves/*/things/*}Z\x13\x12\x11/v1/things/{name}Z\x15\x12\x13/v1/files/{name=**}Z\x10\x12\x08/v1/tagsb\x04tags\x12\x46\n\x04List\x12\x16.things.v1.ListRequest\x1a\x10.things.v1.Thing"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/things0\x01\x12\x35\n\x07\x43ollect\x12\x10.things.v1.Thing\x1a\x16.things.v1.ListRequest(\x01\x12.\n\x04\x43hat\x12\x10.things.v1.Thing\x1a\x10.things.v1.Thing(\x01\x30\x01\x62\x06proto3'
-)
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtests/mesh/doors/things.proto\x12\tthings.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xd6\x04\n\x05Thing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsmall_count\x18\x02 \x01(\x05\x12\x11\n\tbig_count\x18\x03 \x01(\x04\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x0e\n\x06is_new\x18\x05 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12!\n\x06\x63olour\x18\x07 \x01(\x0e\x32\x11.things.v1.Colour\x12\x0c\n\x04tags\x18\x08 \x03(\t\x12*\n\x05sizes\x18\t \x03(\x0b\x32\x1b.things.v1.Thing.SizesEntry\x12\x1f\n\x05inner\x18\n \x01(\x0b\x32\x10.things.v1.Thing\x12\x1f\n\x05parts\x18\x0b \x03(\x0b\x32\x10.things.v1.Thing\x12(\n\x04made\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03\x61ge\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x04mask\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12)\n\x05maybe\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.BoolValue\x12&\n\x05\x65xtra\x18\x10 \x01(\x0b\x32\x17.google.protobuf.Struct\x12!\n\x03\x61ny\x18\x11 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0e\n\x04word\x18\x12 \x01(\tH\x00\x12\x10\n\x06number\x18\x13 \x01(\x03H\x00\x1a,\n\nSizesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x08\n\x06\x63hoice\"\xe9\x01\n\nGetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x11.things.v1.Filter\x12\"\n\x07\x63olours\x18\x03 \x03(\x0e\x32\x11.things.v1.Colour\x12\x0f\n\x07numbers\x18\x04 \x03(\x03\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05maybe\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.BoolValue\x12\x1f\n\x05thing\x18\x07 \x01(\x0b\x32\x10.things.v1.Thing\"8\n\x06\x46ilter\x12\x10\n\x08tag_name\x18\x01 \x01(\t\x12\x0e\n\x06is_new\x18\x02 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"C\n\x0bListRequest\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12\x11\n\tfail_code\x18\x02 \x01(\x05\x12\x12\n\nsize_bytes\x18\x03 \x01(\x05*A\n\x06\x43olour\x12\x16\n\x12\x43OLOUR_UNSPECIFIED\x10\x00\x12\x0e\n\nCOLOUR_RED\x10\x01\x12\x0f\n\x0b\x43OLOUR_BLUE\x10\x02\x32\xcd\x03\n\x06Things\x12{\n\x04\x45\x63ho\x12\x10.things.v1.Thing\x1a\x10.things.v1.Thing\"O\x82\xd3\xe4\x93\x02I\"\x08/v1/echo:\x01*Z\x1a\"\x15/v1/echo/{name}:again:\x01*Z\x1e\x1a\x0e/v1/echo/inner:\x05innerb\x05inner\x12\x96\x01\n\x03Get\x12\x15.things.v1.GetRequest\x1a\x10.things.v1.Thing\"f\x90\x02\x01\x82\xd3\xe4\x93\x02]\x12\x1d/v1/{name=shelves/*/things/*}Z\x13\x12\x11/v1/things/{name}Z\x15\x12\x13/v1/files/{name=**}Z\x10\x12\x08/v1/tagsb\x04tags\x12\x46\n\x04List\x12\x16.things.v1.ListRequest\x1a\x10.things.v1.Thing\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/things0\x01\x12\x35\n\x07\x43ollect\x12\x10.things.v1.Thing\x1a\x16.things.v1.ListRequest(\x01\x12.\n\x04\x43hat\x12\x10.things.v1.Thing\x1a\x10.things.v1.Thing(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "tests.mesh.doors.things_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tests.mesh.doors.things_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_THING_SIZESENTRY"]._loaded_options = None
-    _globals["_THING_SIZESENTRY"]._serialized_options = b"8\001"
-    _globals["_THINGS"].methods_by_name["Echo"]._loaded_options = None
-    _globals["_THINGS"].methods_by_name[
-        "Echo"
-    ]._serialized_options = b'\202\323\344\223\002I"\010/v1/echo:\001*Z\032"\025/v1/echo/{name}:again:\001*Z\036\032\016/v1/echo/inner:\005innerb\005inner'
-    _globals["_THINGS"].methods_by_name["Get"]._loaded_options = None
-    _globals["_THINGS"].methods_by_name[
-        "Get"
-    ]._serialized_options = b"\220\002\001\202\323\344\223\002]\022\035/v1/{name=shelves/*/things/*}Z\023\022\021/v1/things/{name}Z\025\022\023/v1/files/{name=**}Z\020\022\010/v1/tagsb\004tags"
-    _globals["_THINGS"].methods_by_name["List"]._loaded_options = None
-    _globals["_THINGS"].methods_by_name[
-        "List"
-    ]._serialized_options = b"\202\323\344\223\002\014\022\n/v1/things"
-    _globals["_COLOUR"]._serialized_start = 1226
-    _globals["_COLOUR"]._serialized_end = 1291
-    _globals["_THING"]._serialized_start = 263
-    _globals["_THING"]._serialized_end = 861
-    _globals["_THING_SIZESENTRY"]._serialized_start = 807
-    _globals["_THING_SIZESENTRY"]._serialized_end = 851
-    _globals["_GETREQUEST"]._serialized_start = 864
-    _globals["_GETREQUEST"]._serialized_end = 1097
-    _globals["_FILTER"]._serialized_start = 1099
-    _globals["_FILTER"]._serialized_end = 1155
-    _globals["_LISTREQUEST"]._serialized_start = 1157
-    _globals["_LISTREQUEST"]._serialized_end = 1224
-    _globals["_THINGS"]._serialized_start = 1294
-    _globals["_THINGS"]._serialized_end = 1755
+  DESCRIPTOR._loaded_options = None
+  _globals['_THING_SIZESENTRY']._loaded_options = None
+  _globals['_THING_SIZESENTRY']._serialized_options = b'8\001'
+  _globals['_THINGS'].methods_by_name['Echo']._loaded_options = None
+  _globals['_THINGS'].methods_by_name['Echo']._serialized_options = b'\202\323\344\223\002I\"\010/v1/echo:\001*Z\032\"\025/v1/echo/{name}:again:\001*Z\036\032\016/v1/echo/inner:\005innerb\005inner'
+  _globals['_THINGS'].methods_by_name['Get']._loaded_options = None
+  _globals['_THINGS'].methods_by_name['Get']._serialized_options = b'\220\002\001\202\323\344\223\002]\022\035/v1/{name=shelves/*/things/*}Z\023\022\021/v1/things/{name}Z\025\022\023/v1/files/{name=**}Z\020\022\010/v1/tagsb\004tags'
+  _globals['_THINGS'].methods_by_name['List']._loaded_options = None
+  _globals['_THINGS'].methods_by_name['List']._serialized_options = b'\202\323\344\223\002\014\022\n/v1/things'
+  _globals['_COLOUR']._serialized_start=1226
+  _globals['_COLOUR']._serialized_end=1291
+  _globals['_THING']._serialized_start=263
+  _globals['_THING']._serialized_end=861
+  _globals['_THING_SIZESENTRY']._serialized_start=807
+  _globals['_THING_SIZESENTRY']._serialized_end=851
+  _globals['_GETREQUEST']._serialized_start=864
+  _globals['_GETREQUEST']._serialized_end=1097
+  _globals['_FILTER']._serialized_start=1099
+  _globals['_FILTER']._serialized_end=1155
+  _globals['_LISTREQUEST']._serialized_start=1157
+  _globals['_LISTREQUEST']._serialized_end=1224
+  _globals['_THINGS']._serialized_start=1294
+  _globals['_THINGS']._serialized_end=1755
 # @@protoc_insertion_point(module_scope)

@@ -99,10 +99,9 @@ const PROTO: [(&str, &str); 1] = [("content-type", "application/connect+proto")]
 fn window_returns_for_what_is_held_and_for_what_the_replica_took() {
     let mut cx = Context::from_waker(Waker::noop());
     let wire = [envelope(br#"{"name":"a"}"#), envelope(br#"{"name":"b"}"#)].concat();
-    let mut client = Client::default();
     // The first message in two pieces; the second piece has the second message, too.
-    client.pieces = [&wire[..10], &wire[10..]].map(Bytes::copy_from_slice).into();
-    client.is_complete = true;
+    let pieces = [&wire[..10], &wire[10..]].map(Bytes::copy_from_slice).into();
+    let client = Client { pieces, is_complete: true, ..Client::default() };
     let mut chat = chat(client, &JSON);
     let Poll::Ready(Ok(first)) = chat.poll_piece(&mut cx) else { panic!("no piece") };
     assert_eq!((frame(r#"{"name":"a"}"#), false), (first.bytes, first.is_last));

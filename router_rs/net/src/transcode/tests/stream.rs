@@ -55,7 +55,7 @@ fn protobuf_passes_compressed_or_not() {
 
     let answer = Answer {
         headers: header_map(&[("grpc-encoding", "gzip")]),
-        pieces: &[wire.clone()],
+        pieces: std::slice::from_ref(&wire),
         ..Answer::default()
     };
     let told = download(&mut *chat.answer, answer);

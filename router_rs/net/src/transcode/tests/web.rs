@@ -14,7 +14,7 @@ fn frames_pass_and_trailers_become_a_frame() {
     assert_eq!("application/grpc+proto", web.head.headers["content-type"]);
     assert_eq!("trailers", web.head.headers["te"]);
     let sent = frame("{\"name\": \"a\"}");
-    assert_eq!(Ok(sent.clone()), upload(&mut *web.request, &[sent.clone()]));
+    assert_eq!(Ok(sent.clone()), upload(&mut *web.request, std::slice::from_ref(&sent)));
 
     let trailers =
         header_map(&[("grpc-status", "5"), ("grpc-message", "no%20thing"), ("x-user", "u")]);
