@@ -24,14 +24,14 @@ from pyserve.multiplexing import close_all, preload_all
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
-from pyserve.replica.plain_methods import check_callable
+from pyserve.replica.plain.methods import check_callable
 from pyserve.replica.servicers import Service, find_services
 from pyserve.types import MODEL_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
 
 if TYPE_CHECKING:
     from pyserve.replica.inference import InferenceDoors
-    from pyserve.replica.plain_methods import PlainMethod
+    from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = logging.getLogger(__name__)
 # How long a user's aclose() may take after the last call has ended.

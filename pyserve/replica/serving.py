@@ -10,8 +10,8 @@ from pyserve.references import remote
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.http import plain_handler
 from pyserve.replica.loading import Loaded, inference_doors
-from pyserve.replica.plain import PlainDispatcher
-from pyserve.replica.plain_methods import CALL, PlainMethod
+from pyserve.replica.plain.dispatcher import PlainDispatcher
+from pyserve.replica.plain.methods import CALL, PlainMethod
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpHandler

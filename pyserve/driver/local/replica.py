@@ -22,8 +22,8 @@ from pyserve.driver.local.threads import CallThreads, ThreadsOfCall
 from pyserve.errors import BackPressure, RequestTimeout
 from pyserve.references import References
 from pyserve.replica.loading import Loaded, close, construct, load, warm_up
-from pyserve.replica.plain import PlainDispatcher
-from pyserve.replica.plain_failures import status_of_plain
+from pyserve.replica.plain.dispatcher import PlainDispatcher
+from pyserve.replica.plain.failures import status_of_plain
 from pyserve.request import Request
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2

@@ -1,4 +1,4 @@
-"""From what a handler raised to the answer; the twin of ``plain_failures`` for HTTP."""
+"""From what a handler raised to the answer; the twin of ``plain.failures`` for HTTP."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pyserve.replica.http.failures import answer_failure
 from pyserve.replica.http.streams import limited, send_stream, within
 from pyserve.replica.http.threads import on_thread, steps_on_threads
 from pyserve.replica.http.values import TEXT
-from pyserve.replica.plain_methods import Kind, PlainMethod
+from pyserve.replica.plain.methods import Kind, PlainMethod
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall, HttpHandler

@@ -19,7 +19,7 @@ from pyserve.version import version
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall, HttpHandler
-    from pyserve.replica.plain_methods import PlainMethod
+    from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pyserve.errors import Abort
 from pyserve.inference.declaration import Model
 from pyserve.inference.tensors import Array
 from pyserve.replica.http.threads import on_thread, steps_on_threads
-from pyserve.replica.plain_methods import PlainMethod
+from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = logging.getLogger(__name__)
 

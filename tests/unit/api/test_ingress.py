@@ -20,7 +20,7 @@ from pyserve.api.code import is_reachable, receive, ship
 from pyserve.api.context import ReplicaContext, as_local_replica
 from pyserve.api.ingress import ingress_of
 from pyserve.errors import UsageError
-from pyserve.replica.plain_methods import find_methods
+from pyserve.replica.plain.methods import find_methods
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 
 _ROOT = Path(__file__).resolve().parents[3]

@@ -12,7 +12,7 @@ from pyserve.config import BatchingConfig
 from pyserve.errors import UsageError
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import check_class
-from pyserve.replica.plain import PlainDispatcher
+from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.servicers import find_services
 from pyserve.request import Request
 from pyserve.serializers import codec

@@ -14,7 +14,7 @@ from pyserve.aio import ServerSettings
 from pyserve.aio._server import Server
 from pyserve.batching import Batched
 from pyserve.replica.http import plain_handler
-from pyserve.replica.plain_methods import CALL, find_methods
+from pyserve.replica.plain.methods import CALL, find_methods
 from tests.support.waiting import eventually
 from tests.unit.aio.fake_ring import FakeHttpHead, FakeServer, FakeServerCall
 

@@ -1,7 +1,7 @@
 """Runs one plain call: reads the arguments, calls the method, makes the answer.
 
 Each factory binds what the calls of a method share into one closure, which is the handler of
-the method. It raises what user code raises; ``plain_failures`` makes a status of it.
+the method. It raises what user code raises; ``failures`` makes a status of it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from pyserve.api.handles.framing import BATCH_END
-from pyserve.replica.plain_exchange import CallContext, Exchange
-from pyserve.replica.plain_methods import Kind, PlainMethod
+from pyserve.replica.plain.exchange import CallContext, Exchange
+from pyserve.replica.plain.methods import Kind, PlainMethod
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message

@@ -12,7 +12,7 @@ import pyserve
 from pyserve.api.handles.framing import STREAM, VALUE, RequestHeader, frame_request, id_prefix
 from pyserve.errors import Abort, SerializationError, UsageError
 from pyserve.replica.checks import check_class
-from pyserve.replica.plain import PlainDispatcher
+from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.servicers import find_services
 from pyserve.request import Request, current_request
 from pyserve.serializers import codec, join

@@ -15,7 +15,7 @@ from grpc import StatusCode
 from pyserve.aio import Status
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, text_of
 from pyserve.errors import Abort, ModelLoadFailed, PyserveError, RequestError
-from pyserve.replica import plain_calls
+from pyserve.replica.plain import calls
 
 _LOGGER = logging.getLogger(__name__)
 _NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
@@ -69,5 +69,5 @@ def _is_wrong_call(error: BaseException) -> bool:
     return (
         isinstance(error, TypeError)
         and last is not None
-        and last.tb_frame.f_code.co_filename == plain_calls.__file__
+        and last.tb_frame.f_code.co_filename == calls.__file__
     )
