@@ -270,9 +270,7 @@ class ServerTls:
         http1: bool = False,  # offer HTTP/1.1 besides HTTP/2
         allowed_names: Sequence[str] | None = None,  # SANs, one of which a client must have
     ) -> ServerTls: ...
-    def reload(
-        self, pairs: Sequence[tuple[bytes, bytes]], root_certificates: bytes | None
-    ) -> None:
+    def reload(self, pairs: Sequence[tuple[bytes, bytes]], root_certificates: bytes | None) -> None:
         """Use these for new connections; those that are open go on.
 
         Raises ValueError and keeps the old ones if they cannot be used.
