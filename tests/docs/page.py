@@ -7,6 +7,7 @@ What a fenced block means is told by the words after its language, which rendere
   its whole output, where ``...`` stands for anything.
 - ``console server``: the command stays in the background; its block has run once its output
   contains the lines below. It is interrupted at the end of the page and has to exit with 0.
+- ``console curl``: run only where that program is; readers may lack it, and so may machines.
 
 Other blocks are not run; those of Python have to compile.
 """
@@ -15,6 +16,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,7 +98,7 @@ class _Reader:
             path = self.folder / block.words[0]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._localized(block.body), encoding="utf-8")
-        elif block.is_console:
+        elif block.is_console and all(map(shutil.which, set(block.words) - {"server"})):
             for command, expected in _commands(self._localized(block.body)):
                 self.commands += 1
                 if "server" in block.words:

@@ -32,6 +32,13 @@ def test_a_page_is_read_as_files_and_commands(tmp_path: Path):
     assert (tmp_path / "sub" / "a.py").exists()
 
 
+def test_a_block_is_run_where_its_program_is(tmp_path: Path):
+    page = "```console {}\n$ echo one\none\n```\n"
+
+    assert 1 == run_page(page.format("sh"), tmp_path)
+    assert 0 == run_page(page.format("no-such-program"), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
