@@ -162,9 +162,10 @@ class _Mesh:
 
     async def _drain(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()
-        # The ingress drains first, for all deployments at once.
+        ingress = self._settings.ingress
+        # The ingress drains first, for all deployments at once; the replicas have what is left.
         grace_s = min(grace_s, self._controller.longest_grace_s())
-        deadline = loop.time() + self._settings.ingress.drain_s + grace_s
+        deadline = loop.time() + min(ingress.drain_s + grace_s, ingress.hard_stop_after_s)
         try:
             await self._ingress.drain(grace_s)
             await self._controller.drain(max(deadline - loop.time(), 0.0))
