@@ -140,6 +140,9 @@ def test_websockets_both_ways_and_a_client_that_vanishes(mesh: RunningMesh) -> N
             connection.send(word)
             assert word.upper() == connection.recv(20)
     wait_until(lambda: "polite 1000" in _get(mesh, "/log")["finished"])
+    with connect(f"ws://{mesh.address}/watched/upset", proxy=None) as connection:
+        connection.close(4001, "no more")
+    wait_until(lambda: "upset 4001" in _get(mesh, "/log")["finished"])
     with connect(f"ws://{mesh.address}/watched/rude", proxy=None) as connection:
         connection.send("x")
         assert "X" == connection.recv(20)

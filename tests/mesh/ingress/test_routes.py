@@ -6,11 +6,15 @@ import grpc
 import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 
 import pyserve
 from pyserve.errors import MeshError
 from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA
 from pyserve.wire.rayserve import api_pb2, api_pb2_grpc
+from services.echo import echo_pb2
 from tests.mesh.commands import pyserve as command
 from tests.mesh.ingress import apps
 from tests.support.mesh import RunningMesh
@@ -102,6 +106,10 @@ def test_health_and_reflection_follow_what_is_deployed(mesh: RunningMesh) -> Non
             *("", "services.echo.Echo", "grpc.health.v1.Health"),
             *(f"{name}.ServerReflection" for name in (REFLECTION_V1, REFLECTION_V1ALPHA)),
         } <= set(listed)
+        reflected = ProtoReflectionDescriptorDatabase(channel)
+        assert {"services.echo.Echo", "grpc.health.v1.Health"} <= set(reflected.get_services())
+        file = reflected.FindFileContainingSymbol("services.echo.Echo")
+        assert echo_pb2.DESCRIPTOR.name == file.name
         watch = health.Watch(
             health_pb2.HealthCheckRequest(service="late.Hasty"), timeout=_TIMEOUT_S
         )

@@ -69,7 +69,9 @@ def test_limit_of_the_deployment_ends_it_with_408_and_the_request_may_extend_it(
 
 
 @pytest.mark.parity("S-45")
+@pytest.mark.parity("S-46")
 @pytest.mark.parity("G-45")
+@pytest.mark.parity("G-46")
 @pytest.mark.usefixtures("limited")
 def test_limit_of_the_mesh_is_changed_while_it_runs_for_http_and_grpc(
     client: httpx.Client, echo: echo_pb2_grpc.EchoStub

@@ -133,6 +133,20 @@ class Web:
             await self._ledger.note.options(detached=True).remote(key, "handler cancelled")
             raise
 
+    async def _scatter(self, request: Request) -> None:
+        # Not awaited, so that the end of this task alone would not end it.
+        child = self._ledger.hold.remote(request.query_params["key"])
+        await asyncio.Event().wait()
+        await child
+
+    async def _idle(self, request: Request) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            key = request.query_params["key"]
+            await self._ledger.note.options(detached=True).remote(key, "handler cancelled")
+            raise
+
     async def _outlive(self, request: Request) -> None:
         key = request.query_params["key"]
         await self._ledger.note.remote(key, "began")

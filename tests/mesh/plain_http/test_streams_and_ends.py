@@ -69,6 +69,14 @@ async def test_a_client_that_leaves_cancels_the_handler_and_its_child_call(
 
 
 @pytest.mark.parity("G-36")
+async def test_a_client_that_leaves_cancels_a_child_call_that_nobody_awaits_yet(
+    base_url: str, ledger: DeploymentHandle, key: str
+) -> None:
+    await _leave(base_url, "/scatter", key, "child began", ledger)
+    await _until(ledger, key, "child cancelled")
+
+
+@pytest.mark.parity("G-36")
 async def test_a_header_lets_the_request_outlive_its_client(
     base_url: str, ledger: DeploymentHandle, key: str
 ) -> None:
@@ -115,15 +123,16 @@ async def test_places_come_back_after_clients_that_leave(
 
 @pytest.mark.parity("S-45")
 @pytest.mark.parity("S-46")
+@pytest.mark.parametrize("path", ["/hold", "/idle"])
 async def test_a_request_that_takes_too_long_is_408_and_cancelled(
-    base_url: str, ledger: DeploymentHandle, key: str
+    base_url: str, ledger: DeploymentHandle, key: str, path: str
 ) -> None:
     async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
         response = await client.get(
-            "/hold", params={"key": key}, headers={"x-request-timeout-seconds": "0.5"}
+            path, params={"key": key}, headers={"x-request-timeout-seconds": "0.5"}
         )
     assert 408 == response.status_code
-    await _until(ledger, key, "child cancelled")
+    await _until(ledger, key, "child cancelled" if path == "/hold" else "handler cancelled")
 
 
 @pytest.mark.parity("G-37")

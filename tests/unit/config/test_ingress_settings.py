@@ -24,10 +24,22 @@ from pyserve.errors import OptionError
             *("IO_THREADS", "HAPROXY_NBTHREAD", "3", "io_threads", 3),
             marks=pytest.mark.parity("S-64"),
         ),
-        ("CLIENT_TIMEOUT_S", "HAPROXY_TIMEOUT_CLIENT_S", "1.5", "client_timeout_s", 1.5),
-        ("SERVER_TIMEOUT_S", "HAPROXY_TIMEOUT_SERVER_S", "9", "server_timeout_s", 9.0),
-        ("CONNECT_TIMEOUT_S", "HAPROXY_TIMEOUT_CONNECT_S", "4", "connect_timeout_s", 4.0),
-        ("HARD_STOP_AFTER_S", "HAPROXY_HARD_STOP_AFTER_S", "7", "hard_stop_after_s", 7.0),
+        pytest.param(
+            *("CLIENT_TIMEOUT_S", "HAPROXY_TIMEOUT_CLIENT_S", "1.5", "client_timeout_s", 1.5),
+            marks=pytest.mark.parity("S-65"),
+        ),
+        pytest.param(
+            *("SERVER_TIMEOUT_S", "HAPROXY_TIMEOUT_SERVER_S", "9", "server_timeout_s", 9.0),
+            marks=pytest.mark.parity("S-66"),
+        ),
+        pytest.param(
+            *("CONNECT_TIMEOUT_S", "HAPROXY_TIMEOUT_CONNECT_S", "4", "connect_timeout_s", 4.0),
+            marks=pytest.mark.parity("S-67"),
+        ),
+        pytest.param(
+            *("HARD_STOP_AFTER_S", "HAPROXY_HARD_STOP_AFTER_S", "7", "hard_stop_after_s", 7.0),
+            marks=pytest.mark.parity("S-68"),
+        ),
         ("KEEP_ALIVE_TIMEOUT_S", "HTTP_KEEP_ALIVE_TIMEOUT_S", "5", "keep_alive_timeout_s", 5.0),
         ("DRAIN_S", "PROXY_MIN_DRAINING_PERIOD_S", "30", "drain_s", 30.0),
         ("PORT", "DEFAULT_HTTP_PORT", "9999", "port", 9999),
@@ -114,6 +126,8 @@ def test_ranges_of_direct_ports_have_ray_serves_defaults_and_names() -> None:
     assert 11 == len(found.grpc)
 
 
+@pytest.mark.parity("G-39")
+@pytest.mark.parity("G-45")
 def test_options_travel_to_the_process_of_the_mesh_as_variables() -> None:
     http = HTTPOptions(
         root_path="/gateway", keep_alive_timeout_s=5, request_timeout_s=3, location="HeadOnly"
