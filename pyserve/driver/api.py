@@ -112,7 +112,8 @@ def start(
             ``"EveryNode"`` and ``"HeadOnly"`` are the same in a mesh on one machine.
 
     Raises:
-        MeshError: The mesh cannot be reached or started, e.g. since the port is taken.
+        MeshError: The mesh cannot be reached or started, e.g. since the port is taken; or one runs
+            that listens elsewhere.
         UsageError: An option is not allowed.
     """
     addresses = (address,) if isinstance(address, str) else address
@@ -121,7 +122,7 @@ def start(
         raise UsageError(
             "start() was given an address and options that name a host or port; leave one out"
         )
-    open_session(options.addresses() if addresses is None else addresses, options=options)
+    open_session(addresses, options=options)
 
 
 def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:

@@ -59,6 +59,18 @@ class IngressOptions:
             if not port or ports.index(port) == index
         )
 
+    def asked_addresses(self) -> tuple[str, ...]:
+        """Return where a mesh that runs already has to listen: all but what is the default.
+
+        Options that change a time limit only have a host and a port too, which nobody wrote.
+        """
+        default = f"{HTTPOptions.host}:{HTTPOptions.port}"
+        return tuple(
+            address
+            for address in self.addresses() or ()
+            if address != default and not address.endswith(f":{gRPCOptions.port}")
+        )
+
     def environment(self) -> dict[str, str]:
         """Return the variables that tell the rest to a mesh that is started."""
         environment = environment_of(self.http, self.grpc)

@@ -120,7 +120,8 @@ def open_session(
     """Return the session of this process; attach to a running mesh or start one if need be.
 
     Args:
-        addresses: Where the ingress of a mesh that is started listens; ``None``: the default.
+        addresses: Where the ingress of a mesh that is started listens, and that of a running one
+            has to; ``None``: as the options say, else the default.
         settings: Which mesh; by default what the environment says.
         options: What its ingress shall be. Of a mesh that runs, only the time limit of requests
             can be changed.
@@ -131,6 +132,9 @@ def open_session(
     options = options or IngressOptions()
     session = current_session()
     if session is not None:
+        asked = _asked(addresses, options)
+        if asked:
+            _check_addresses(asked, session.client.status().addresses)
         options.apply(session.client)
     else:
         session = _attach_or_start(addresses, settings or read_settings(), options)
@@ -175,6 +179,8 @@ def _attach_or_start(
 ) -> Session:
     address = find_mesh(settings)
     if address is None:
+        if addresses is None:
+            addresses = options.addresses()
         process = MeshProcess.start(
             default_addresses(settings) if addresses is None else addresses,
             development=settings.development,
@@ -187,16 +193,31 @@ def _attach_or_start(
         f"pyserve: attached to the mesh of process {reply.controller_pid} "
         f"at {', '.join(reply.addresses) or address.controller}\n"
     )
-    if addresses is not None and not set(addresses) <= set(reply.addresses):
-        session.close()
-        raise MeshError(
-            f"a mesh runs already and listens at {', '.join(reply.addresses)}, not at "
-            f"{', '.join(addresses)}; leave the address out to attach to it, end it with "
-            f"`pyserve shutdown`, or set PYSERVE_HOME to another directory"
-        )
     try:
+        _check_addresses(_asked(addresses, options), reply.addresses)
         options.apply(session.client)
     except BaseException:
         session.close()
         raise
     return session
+
+
+def _asked(addresses: Sequence[str] | None, options: IngressOptions) -> Sequence[str]:
+    return options.asked_addresses() if addresses is None else addresses
+
+
+def _check_addresses(asked: Sequence[str], present: Sequence[str]) -> None:
+    """Refuse to take a mesh for one that listens elsewhere; port 0 is any port of the host.
+
+    Raises:
+        MeshError: The mesh does not listen where somebody wants it to.
+    """
+    hosts = {address.rpartition(":")[0] for address in present}
+    for address in asked:
+        host, _, port = address.rpartition(":")
+        if address not in present and not (port == "0" and host in hosts):
+            raise MeshError(
+                f"a mesh runs already and listens at {', '.join(present)}, not at {address}; leave "
+                f"the address out to use it, end it with `pyserve shutdown`, or set PYSERVE_HOME "
+                f"to another directory"
+            )

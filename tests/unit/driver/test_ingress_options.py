@@ -6,7 +6,7 @@ import pytest
 
 from pyserve.config import read_settings
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.session import default_addresses
+from pyserve.driver.session import _check_addresses, default_addresses
 from pyserve.errors import MeshError, OptionError
 
 
@@ -39,6 +39,34 @@ def test_options_say_where_the_ingress_listens(
     http: dict[str, object] | None, grpc: dict[str, object] | None, addresses: object
 ) -> None:
     assert addresses == IngressOptions.of(http, grpc, None).addresses()
+
+
+@pytest.mark.parametrize(
+    ("http", "grpc", "asked"),
+    [
+        (None, None, ()),
+        ({"request_timeout_s": 5}, {}, ()),
+        ({"port": 81}, {}, ("127.0.0.1:81",)),
+        ({"host": "::1"}, {"port": 91}, ("[::1]:8000", "[::1]:91")),
+    ],
+)
+def test_defaults_ask_no_running_mesh_for_a_place(
+    http: dict[str, object] | None, grpc: dict[str, object] | None, asked: tuple[str, ...]
+) -> None:
+    assert asked == IngressOptions.of(http, grpc, None).asked_addresses()
+
+
+@pytest.mark.parametrize("asked", [(), ("127.0.0.1:81",), ("[::1]:81", "127.0.0.1:0")])
+def test_running_mesh_that_listens_there_is_taken(asked: tuple[str, ...]) -> None:
+    _check_addresses(asked, ("127.0.0.1:81", "[::1]:81"))
+
+
+@pytest.mark.parametrize("asked", ["127.0.0.1:82", "0.0.0.0:0", "10.0.0.1:81"])
+def test_running_mesh_that_listens_elsewhere_is_refused(asked: str) -> None:
+    with pytest.raises(MeshError) as raised:
+        _check_addresses((asked,), ("127.0.0.1:81",))
+
+    assert f"listens at 127.0.0.1:81, not at {asked};" in str(raised.value)
 
 
 @pytest.mark.parity("G-40")
