@@ -149,6 +149,11 @@ def _is_factory(app: Any) -> bool:
     Raises:
         UsageError: It can be neither.
     """
+    if isinstance(app, type):
+        raise UsageError(
+            f"@pyserve.ingress: {app.__name__} is a class; give an instance of the application, "
+            f"as in @pyserve.ingress(app), or a function that builds one"
+        )
     if callable(app):
         try:
             signature = inspect.signature(app)

@@ -259,3 +259,9 @@ async def test_a_factory_that_returns_no_application_is_named() -> None:
 
     with pytest.raises(UsageError, match=r"build returned 3"):
         await _build(pyserve.ingress(build)())
+
+
+@pytest.mark.parametrize("given", [FastAPI, type("Forgotten", (), {})])
+def test_class_in_place_of_an_application_is_refused(given: type) -> None:
+    with pytest.raises(UsageError, match=f"{given.__name__} is a class; give an instance"):
+        pyserve.ingress(given)
