@@ -111,9 +111,12 @@ class HTTPOptions(Part):
         check_integer("http_options.port", self.port, minimum=0, maximum=_PORT_MAX)
         if self.root_path:
             check_root_path("http_options.root_path", self.root_path)
-        for name in ("request_timeout_s", "keep_alive_timeout_s"):
-            if (value := getattr(self, name)) is not None:
-                check_seconds(f"http_options.{name}", value)
+        if self.request_timeout_s is not None:
+            check_seconds("http_options.request_timeout_s", self.request_timeout_s)
+        if self.keep_alive_timeout_s is not None:
+            check_seconds(
+                "http_options.keep_alive_timeout_s", self.keep_alive_timeout_s, exclusive=True
+            )
         for name in ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs"):
             if (value := getattr(self, name)) is not None:
                 check_text(f"http_options.{name}", value, "the path of a PEM file")

@@ -47,6 +47,7 @@ def test_location_is_understood_as_text_and_as_member(given: object, location: o
         ({"host": ""}, "http_options.host=''"),
         ({"root_path": "gateway"}, "http_options.root_path='gateway'"),
         ({"request_timeout_s": -1}, "http_options.request_timeout_s=-1"),
+        ({"keep_alive_timeout_s": 0}, "http_options.keep_alive_timeout_s=0"),
         ({"keep_alive_timeout_s": "long"}, "http_options.keep_alive_timeout_s='long'"),
         ({"ssl_keyfile": "key.pem"}, "TLS needs both"),
         ({"ssl_keyfile_password": "x"}, "openssl pkey"),
