@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,16 @@ _CONTENTS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
+}
+
+
+# Parameters of Triton's extensions that would change the answer, and what they ask for.
+_UNSERVED = {
+    "sequence_id": "a sequence",
+    "sequence_start": "a sequence",
+    "sequence_end": "a sequence",
+    "classification": "classification",
+    "shared_memory_region": "shared memory",
 }
 
 
@@ -94,6 +104,17 @@ def check_outputs(model: Model, names: Sequence[str]) -> None:
         raise invalid(f"model {model.name!r} has no output {unknown[0]!r}; {_listed(declared)}")
 
 
+def check_parameters(names: Iterable[str]) -> None:
+    """Refuse parameters whose neglect would give another answer than the client asked for.
+
+    Raises:
+        Abort: INVALID_ARGUMENT.
+    """
+    for name in names:
+        if name in _UNSERVED:
+            raise invalid(f"parameter {name!r}: {_UNSERVED[name]} is not served here; leave it out")
+
+
 def read_request(model: Model, request: pb.ModelInferRequest) -> Inference:
     """Return what a message asks for.
 
@@ -104,6 +125,8 @@ def read_request(model: Model, request: pb.ModelInferRequest) -> Inference:
     declared = check_inputs(model, [each.name for each in request.inputs])
     outputs = [each.name for each in request.outputs]
     check_outputs(model, outputs)
+    for part in (request, *request.inputs, *request.outputs):
+        check_parameters(part.parameters)
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise invalid(

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from pyserve.inference.declaration import Model
-from pyserve.inference.messages import Inference, check_inputs, check_outputs, selected
+from pyserve.inference.messages import (
+    Inference,
+    check_inputs,
+    check_outputs,
+    check_parameters,
+    selected,
+)
 from pyserve.inference.tensors import (
     DATATYPES,
     Array,
@@ -72,6 +78,8 @@ def read_request(model: Model, body: bytes, json_length: bytes | None) -> Wanted
     outputs = [_Reader(each, "an output") for each in request.list("outputs", default=())]
     names = [each.text("name") for each in outputs]
     check_outputs(model, names)
+    for part in (request, *inputs, *outputs):
+        check_parameters(part.parameters())
     binary = {
         each.text("name"): bool(wish)
         for each in outputs

@@ -230,3 +230,21 @@ def test_clients_see_the_package_of_the_specification():
 
     assert "inference.ModelInferRequest" == methods["ModelInfer"].input_type.full_name
     assert methods["ModelStreamInfer"].client_streaming
+
+
+def test_parameters_that_would_be_neglected_are_refused():
+    parameter = {"sequence_id": pb.InferParameter(int64_param=5)}
+    of_grpc = _message(parameters=parameter)
+    wanted = pb.ModelInferRequest.InferRequestedOutputTensor(
+        name="sums", parameters={"classification": pb.InferParameter(int64_param=2)}
+    )
+    of_rest = _document(outputs=[{"name": "sums", "parameters": {"classification": 2}}])
+
+    with pytest.raises(Abort, match="'sequence_id': a sequence is not served here"):
+        messages.read_request(MODEL, of_grpc)
+    with pytest.raises(Abort, match="'classification': classification is not"):
+        messages.read_request(MODEL, _message(outputs=[wanted]))
+    with pytest.raises(Abort, match="'classification': classification is not"):
+        rest.read_request(MODEL, of_rest, None)
+    with pytest.raises(Abort, match="'sequence_start': a sequence is not"):
+        rest.read_request(MODEL, _document(parameters={"sequence_start": True}), None)
