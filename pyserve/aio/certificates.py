@@ -41,8 +41,8 @@ def read_pem(files: TlsFiles) -> Pem:
         OptionError: one of them cannot be read.
     """
     return Pem(
-        (_read(files.key_file), _read(files.cert_file)),
-        None if files.ca_file is None else _read(files.ca_file),
+        (_read("the private key", files.key_file), _read("the certificate", files.cert_file)),
+        None if files.ca_file is None else _read("the file of root certificates", files.ca_file),
     )
 
 
@@ -79,6 +79,10 @@ class Followed:
             paths = tuple(self._load())
         except (OptionError, ValueError) as error:
             _LOGGER.error("the new %s cannot be used, the old stay: %s", self._what, error)
+            return
+        except Exception:
+            # Whoever follows must outlive a file that surprises it: nobody would start it again.
+            _LOGGER.exception("the new %s cannot be used, the old stay", self._what)
             return
         if paths != self._paths:
             self._paths, self._seen = paths, _signature(paths)
@@ -158,8 +162,8 @@ def _signature_of(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _read(path: Path) -> bytes:
+def _read(what: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise OptionError(f"{path} cannot be read: {error}") from None
+        raise OptionError(f"{what} {path} cannot be read: {error.strerror}") from None

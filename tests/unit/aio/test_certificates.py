@@ -63,6 +63,23 @@ def test_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path) -> None:
     assert reader.count == 1
 
 
+def test_a_file_that_surprises_its_reader_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("a")
+    reader = Reader(file)
+    reader.error = RecursionError("brackets in brackets")
+    followed = Followed("rules", reader, [file])
+    file.write_text("bb")
+    followed.look()
+    reader.error = None
+    file.write_text("ccc")
+    followed.look()
+    assert reader.count == 2
+    assert "brackets in brackets" in caplog.text
+
+
 def test_unusable_files_are_logged_once_and_read_again_when_they_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,7 +114,7 @@ def test_files_that_are_named_later_are_followed_too(tmp_path: Path) -> None:
 def test_certificates_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
     assert mesh_tls(None) is None
     authority, files = Authority(), Files(tmp_path)
-    with pytest.raises(OptionError, match="cannot be read"):
+    with pytest.raises(OptionError, match="the private key .* cannot be read: No such file"):
         MeshTls(files_of(files))
     leaf = authority.issue("a")
     files.write(leaf, authority)
