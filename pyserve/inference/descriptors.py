@@ -1,4 +1,7 @@
-"""The protocol's ``.proto`` under the package name that its clients use."""
+"""The protocol's ``.proto`` under the package name that its clients use, and what servers say.
+
+Whoever only passes calls on imports this module, which needs no numpy.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from google.protobuf import descriptor_pb2
 from pyserve.inference import open_inference_pb2
 
 SERVICE = "inference.GRPCInferenceService"
+# What every server of a mesh says of itself.
+SERVER_NAME = "pyserve"
+EXTENSIONS = ("binary_tensor_data",)
 _OWN_PACKAGE = open_inference_pb2.DESCRIPTOR.package
 
 

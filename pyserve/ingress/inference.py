@@ -16,7 +16,7 @@ import orjson
 from pyserve import _router, aio
 from pyserve.errors import Abort
 from pyserve.inference import open_inference_pb2 as pb
-from pyserve.inference.descriptors import SERVICE
+from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE
 from pyserve.version import version
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 PREFIX = "/v2"
 _MODELS = f"{PREFIX}/models/"
-_NAME = "pyserve"
-_EXTENSIONS = ("binary_tensor_data",)
 _JSON = [(b"content-type", b"application/json")]
 # Of the hop that ends here; the next one makes its own.
 _NOT_PASSED_ON = ("grpc-", "pyserve-", "content-type", "te", "user-agent", "host")
@@ -89,7 +87,9 @@ class InferenceFront:
         return pb.ServerReadyResponse(ready=True).SerializeToString()
 
     async def _metadata(self, _request: bytes, _context: object) -> bytes:
-        response = pb.ServerMetadataResponse(name=_NAME, version=version(), extensions=_EXTENSIONS)
+        response = pb.ServerMetadataResponse(
+            name=SERVER_NAME, version=version(), extensions=EXTENSIONS
+        )
         return response.SerializeToString()
 
     async def _model_ready(self, request: bytes, context: Any) -> bytes:
@@ -154,7 +154,7 @@ class InferenceFront:
         """Answer what is below ``/v2`` and belongs to no model; an ``HttpHandler``."""
         path = call.head.target.partition(b"?")[0].decode("latin-1").rstrip("/")
         documents: dict[str, dict[str, object]] = {
-            "": {"name": _NAME, "version": version(), "extensions": _EXTENSIONS},
+            "": {"name": SERVER_NAME, "version": version(), "extensions": EXTENSIONS},
             "/health/live": {"live": True},
             "/health/ready": {"ready": True},
         }

@@ -13,18 +13,17 @@ from pyserve.errors import Abort
 from pyserve.inference import messages, rest
 from pyserve.inference import open_inference_pb2 as pb
 from pyserve.inference.declaration import METHOD, Model
-from pyserve.inference.descriptors import SERVICE, file_descriptor
+from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE, file_descriptor
 from pyserve.replica.inference.runner import Runner
 from pyserve.version import version
 
 if TYPE_CHECKING:
+    from pyserve._router import HttpHead
     from pyserve.aio import HttpCall, HttpHandler
     from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = logging.getLogger(__name__)
 
-SERVER_NAME = "pyserve"
-EXTENSIONS = ("binary_tensor_data",)
 _JSON = [(b"content-type", b"application/json")]
 # What the protocol has statuses for; everything else is the server's mistake.
 _STATUSES = {
@@ -149,10 +148,9 @@ class InferenceDoors:
 
     def in_front_of(self, handler: HttpHandler | None) -> HttpHandler:
         """Return what answers requests below ``prefixes``, and leaves others to ``handler``."""
-        prefix = self._model.prefix.encode()
 
         async def handle(call: HttpCall) -> None:
-            if handler is None or prefix in call.head.target:
+            if handler is None or self._below_prefix(call.head) is not None:
                 await self.http(call)
             else:
                 await handler(call)
@@ -171,8 +169,8 @@ class InferenceDoors:
             call.respond(200, headers, answer.body)
 
     async def _answer(self, call: HttpCall) -> rest.Answer:
-        path = call.head.target.partition(b"?")[0].decode("latin-1")
-        action = self._action(path)
+        path = _path_of(call.head)
+        action = self._action(path, self._below_prefix(call.head))
         if action == METHOD:
             _require(call, "POST", path)
             length = call.header(rest.JSON_LENGTH)
@@ -185,13 +183,28 @@ class InferenceDoors:
             document = rest.metadata(self._model)
         return rest.Answer(_JSON, orjson.dumps(document))
 
-    def _action(self, path: str) -> str:
+    def _below_prefix(self, head: HttpHead) -> str | None:
+        """Return what follows the model's prefix in a path, ``None`` for a path of others."""
+        prefix = self._model.prefix
+        if head.root_path.endswith(prefix):
+            prefix = head.root_path  # The ingress has found it so.
+        elif head.root_path:
+            return None  # It was found by the application's own prefix.
+        path = _path_of(head)
+        rest = path.removeprefix(prefix)
+        return rest if len(rest) < len(path) and rest[:1] in ("", "/") else None
+
+    def _action(self, path: str, rest: str | None) -> str:
         """Return what a path asks for: ``infer``, ``ready`` or ``""`` for metadata.
+
+        Args:
+            path: All of it, for the message.
+            rest: What follows the model's prefix, if the path is below it.
 
         Raises:
             Abort: NOT_FOUND.
         """
-        parts = path.partition(self._model.prefix)[2].strip("/").split("/")
+        parts = ["", ""] if rest is None else rest.strip("/").split("/")
         if parts[0] == "versions" and len(parts) > 1:
             messages.check_version(self._model, self._model.name, parts[1])
             parts = parts[2:] or [""]
@@ -208,6 +221,10 @@ class InferenceDoors:
             return _STATUSES.get(error.code, 500), error.details or error.code.name
         _LOGGER.error("model %s raised", self._model.name, exc_info=error)
         return 500, f"{type(error).__name__}: {error}" if self._development else _NEUTRAL_TEXT
+
+
+def _path_of(head: HttpHead) -> str:
+    return head.target.partition(b"?")[0].decode("latin-1")
 
 
 def _require(call: HttpCall, method: str, path: str) -> None:

@@ -1,0 +1,13 @@
+"""Puts the in-memory ring in the place of the native one."""
+
+import pytest
+
+from pyserve import _router
+from tests.unit.aio.fake_ring import FakeEndpoint, FakeServer
+
+
+@pytest.fixture(autouse=True)
+def fake_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endpoints and servers that this test makes are fakes."""
+    monkeypatch.setattr(_router, "Endpoint", FakeEndpoint)
+    monkeypatch.setattr(_router, "Server", FakeServer)
