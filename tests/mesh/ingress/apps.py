@@ -96,6 +96,8 @@ class Echo(echo_pb2_grpc.EchoServicer):
 
 
 web = Web.bind(Child.bind())
+# Long beside a drain's first steps, so that a replica that leaves always has calls in flight.
+_CALL_S = 0.05
 
 
 @pyserve.deployment(
@@ -107,10 +109,10 @@ class Quick(echo_pb2_grpc.EchoServicer):
     async def __call__(self, request: Request) -> int:
         """Return the process."""
         del request
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(_CALL_S)
         return os.getpid()
 
     async def Echo(self, request: echo_pb2.EchoRequest) -> echo_pb2.EchoReply:
         """Return what came."""
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(_CALL_S)
         return echo_pb2.EchoReply(payload=request.payload)

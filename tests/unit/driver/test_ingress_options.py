@@ -35,6 +35,7 @@ class FakeClient:
     ],
 )
 @pytest.mark.parity("G-39")
+@pytest.mark.parity("S-73")
 def test_options_say_where_the_ingress_listens(
     http: dict[str, object] | None, grpc: dict[str, object] | None, addresses: object
 ) -> None:
@@ -82,14 +83,19 @@ def test_ingress_is_turned_off_in_three_ways(
     assert "Disabled" == read_settings(environment).ingress.location
 
 
+@pytest.mark.parity("G-45")
 def test_time_limit_of_a_running_mesh_is_changed() -> None:
     client = FakeClient()
 
-    IngressOptions.of({"request_timeout_s": 2}, None, None).apply(client)  # type: ignore[arg-type]
-    IngressOptions.of({"request_timeout_s": 0}, None, None).apply(client)  # type: ignore[arg-type]
-    IngressOptions.of(None, None, None).apply(client)  # type: ignore[arg-type]
+    for http, grpc in (
+        ({"request_timeout_s": 2}, None),
+        ({"request_timeout_s": 0}, None),
+        (None, {"request_timeout_s": 3}),
+        (None, None),
+    ):
+        IngressOptions.of(http, grpc, None).apply(client)  # type: ignore[arg-type]
 
-    assert [2.0, 0.0] == client.timeouts_s
+    assert [2.0, 0.0, 3.0] == client.timeouts_s
 
 
 def test_other_options_are_refused_by_a_mesh_that_runs() -> None:

@@ -13,6 +13,7 @@ from pyserve.replica.endpoints import advertised_host, bind_host, choose_socket
 NODE = NodeSettings(node_id="here")
 
 
+@pytest.mark.parity("S-73")
 @pytest.mark.parametrize(
     ("controller", "host"),
     [
