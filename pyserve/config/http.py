@@ -111,12 +111,27 @@ class HTTPOptions(Part):
         check_integer("http_options.port", self.port, minimum=0, maximum=_PORT_MAX)
         if self.root_path:
             check_root_path("http_options.root_path", self.root_path)
+        self._check_times()
+        self._check_certificates()
+        if self.location is not None:
+            object.__setattr__(
+                self, "location", check_location("http_options.location", self.location)
+            )
+        if self.middlewares:
+            raise OptionError(
+                "http_options.middlewares cannot act: the ingress runs no Python. Give them to "
+                "the ASGI application, app.add_middleware(...); they run in its replicas"
+            )
+
+    def _check_times(self) -> None:
         if self.request_timeout_s is not None:
             check_seconds("http_options.request_timeout_s", self.request_timeout_s)
         if self.keep_alive_timeout_s is not None:
             check_seconds(
                 "http_options.keep_alive_timeout_s", self.keep_alive_timeout_s, exclusive=True
             )
+
+    def _check_certificates(self) -> None:
         for name in ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs"):
             if (value := getattr(self, name)) is not None:
                 check_text(f"http_options.{name}", value, "the path of a PEM file")
@@ -128,15 +143,6 @@ class HTTPOptions(Part):
             raise OptionError(
                 "http_options.ssl_keyfile_password is not supported; decrypt the key with "
                 "`openssl pkey` and let the file's mode protect it"
-            )
-        if self.location is not None:
-            object.__setattr__(
-                self, "location", check_location("http_options.location", self.location)
-            )
-        if self.middlewares:
-            raise OptionError(
-                "http_options.middlewares cannot act: the ingress runs no Python. Give them to "
-                "the ASGI application, app.add_middleware(...); they run in its replicas"
             )
 
 
