@@ -125,8 +125,11 @@ def read_request(model: Model, request: pb.ModelInferRequest) -> Inference:
     declared = check_inputs(model, [each.name for each in request.inputs])
     outputs = [each.name for each in request.outputs]
     check_outputs(model, outputs)
-    for part in (request, *request.inputs, *request.outputs):
-        check_parameters(part.parameters)
+    check_parameters(request.parameters)
+    for tensor in request.inputs:
+        check_parameters(tensor.parameters)
+    for output in request.outputs:
+        check_parameters(output.parameters)
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise invalid(
