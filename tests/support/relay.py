@@ -1,11 +1,14 @@
-"""A TCP relay that counts what passes: shows what compression and flow control do on the wire."""
+"""A TCP relay that shows what passes: what compression and flow control do on the wire."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 _CHUNK_BYTES = 64 * 1024
+
+# Is given every piece of one direction, before it is passed on.
+Tap = Callable[[bytes], object]
 
 
 @dataclass
@@ -26,7 +29,26 @@ class Relay:
 @contextlib.asynccontextmanager
 async def counting_relay(target: str) -> AsyncIterator[Relay]:
     """Listen on a free port and pass every connection on to ``target`` ("host:port")."""
-    relay = Relay()
+    counts = Relay()
+
+    def up(data: bytes) -> None:
+        counts.up_bytes += len(data)
+
+    def down(data: bytes) -> None:
+        counts.down_bytes += len(data)
+
+    async with relay(target, lambda: (up, down)) as counts.address:
+        yield counts
+
+
+@contextlib.asynccontextmanager
+async def relay(target: str, taps: Callable[[], tuple[Tap, Tap]]) -> AsyncIterator[str]:
+    """Listen on a free port, pass every connection on to ``target``, and yield the address.
+
+    Args:
+        target: "host:port".
+        taps: Called for each connection; returns who sees what goes up, and what comes down.
+    """
     host, _, port = target.rpartition(":")
     tasks: set[asyncio.Task[None]] = set()
 
@@ -35,10 +57,11 @@ async def counting_relay(target: str) -> AsyncIterator[Relay]:
         assert task is not None
         tasks.add(task)
         upstream_reader, upstream_writer = await asyncio.open_connection(host, int(port))
+        up, down = taps()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, upstream_writer, relay, "up_bytes"))
-                group.create_task(_pump(upstream_reader, writer, relay, "down_bytes"))
+                group.create_task(_pump(reader, upstream_writer, up))
+                group.create_task(_pump(upstream_reader, writer, down))
         except asyncio.CancelledError:
             pass  # The relay closes; a stream's callback would log the cancellation.
         finally:
@@ -47,9 +70,8 @@ async def counting_relay(target: str) -> AsyncIterator[Relay]:
             tasks.discard(task)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    relay.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        yield relay
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         for task in tasks:
@@ -57,12 +79,10 @@ async def counting_relay(target: str) -> AsyncIterator[Relay]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, relay: Relay, counter: str
-) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tap: Tap) -> None:
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(_CHUNK_BYTES):
-            setattr(relay, counter, getattr(relay, counter) + len(data))
+            tap(data)  # Before the server can ask.
             writer.write(data)
             await writer.drain()
         if writer.can_write_eof():

@@ -8,7 +8,6 @@ may live in another process.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import zlib
@@ -18,10 +17,11 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
+from tests.support.relay import Tap, relay
+
 # Names the folder of the log, for servers in other processes.
 LOG_VARIABLE = "INTEROP_WIRE_LOG"
 
-_CHUNK_BYTES = 64 * 1024
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _FRAME_HEAD_BYTES = 9
 _MESSAGE_HEAD_BYTES = 5
@@ -71,52 +71,19 @@ class Wire:
 async def watched(target: str, log: WireLog) -> AsyncIterator[Wire]:
     """Listen on a free port, pass every connection on to ``target``, and read what passes."""
     wire = Wire()
-    host, _, port = target.rpartition(":")
-    tasks: set[asyncio.Task[None]] = set()
 
     def on_request(flag: bool, message: bytes) -> None:
         log.note(message, compressed=flag)
         wire.requests.append(flag)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        server_reader, server_writer = await asyncio.open_connection(host, int(port))
-        up = FrameReader(on_request, preface=_PREFACE)
-        down = FrameReader(lambda flag, _message: wire.responses.append(flag))
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, server_writer, up))
-                group.create_task(_pump(server_reader, writer, down))
-        except asyncio.CancelledError:
-            pass  # The relay closes; a stream's callback would log the cancellation.
-        finally:
-            server_writer.close()
-            writer.close()
-            tasks.discard(task)
+    def on_response(flag: bool, _message: bytes) -> None:
+        wire.responses.append(flag)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    wire.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+    def taps() -> tuple[Tap, Tap]:
+        return FrameReader(on_request, preface=_PREFACE).feed, FrameReader(on_response).feed
+
+    async with relay(target, taps) as wire.address:
         yield wire
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: FrameReader
-) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(_CHUNK_BYTES):
-            frames.feed(data)  # Noted before the server can ask.
-            writer.write(data)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
 
 
 class FrameReader:
