@@ -109,7 +109,7 @@ async fn a_client_that_goes_away_cancels_its_request() {
 async fn a_client_that_goes_away_in_its_body_cancels_its_request() {
     let (mut replica, front) = one_app().await;
     let mut client = Http1::connect(&front).await;
-    client.send("POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf").await;
+    client.send("POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\nhalf").await;
     let mut incoming = replica.next().await;
     drop(client);
     assert_eq!(Reason::CANCEL, incoming.reset().await);

@@ -211,7 +211,7 @@ async fn a_body_that_stops_coming_is_answered_408() {
     let limits = IngressLimits { body_timeout: SHORT, ..limits() };
     let (mut replica, front) = one_app_limited(limits).await;
     let mut client = Http1::connect(&front).await;
-    client.send("POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf").await;
+    client.send("POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\nhalf").await;
     let mut incoming = replica.next().await;
     let reply = client.reply().await;
     assert_eq!(408, reply.status);

@@ -13,6 +13,7 @@ use http::{HeaderValue, Request, request};
 use router_core::Outcome;
 
 use super::caller::{Caller, Gone};
+use super::collect::{Awaited, Collection};
 use super::download::{Answer, Download};
 use super::entry::{Admission, DeploymentEntry, Refused};
 use super::guards::TicketGuard;
@@ -90,6 +91,24 @@ enum Attempt {
 // === impl Exchange ===
 
 impl<C: Caller> Exchange<'_, C> {
+    /// Waits for what is `awaited` of the body; to be called first. Until then the call is known
+    /// to nobody but its caller.
+    ///
+    /// # Errors
+    /// How the call ended instead.
+    pub(crate) async fn collect(&mut self, awaited: Awaited) -> Result<(), Ending> {
+        if awaited == Awaited::Nothing || self.upload.is_complete() {
+            return Ok(());
+        }
+        let mut collection = Collection::new(awaited);
+        poll_fn(|cx| match collection.poll(self.caller, &mut self.upload, cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(Gone)) => Poll::Ready(Err(Ending::Gone)),
+            Poll::Pending => self.poll_end(cx).map(Err),
+        })
+        .await
+    }
+
     /// Sends the call to a replica of `entry`, waiting for one if need be.
     ///
     /// Dropping the future resets what was sent and gives the place back.

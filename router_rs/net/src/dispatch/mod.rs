@@ -5,6 +5,7 @@
 //! makes sure that each ticket is completed once and each waiter is released or abandoned.
 
 pub(crate) mod caller;
+mod collect;
 mod download;
 pub(crate) mod entry;
 pub(crate) mod exchange;
@@ -21,6 +22,7 @@ mod ticker;
 mod upload;
 
 pub use crate::client::dial::ReplicaLimits;
+pub(crate) use collect::{Awaited, COLLECTED_BYTES_MAX};
 pub(crate) use download::strip_mesh_headers;
 pub(crate) use kept::{Kept, KeptBudget};
 pub(crate) use place::choose;

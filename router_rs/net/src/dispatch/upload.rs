@@ -35,6 +35,18 @@ impl Upload {
         Self { kept, unsent: VecDeque::new(), is_complete, is_closed: false, sent: 0, returned: 0 }
     }
 
+    /// Whether nothing more comes from the caller.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// A piece has come; before the first attempt, or while one has nothing else to send.
+    pub(super) fn add(&mut self, piece: Piece) {
+        self.is_complete = piece.is_last;
+        self.kept.push(&piece.bytes);
+        self.unsent.push_back(piece.bytes);
+    }
+
     /// Starts over; only while [`Upload::may_repeat`]. True: the request has no body at all.
     pub(crate) fn begin(&mut self) -> bool {
         if self.kept.is_whole() {
@@ -83,10 +95,8 @@ impl Upload {
         caller: &mut C,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Gone>> {
-        let Piece { bytes, is_last } = ready!(caller.poll_piece(cx))?;
-        self.is_complete = is_last;
-        self.kept.push(&bytes);
-        self.unsent.push_back(bytes);
+        let piece = ready!(caller.poll_piece(cx))?;
+        self.add(piece);
         Poll::Ready(Ok(()))
     }
 

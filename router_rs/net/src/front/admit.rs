@@ -1,7 +1,7 @@
 //! What happens to a request's head: it becomes a call, or is answered on the spot.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
@@ -19,12 +19,16 @@ use super::request_id;
 use super::upstream::{APPLICATION, Upstream};
 use super::{builtin, websocket};
 use crate::dispatch::exchange::Head;
-use crate::dispatch::strip_mesh_headers;
+use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, strip_mesh_headers};
 use crate::grpc::{
     HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
 use crate::mesh::names::{self, WEBSOCKET};
 use crate::transcode::{Opened, Transcoded, Transcoding};
+
+/// A body of unknown length, or a long one, is offered to a replica so long after its head at the
+/// latest. Arbitrary: longer than most clients need, shorter than an answer that waits for it.
+const BODY_START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A plain HTTP request that has somewhere to go.
 struct Forward {
@@ -99,7 +103,9 @@ fn admit_grpc(
         Ok((head, deadline, upstream)) => {
             let is_bodiless = body.is_end_stream();
             let client = GrpcEnd::new(Http2End::new(body, respond), connection);
-            start(connection, Call { head, deadline, upstream, is_bodiless, client });
+            // Whether its body may rest is known to the method's server only.
+            let awaited = Awaited::Nothing;
+            start(connection, Call { head, deadline, upstream, is_bodiless, awaited, client });
         }
         Err(status) => {
             front.counters.answered_here.count();
@@ -156,6 +162,7 @@ pub(super) fn admit_plain<T: Transport + 'static>(
     kind: Kind,
 ) {
     let mut client = PlainEnd::new(transport, connection, manner(&parts, kind));
+    let announced = announced_bytes(&parts.headers);
     strip_mesh_headers(&mut parts.headers);
     let opened = match kind {
         Kind::Plain if !parts.uri.path().starts_with(builtin::PREFIX) => {
@@ -165,7 +172,9 @@ pub(super) fn admit_plain<T: Transport + 'static>(
     };
     match opened {
         Opened::NotOurs(instead) => forward(connection, parts, client, instead),
-        Opened::Call(transcoding) => admit_transcoded(connection, client, transcoding),
+        Opened::Call(transcoding) => {
+            admit_transcoded(connection, client, transcoding, announced);
+        }
         Opened::Answer(response) => {
             connection.front.counters.answered_here.count();
             let (head, body) = response.into_parts();
@@ -192,7 +201,8 @@ fn forward<T: Transport + 'static>(
             client.set_queue_full(upstream.queue_full_status());
             client.set_acceptance(acceptance);
             let is_bodiless = client.is_bodiless();
-            start(connection, Call { head, deadline, upstream, is_bodiless, client });
+            let awaited = awaited(connection, client.kind(), announced_bytes(&head.parts.headers));
+            start(connection, Call { head, deadline, upstream, is_bodiless, awaited, client });
         }
         Err(failure) => match instead.filter(|_| is_about_the_path(failure.status)) {
             Some(response) => {
@@ -215,15 +225,18 @@ fn admit_transcoded<T: Transport + 'static>(
     connection: &Rc<ConnectionState>,
     mut client: PlainEnd<T>,
     mut transcoding: Box<Transcoding>,
+    announced: Option<u64>,
 ) {
     client.transcode(transcoding.is_stream);
+    let awaited = awaited(connection, client.kind(), announced);
     let mut parts = std::mem::replace(&mut transcoding.head, Request::new(()).into_parts().0);
     parts.headers.insert(REQUEST_ID, client.request_id().clone());
     let client = Transcoded::new(client, *transcoding);
     match admit_call(connection, parts) {
         // Whatever the client's body is, that of the call is not empty.
         Ok((head, deadline, upstream)) => {
-            start(connection, Call { head, deadline, upstream, is_bodiless: false, client });
+            let is_bodiless = false;
+            start(connection, Call { head, deadline, upstream, is_bodiless, awaited, client });
         }
         Err(status) => fail(connection, client, status),
     }
@@ -307,10 +320,32 @@ fn prepare<T: Transport>(
 /// A body that says that it is too large need not come.
 fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(), HttpFailure> {
     let Some(limit) = connection.front.limits().body_bytes_max else { return Ok(()) };
-    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: u64| length > limit) {
+    if announced_bytes(headers).is_some_and(|length| length > limit) {
         connection.front.counters.body_bytes_exceeded.count();
         return Err(body_too_large(limit));
     }
     Ok(())
+}
+
+fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// What of a body has to be here before the request is offered to anybody.
+///
+/// One that is known to be small is awaited; one that may be a long upload, or whose client wants
+/// to hear something first, is not.
+fn awaited(connection: &ConnectionState, kind: Kind, announced: Option<u64>) -> Awaited {
+    let is_small = announced.is_some_and(|length| length <= COLLECTED_BYTES_MAX as u64);
+    match kind {
+        Kind::WebSocket => Awaited::Nothing,
+        Kind::Plain | Kind::Transcoded { .. } if is_small => Awaited::Body,
+        Kind::Transcoded { is_stream: false } => Awaited::Body,
+        Kind::Transcoded { is_stream: true } => Awaited::Nothing,
+        Kind::Plain => {
+            // Before the client counts as one that has stopped.
+            let limit = connection.front.limits().body_timeout / 2;
+            Awaited::Start(limit.min(BODY_START_TIMEOUT))
+        }
+    }
 }

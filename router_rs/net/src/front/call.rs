@@ -10,9 +10,9 @@ use tokio::time::timeout;
 use super::connection::{ConnectionState, StopListener};
 use super::counters::CallCount;
 use super::upstream::Upstream;
-use crate::dispatch::Upload;
 use crate::dispatch::caller::ClientEnd;
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits};
+use crate::dispatch::{Awaited, Upload};
 use crate::grpc::Status;
 
 /// A request that is well-formed and has somewhere to go.
@@ -22,6 +22,8 @@ pub(super) struct Call<E> {
     pub upstream: Upstream,
     /// The request has no body.
     pub is_bodiless: bool,
+    /// Of the body, before a replica is asked for a place.
+    pub awaited: Awaited,
     pub client: E,
 }
 
@@ -30,7 +32,7 @@ pub(super) struct Call<E> {
 /// A panic in there ends this task only: the guards give everything back, and the client sees a
 /// broken answer.
 pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
-    let Call { head, deadline, upstream, is_bodiless, mut client } = call;
+    let Call { head, deadline, upstream, is_bodiless, awaited, mut client } = call;
     let in_flight = CallCount::new(&connection.front);
     let connection = Rc::clone(connection);
     // A block that captures its parts, not a function that would move them: the task is copied
@@ -46,9 +48,12 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         let upload = Upload::new(upstream.keep(), is_bodiless);
         let limits = Limits::new(deadline, &stop);
         let mut exchange = Exchange { caller: &mut client, head, upload, limits };
-        let ending = match &upstream {
-            Upstream::Deployment(deployment) => exchange.through(&deployment.entry).await,
-            Upstream::Server(server) => exchange.to(&server.target).await,
+        let ending = match exchange.collect(awaited).await {
+            Err(ending) => ending,
+            Ok(()) => match &upstream {
+                Upstream::Deployment(deployment) => exchange.through(&deployment.entry).await,
+                Upstream::Server(server) => exchange.to(&server.target).await,
+            },
         };
         conclude(&connection, &mut client, ending).await;
     });

@@ -76,6 +76,8 @@ pub(super) struct PlainEnd<T> {
     /// The client lets the exchange wait, and with what.
     stall: Stall,
     is_body_awaited: bool,
+    /// Asked for a piece or for room, in vain, since the exchange has last had nothing to do.
+    is_asked: bool,
     received_bytes: u64,
     status: Option<StatusCode>,
     is_gone: bool,
@@ -95,6 +97,7 @@ impl<T: Transport> PlainEnd<T> {
             queue_full: QUEUE_FULL_DEFAULT,
             acceptance: None,
             is_body_awaited: false,
+            is_asked: false,
             received_bytes: 0,
             status: None,
             is_gone: false,
@@ -189,6 +192,11 @@ impl<T: Transport> PlainEnd<T> {
     }
 
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        if !std::mem::take(&mut self.is_asked) {
+            // The exchange waits for something else: for a place at a replica, say.
+            self.stall.on_move();
+            return Poll::Pending;
+        }
         if self.stall.poll(cx).is_pending() {
             return Poll::Pending;
         }
@@ -222,6 +230,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         match &piece {
             Poll::Pending if self.manner.kind.bounds_waits() => {
                 self.is_body_awaited = true;
+                self.is_asked = true;
                 self.stall.on_wait();
             }
             Poll::Pending => {}
@@ -275,6 +284,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         }
         match self.transport.poll_room(wanted, cx) {
             Poll::Pending => {
+                self.is_asked = true;
                 self.stall.on_wait();
                 Poll::Pending
             }
