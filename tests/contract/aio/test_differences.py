@@ -16,7 +16,6 @@ from google.protobuf import wrappers_pb2
 
 import pyserve.aio
 from pyserve.aio._server import Server
-from tests.contract.aio.certificates import Authority
 from tests.contract.aio.sides import (
     GRPCIO,
     PYSERVE,
@@ -29,6 +28,7 @@ from tests.contract.aio.sides import (
     unary,
     within,
 )
+from tests.support.authority import Authority
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "aio-differences.md"
 
@@ -42,8 +42,8 @@ def test_the_page_lists_at_most_ten_differences_and_each_has_a_test() -> None:
 
 
 async def test_difference_1_server_credentials_of_grpc_are_refused() -> None:
-    pair = Authority().issue("server", "localhost")
-    credentials = grpc.ssl_server_credentials([(pair.key, pair.certificate)])
+    leaf = Authority().issue("localhost")
+    credentials = grpc.ssl_server_credentials([(leaf.key, leaf.chain)])
     server = pyserve.aio.server()
     with pytest.raises(TypeError, match=r"pyserve\.aio\.ssl_server_credentials"):
         server.add_secure_port("127.0.0.1:0", credentials)

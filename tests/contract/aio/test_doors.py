@@ -25,8 +25,8 @@ from pyserve.aio._http import HttpCall
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._server import Server
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.contract.aio.certificates import Authority
 from tests.contract.aio.sides import PATIENCE_S, within
+from tests.support.authority import Authority
 
 _ROOT = Path(__file__).parents[3]
 _BUF = str(Path(sys.executable).with_name("buf"))
@@ -254,10 +254,10 @@ async def test_clients_of_a_replicas_door_are_strangers() -> None:
 
 async def test_tls_offers_both_versions(tmp_path: Path) -> None:
     authority = Authority()
-    pair = authority.issue("localhost", "localhost")
+    leaf = authority.issue("localhost")
     server = pyserve.aio.server()
     echo_pb2_grpc.add_EchoServicer_to_server(Echo(), server)
-    credentials = pyserve.aio.ssl_server_credentials([(pair.key, pair.certificate)])
+    credentials = pyserve.aio.ssl_server_credentials([(leaf.key, leaf.chain)])
     port = server.add_secure_port("127.0.0.1:0", credentials)
     await server.start()
     roots = tmp_path / "roots.pem"

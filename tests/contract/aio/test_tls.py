@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.contract.aio.certificates import Authority, Pair
 from tests.contract.aio.sides import SERVICE, Network, Stub, echo, failure, responses, unary, within
+from tests.support.authority import Authority, Leaf
 
 
 @pytest.fixture(scope="module")
@@ -16,42 +16,42 @@ def authority() -> Authority:
 
 
 @pytest.fixture(scope="module")
-def server_pair(authority: Authority) -> Pair:
-    return authority.issue("server", "localhost", "other.test", addresses=("127.0.0.1",))
+def server_leaf(authority: Authority) -> Leaf:
+    return authority.issue("localhost", "other.test", "127.0.0.1")
 
 
 @pytest.fixture(scope="module")
-def client_pair(authority: Authority) -> Pair:
-    return authority.issue("client", "client.test")
+def client_leaf(authority: Authority) -> Leaf:
+    return authority.issue("client.test", common_name="client")
 
 
-async def _serve(network: Network, methods: Any, pair: Pair, **credentials: Any) -> int:
+async def _serve(network: Network, methods: Any, leaf: Leaf, **credentials: Any) -> int:
     server = network.new_server(methods)
-    made = network.server_side.ssl_server_credentials([(pair.key, pair.certificate)], **credentials)
+    made = network.server_side.ssl_server_credentials([(leaf.key, leaf.chain)], **credentials)
     port: int = server.add_secure_port("127.0.0.1:0", made)
     await server.start()
     return port
 
 
-async def test_tls_call_succeeds(network: Network, authority: Authority, server_pair: Pair) -> None:
+async def test_tls_call_succeeds(network: Network, authority: Authority, server_leaf: Leaf) -> None:
     async def look(request: bytes, context: Any) -> bytes:
         assert context.peer_identities() is None
         return request
 
-    port = await _serve(network, {"Call": unary(look)}, server_pair)
+    port = await _serve(network, {"Call": unary(look)}, server_leaf)
     credentials = grpc.ssl_channel_credentials(authority.certificate)
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
     assert b"x" == await within(stub.unary()(b"x"))
 
 
 async def test_tls_streams_large_messages(
-    network: Network, authority: Authority, server_pair: Pair
+    network: Network, authority: Authority, server_leaf: Leaf
 ) -> None:
     async def copies(request: bytes, context: Any) -> None:
         for _ in range(4):
             await context.write(request)
 
-    port = await _serve(network, {"Call": responses(copies)}, server_pair)
+    port = await _serve(network, {"Call": responses(copies)}, server_leaf)
     credentials = grpc.ssl_channel_credentials(authority.certificate)
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
     message = bytes(1024 * 1024)
@@ -59,9 +59,9 @@ async def test_tls_streams_large_messages(
 
 
 async def test_certificate_of_an_unknown_authority_is_refused(
-    network: Network, server_pair: Pair
+    network: Network, server_leaf: Leaf
 ) -> None:
-    port = await _serve(network, {"Call": unary(echo)}, server_pair)
+    port = await _serve(network, {"Call": unary(echo)}, server_leaf)
     credentials = grpc.ssl_channel_credentials(Authority().certificate)
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
     assert grpc.StatusCode.UNAVAILABLE is (await failure(stub.unary()(b"x"))).code()
@@ -70,8 +70,8 @@ async def test_certificate_of_an_unknown_authority_is_refused(
 async def test_certificate_of_another_name_is_refused(
     network: Network, authority: Authority
 ) -> None:
-    pair = authority.issue("elsewhere", "elsewhere.test")
-    port = await _serve(network, {"Call": unary(echo)}, pair)
+    leaf = authority.issue("elsewhere.test")
+    port = await _serve(network, {"Call": unary(echo)}, leaf)
     credentials = grpc.ssl_channel_credentials(authority.certificate)
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
     assert grpc.StatusCode.UNAVAILABLE is (await failure(stub.unary()(b"x"))).code()
@@ -80,8 +80,8 @@ async def test_certificate_of_another_name_is_refused(
 async def test_name_that_is_checked_can_be_overridden(
     network: Network, authority: Authority
 ) -> None:
-    pair = authority.issue("elsewhere", "elsewhere.test")
-    port = await _serve(network, {"Call": unary(echo)}, pair)
+    leaf = authority.issue("elsewhere.test")
+    port = await _serve(network, {"Call": unary(echo)}, leaf)
     credentials = grpc.ssl_channel_credentials(authority.certificate)
     options = [("grpc.ssl_target_name_override", "elsewhere.test")]
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials, options=options))
@@ -89,7 +89,7 @@ async def test_name_that_is_checked_can_be_overridden(
 
 
 async def test_client_certificate_names_the_peer(
-    network: Network, authority: Authority, server_pair: Pair, client_pair: Pair
+    network: Network, authority: Authority, server_leaf: Leaf, client_leaf: Leaf
 ) -> None:
     seen: dict[str, Any] = {}
 
@@ -102,12 +102,12 @@ async def test_client_certificate_names_the_peer(
     port = await _serve(
         network,
         {"Call": unary(look)},
-        server_pair,
+        server_leaf,
         root_certificates=authority.certificate,
         require_client_auth=True,
     )
     credentials = grpc.ssl_channel_credentials(
-        authority.certificate, client_pair.key, client_pair.certificate
+        authority.certificate, client_leaf.key, client_leaf.chain
     )
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
     assert b"x" == await within(stub.unary()(b"x"))
@@ -120,12 +120,12 @@ async def test_client_certificate_names_the_peer(
 
 
 async def test_missing_client_certificate_is_refused(
-    network: Network, authority: Authority, server_pair: Pair
+    network: Network, authority: Authority, server_leaf: Leaf
 ) -> None:
     port = await _serve(
         network,
         {"Call": unary(echo)},
-        server_pair,
+        server_leaf,
         root_certificates=authority.certificate,
         require_client_auth=True,
     )
@@ -150,9 +150,9 @@ async def _tell_token(_request: bytes, context: Any) -> bytes:
 
 
 async def test_credentials_of_calls_become_metadata(
-    network: Network, authority: Authority, server_pair: Pair
+    network: Network, authority: Authority, server_leaf: Leaf
 ) -> None:
-    port = await _serve(network, {"Call": unary(_tell_token)}, server_pair)
+    port = await _serve(network, {"Call": unary(_tell_token)}, server_leaf)
     tls = grpc.ssl_channel_credentials(authority.certificate)
     stub = Stub(network.secure_channel(f"localhost:{port}", tls))
     token = grpc.metadata_call_credentials(_Token())
@@ -163,9 +163,9 @@ async def test_credentials_of_calls_become_metadata(
 
 
 async def test_credentials_of_the_channel_go_with_every_call(
-    network: Network, authority: Authority, server_pair: Pair
+    network: Network, authority: Authority, server_leaf: Leaf
 ) -> None:
-    port = await _serve(network, {"Call": unary(_tell_token)}, server_pair)
+    port = await _serve(network, {"Call": unary(_tell_token)}, server_leaf)
     composed = grpc.composite_channel_credentials(
         grpc.ssl_channel_credentials(authority.certificate),
         grpc.metadata_call_credentials(_Token()),
@@ -175,9 +175,9 @@ async def test_credentials_of_the_channel_go_with_every_call(
 
 
 async def test_plugin_that_fails_fails_the_call(
-    network: Network, authority: Authority, server_pair: Pair
+    network: Network, authority: Authority, server_leaf: Leaf
 ) -> None:
-    port = await _serve(network, {"Call": unary(_tell_token)}, server_pair)
+    port = await _serve(network, {"Call": unary(_tell_token)}, server_leaf)
     tls = grpc.ssl_channel_credentials(authority.certificate)
     stub = Stub(network.secure_channel(f"localhost:{port}", tls))
     broken = grpc.metadata_call_credentials(_BrokenToken())

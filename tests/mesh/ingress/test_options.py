@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mesh.commands import ROOT
-from tests.mesh.security.authority import Authority, Files
+from tests.support.authority import Authority, Files
 
 pytestmark = pytest.mark.slow
 _TIMEOUT_S = 30.0

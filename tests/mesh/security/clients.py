@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.security.authority import Authority, Leaf
+from tests.support.authority import Authority, Leaf
 
 TIMEOUT_S = 20.0
 ECHO = "/services.echo.Echo/Echo"

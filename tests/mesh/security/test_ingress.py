@@ -21,7 +21,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.security.authority import Authority, Files, Leaf
 from tests.mesh.security.clients import (
     TIMEOUT_S,
     bearer,
@@ -31,6 +30,7 @@ from tests.mesh.security.clients import (
     served_serial,
     tls_context,
 )
+from tests.support.authority import Authority, Files, Leaf
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 

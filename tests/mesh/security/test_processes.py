@@ -20,8 +20,8 @@ from pyserve.driver.handles import get_deployment_handle
 from pyserve.driver.session import Session
 from pyserve.errors import PyserveError
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
-from tests.mesh.security.authority import Authority, Files, Leaf
 from tests.mesh.security.clients import TIMEOUT_S, code_of, open_channel, served_serial
+from tests.support.authority import Authority, Files, Leaf
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 

@@ -11,8 +11,8 @@ import pytest
 from pyserve import _router, aio
 from pyserve.aio._channel import live_channel
 from pyserve.aio._credentials import ChannelTls, LiveServerCredentials
-from tests.mesh.security.authority import Authority, Leaf
 from tests.mesh.security.clients import TIMEOUT_S
+from tests.support.authority import Authority, Leaf
 
 PATH = "/test.Echo/Echo"
 

@@ -11,7 +11,7 @@ from pyserve import _router
 from pyserve.aio.certificates import Followed, MeshTls, mesh_tls
 from pyserve.config.tls import TlsFiles
 from pyserve.errors import OptionError
-from tests.mesh.security.authority import Authority, Files
+from tests.support.authority import Authority, Files
 
 
 class Reader:
@@ -114,7 +114,7 @@ def test_files_that_are_named_later_are_followed_too(tmp_path: Path) -> None:
 def test_certificates_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
     assert mesh_tls(None) is None
     authority, files = Authority(), Files(tmp_path)
-    with pytest.raises(OptionError, match="the private key .* cannot be read: No such file"):
+    with pytest.raises(OptionError, match=r"the private key .* cannot be read: No such file"):
         MeshTls(files_of(files))
     leaf = authority.issue("a")
     files.write(leaf, authority)

@@ -40,17 +40,20 @@ class Authority:
         self.certificate = builder.sign(signer._key, hashes.SHA256()).public_bytes(_PEM)
         self._chain: bytes = b"" if parent is None else self.certificate + parent._chain
 
-    def issue(self, *names: str, lifetime: datetime.timedelta = _HOUR) -> Leaf:
+    def issue(
+        self, *names: str, common_name: str = "leaf", lifetime: datetime.timedelta = _HOUR
+    ) -> Leaf:
         """Sign a certificate for both sides of a connection.
 
         Args:
             names: Alternative names: URIs, addresses, or DNS names.
+            common_name: What the subject says.
             lifetime: From now on; a negative one has ended.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = (
-            _builder(_named("leaf"), self._name, key, lifetime)
+            _builder(_named(common_name), self._name, key, lifetime)
             .add_extension(x509.SubjectAlternativeName(map(_alternative, names)), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
