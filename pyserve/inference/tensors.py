@@ -185,7 +185,7 @@ def as_array(tensor: Tensor, value: object) -> Array:
             raise TypeError(
                 f"output {tensor.name!r} is declared {tensor.datatype} and came as {array.dtype}"
             )
-        array = np.asarray(array, dtype, order="C")
+        array = _narrowed(tensor.name, array, dtype)
     fits = array.ndim == len(tensor.shape) and all(
         wanted in (-1, length) for wanted, length in zip(tensor.shape, array.shape, strict=True)
     )
@@ -195,6 +195,20 @@ def as_array(tensor: Tensor, value: object) -> Array:
             f"{list(array.shape)}"
         )
     return array
+
+
+def _narrowed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return ``array`` as ``dtype``; digits of floats may go, values may not."""
+    with np.errstate(over="ignore"):
+        made = np.asarray(array, dtype, order="C")
+    is_kept = (
+        np.array_equal(np.isinf(made), np.isinf(array))
+        if dtype.kind == "f"
+        else np.array_equal(made, array)
+    )
+    if not is_kept:
+        raise TypeError(f"output {name!r} has a value that {dtype.name} cannot hold")
+    return made
 
 
 def _elements(name: str, raw: bytes | memoryview, count: int) -> list[bytes]:

@@ -122,11 +122,20 @@ def test_an_input_that_is_not_as_declared_is_refused(datatype: str, shape, said:
         (np.zeros((2, 2), dtype="i4"), "came with shape \\[2, 2\\]"),
         (np.array(["a", "b"]), "declared INT32 and came as"),
         (np.array([1.5, 2.5]), "declared INT32 and came as float64"),
+        (np.array([2**40]), "a value that int32 cannot hold"),
     ],
 )
 def test_an_output_that_is_not_as_declared_is_told(value: np.ndarray, said: str):
     with pytest.raises(TypeError, match=said):
         as_array(Tensor("y", "INT32", (-1,)), value)
+
+
+def test_a_float_loses_digits_and_no_more():
+    output = Tensor("y", "FP32", (-1,))
+
+    assert [np.float32(0.1), np.inf] == as_array(output, np.array([0.1, np.inf])).tolist()
+    with pytest.raises(TypeError, match="a value that float32 cannot hold"):
+        as_array(output, np.array([2e300]))
 
 
 @pytest.mark.parametrize(
