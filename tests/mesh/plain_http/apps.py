@@ -43,7 +43,7 @@ class Ledger:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            self._happened[key].append("child cancelled")
+            await self.note(key, "child cancelled")
             raise
 
 
