@@ -188,7 +188,12 @@ pub(super) fn client_timeout(headers: &HeaderMap) -> Result<ClientTimeout, HttpF
             // What is beyond a duration is for ever, too.
             Some(seconds) if seconds > 0.0 => Ok(Duration::try_from_secs_f64(seconds)
                 .map_or(ClientTimeout::Never, ClientTimeout::After)),
-            _ => Err(bad("x-request-timeout-seconds is no number of seconds")),
+            _ => {
+                let text = format!(
+                    "{REQUEST_TIMEOUT}={value:?} is not allowed; allowed: a number of seconds"
+                );
+                Err(HttpFailure::new(StatusCode::BAD_REQUEST, text))
+            }
         };
     }
     let timeout = read_timeout(headers);

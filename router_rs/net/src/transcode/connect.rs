@@ -18,6 +18,7 @@ use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::Method;
 use super::open::{Opened, Transcoding, error_answer, wrong_content_type, wrong_method};
 use super::query;
+use super::rest;
 use super::status::ErrorForm;
 use super::stream::{CONNECT_ENCODING, JsonStreamRequest, ProtoStreamRequest, StreamAnswer};
 use super::unary::{
@@ -287,9 +288,12 @@ fn unpack_base64(message: &str) -> Result<Bytes, Status> {
     })
 }
 
-/// The gRPC head, with the deadline.
+/// The gRPC head, with the deadline; `curl` says it as in plain HTTP.
 fn head(parts: &request::Parts) -> Result<request::Parts, Status> {
-    let timeout = read_timeout(&parts.headers)?;
+    let timeout = match read_timeout(&parts.headers)? {
+        Some(timeout) => Some(timeout),
+        None => rest::read_timeout(&parts.headers)?,
+    };
     let mut head = grpc_head(parts, parts.uri.path(), PROTO);
     if let Some(timeout) = timeout {
         head.headers.insert(GRPC_TIMEOUT, format_timeout(timeout));

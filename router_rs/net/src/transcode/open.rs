@@ -115,8 +115,8 @@ fn open_web(parts: &request::Parts, web_type: WebType<'_>, limits: &Limits) -> O
 
 /// The path has a method, but not for this HTTP method.
 pub(super) fn wrong_method(allowed: &str) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    let text = format!("this path takes {allowed}");
+    let mut response = explained(StatusCode::METHOD_NOT_ALLOWED, text);
     let allowed = HeaderValue::from_str(allowed).expect("invariant: names of HTTP methods");
     response.headers_mut().insert(ALLOW, allowed);
     response
@@ -124,10 +124,19 @@ pub(super) fn wrong_method(allowed: &str) -> Response<Bytes> {
 
 /// The method takes other content types.
 pub(super) fn wrong_content_type(method: Option<&methods::Method>) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    let accepted = HeaderValue::from_static(connect::accepted_types(method));
-    response.headers_mut().insert(ACCEPT_POST, accepted);
+    let accepted = connect::accepted_types(method);
+    let text = format!("this method takes other content-types: {accepted}");
+    let mut response = explained(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
+    response.headers_mut().insert(ACCEPT_POST, HeaderValue::from_static(accepted));
+    response
+}
+
+/// A status and a line for people: `curl -d` alone sends a form, and shows no headers.
+fn explained(status: StatusCode, text: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(text + "\n"));
+    *response.status_mut() = status;
+    let text_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, text_type);
     response
 }
 

@@ -1,8 +1,10 @@
 //! Methods by paths of their own: where the fields of the request are, and what the answer is.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, request};
+use http::{HeaderMap, HeaderName, HeaderValue, request};
 use prost_reflect::{FieldDescriptor, Kind};
 use serde_json::{Map, Value};
 
@@ -25,6 +27,24 @@ use crate::grpc::{
 
 /// As plain HTTP has it, in seconds.
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
+
+/// Reads how long a client without a protocol for it gives a call; 0 or less, and what no duration
+/// can hold, is for ever.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for what is no number.
+pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get(&TIMEOUT) else { return Ok(None) };
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    match seconds.filter(|seconds| !seconds.is_nan()) {
+        Some(seconds) if seconds <= 0.0 => Ok(None),
+        Some(seconds) => Ok(Duration::try_from_secs_f64(seconds).ok()),
+        None => {
+            let text = format!("{TIMEOUT}={value:?} is not allowed; allowed: a number of seconds");
+            Err(Status::new(Code::InvalidArgument, text))
+        }
+    }
+}
 
 const PROTO: HeaderValue = HeaderValue::from_static("application/grpc+proto");
 
@@ -70,9 +90,7 @@ fn open_route(
         Box::new(WholeRequest::new(Box::new(fields), encoding, limits.message_bytes_max))
     };
     let mut head = grpc_head(parts, &route.method.path, PROTO);
-    let timeout = parts.headers.get(&TIMEOUT).and_then(|value| value.to_str().ok()?.parse().ok());
-    if let Some(timeout) = timeout.filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite()) {
-        let timeout = std::time::Duration::try_from_secs_f64(timeout).unwrap_or_default();
+    if let Some(timeout) = read_timeout(&parts.headers)? {
         head.headers.entry(GRPC_TIMEOUT).or_insert_with(|| format_timeout(timeout));
     }
     head.headers.remove(GRPC_ENCODING);

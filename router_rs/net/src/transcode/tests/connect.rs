@@ -236,6 +236,7 @@ fn wrong_methods_and_content_types_are_answered_at_once() {
         let answer = answered(method, uri, &[]);
         let allow = answer.headers()["allow"].to_str().unwrap();
         assert_eq!((StatusCode::METHOD_NOT_ALLOWED, allowed), (answer.status(), allow));
+        assert_eq!(format!("this path takes {allowed}\n"), answer.body());
     }
     for (uri, content_type, expected) in [
         (ECHO, "text/plain", "application/proto"),
@@ -248,6 +249,7 @@ fn wrong_methods_and_content_types_are_answered_at_once() {
             answered("POST", uri, &[("content-type", content_type), ("origin", "https://a.test")]);
         assert_eq!(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer.status(), "{uri} {content_type}");
         assert!(answer.headers()["accept-post"].to_str().unwrap().contains(expected));
+        assert!(std::str::from_utf8(answer.body()).unwrap().contains(expected));
         assert_eq!("*", answer.headers()["access-control-allow-origin"]);
     }
     assert_eq!(StatusCode::UNSUPPORTED_MEDIA_TYPE, answered("POST", ECHO, &[]).status());

@@ -143,11 +143,23 @@ fn a_path_of_a_stream_answers_in_pieces() {
 #[test]
 fn timeouts_of_plain_http_bound_the_call() {
     for (value, expected) in
-        [("1.5", Some("1500000u")), ("0", None), ("-1", None), ("inf", None), ("x", None)]
+        [("1.5", Some("1500000u")), ("0", None), ("-1", None), ("inf", None), ("1e300", None)]
     {
-        let rest = call("GET", "/v1/things/x", &[("x-request-timeout-seconds", value)]);
-        let timeout = rest.head.headers.get("grpc-timeout").map(|value| value.to_str().unwrap());
-        assert_eq!(expected, timeout, "{value}");
+        let said = ("x-request-timeout-seconds", value);
+        let of_connect = ("connect-timeout-ms", "7");
+        let rest = call("GET", "/v1/things/x", &[said]);
+        let json = call("POST", "/things.v1.Things/Echo", &[JSON, said]);
+        for call in [rest, json] {
+            let timeout = call.head.headers.get("grpc-timeout");
+            assert_eq!(expected, timeout.map(|value| value.to_str().unwrap()), "{value}");
+        }
+        let both = call("POST", "/things.v1.Things/Echo", &[JSON, said, of_connect]);
+        assert_eq!("7000000n", both.head.headers["grpc-timeout"]);
+    }
+    for (method, uri) in [("GET", "/v1/things/x"), ("POST", "/things.v1.Things/Echo")] {
+        let wrong = answered(method, uri, &[JSON, ("x-request-timeout-seconds", "soon")]);
+        assert_eq!(StatusCode::BAD_REQUEST, wrong.status());
+        assert!(text(&wrong).contains("x-request-timeout-seconds=\\\"soon\\\" is not allowed"));
     }
 }
 
