@@ -10,7 +10,7 @@ use front_support::{
     Http1, answer, answer_head, http_deployment, http_request, one_app, one_app_with,
 };
 use h2::Reason;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use router_net::grpc::parse_timeout;
 use router_net::ingress::IngressConfig;
 use support::{Front, Incoming, Replica, room, until, within};
@@ -163,6 +163,22 @@ async fn an_answer_that_breaks_off_is_seen_to_be_incomplete() {
     stream.send_reset(Reason::INTERNAL_ERROR);
     let broken = within("the end", body.data()).await.expect("an end").unwrap_err();
     assert_eq!(Some(Reason::INTERNAL_ERROR), broken.reason());
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn what_was_written_before_a_break_arrives() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    client.get("/app").await;
+    let mut incoming = replica.next().await;
+    let mut stream = incoming.begin();
+    stream.send_data("some".into(), false).unwrap();
+    let broken = [(HeaderName::from_static("pyserve-broken"), HeaderValue::from_static("1"))];
+    stream.send_trailers(broken.into_iter().collect()).unwrap();
+    client.head().await;
+    assert_eq!("some", client.chunk().await);
+    assert_eq!("", client.rest().await, "no last chunk");
     front.settle().await;
 }
 

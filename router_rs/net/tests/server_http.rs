@@ -214,21 +214,34 @@ async fn a_writer_waits_for_a_client_that_does_not_read() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_broken_off_is_reset() {
+async fn an_answer_that_is_broken_off_says_so_behind_what_was_written() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
-    for (code, reason) in
-        [(Code::Internal, h2::Reason::INTERNAL_ERROR), (Code::DeadlineExceeded, h2::Reason::CANCEL)]
-    {
-        let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-        let (exchange, _) = fixture.next_call().await;
-        start_response(&exchange, 200, &[]);
-        let (_, mut body) = timeout(PATIENCE, response).await.unwrap().unwrap().into_parts();
-        finish(&exchange, code, "", &[]);
-        let error = timeout(PATIENCE, body.data()).await.unwrap().expect("an error").unwrap_err();
-        assert_eq!((true, Some(reason)), (error.is_reset(), error.reason()), "{code:?}");
-        fixture.settle().await;
-    }
+    let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
+    let (exchange, _) = fixture.next_call().await;
+    start_response(&exchange, 200, &[]);
+    write(&exchange, b"begun");
+    finish(&exchange, Code::Internal, "", &[]);
+    let (_, mut body) = timeout(PATIENCE, response).await.unwrap().unwrap().into_parts();
+    assert_eq!("begun", timeout(PATIENCE, body.data()).await.unwrap().unwrap().unwrap());
+    assert!(timeout(PATIENCE, body.data()).await.unwrap().is_none());
+    let trailers = timeout(PATIENCE, body.trailers()).await.unwrap().unwrap().expect("trailers");
+    assert!(trailers.contains_key("pyserve-broken"));
+    fixture.settle().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_late_is_reset() {
+    let mut fixture = Fixture::start(config());
+    let mut client = fixture.connect_as_router().await;
+    let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
+    let (exchange, _) = fixture.next_call().await;
+    start_response(&exchange, 200, &[]);
+    let (_, mut body) = timeout(PATIENCE, response).await.unwrap().unwrap().into_parts();
+    finish(&exchange, Code::DeadlineExceeded, "", &[]);
+    let error = timeout(PATIENCE, body.data()).await.unwrap().expect("an error").unwrap_err();
+    assert_eq!((true, Some(h2::Reason::CANCEL)), (error.is_reset(), error.reason()));
+    fixture.settle().await;
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use router_core::Load;
 
 use super::caller::{Caller, Gone};
 use super::gather;
-use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, LOAD, REFUSED, passes};
+use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, LOAD, REFUSED, passes};
 
 /// How far the answer has come.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub(crate) enum Answer {
     Refused { load: Option<Load>, head: response::Parts },
     /// The stream or the connection broke off.
     Broken { error: h2::Error, before_head: bool },
+    /// The application broke the body off, behind all that it had written.
+    BrokenOff,
     /// The caller is gone.
     Gone,
 }
@@ -127,6 +129,9 @@ impl Download {
     }
 
     fn on_trailers<C: Caller>(&self, caller: &mut C, mut trailers: HeaderMap) -> Answer {
+        if self.is_trusted && trailers.contains_key(BROKEN) {
+            return Answer::BrokenOff;
+        }
         let load = self.take_mesh_headers(&mut trailers);
         match caller.trailers(trailers) {
             Ok(()) => Answer::Complete { load },

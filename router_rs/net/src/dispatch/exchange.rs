@@ -347,6 +347,11 @@ fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>) -> Attemp
         Answer::Broken { error, before_head } => {
             judge_break(&error, before_head, connection, limits)
         }
+        Answer::BrokenOff => {
+            let status = Status::new(Code::Internal, "the application broke its answer off");
+            let failure = Failure { status, did_not_start: false };
+            Attempt::Over(Ending::Failed(failure), Outcome::Failed)
+        }
     }
 }
 

@@ -66,6 +66,8 @@ pub(super) struct AnswerBody {
     slot: Slot,
     /// The head says how long it is.
     has_length: bool,
+    /// hyper has had the time to write what came before the break.
+    is_flushed: bool,
     _busy: Busy,
 }
 
@@ -219,7 +221,8 @@ impl Future for Answer {
         drop(state);
         let has_length = head.headers.contains_key(CONTENT_LENGTH);
         let slot = this.slot.take().expect("invariant: it was there a moment ago");
-        let body = AnswerBody { slot, has_length, _busy: Rc::clone(&this.busy) };
+        let busy = Rc::clone(&this.busy);
+        let body = AnswerBody { slot, has_length, is_flushed: false, _busy: busy };
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }
@@ -240,7 +243,8 @@ impl Body for AnswerBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let mut state = self.slot.borrow_mut();
+        let this = self.get_mut();
+        let mut state = this.slot.borrow_mut();
         if let Some(piece) = state.piece.take() {
             state.taken_bytes += piece.len() as u64;
             wake(&mut state.call);
@@ -248,6 +252,12 @@ impl Body for AnswerBody {
         }
         match &state.end {
             Some(Ok(())) => Poll::Ready(None),
+            // hyper forgets what it has not written yet. It writes when a body lets it wait.
+            Some(Err(Broken)) if !this.is_flushed => {
+                this.is_flushed = true;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
             Some(Err(Broken)) => Poll::Ready(Some(Err(Broken))),
             None => {
                 state.connection = Some(cx.waker().clone());

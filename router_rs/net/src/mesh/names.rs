@@ -42,6 +42,9 @@ pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
 pub const HTTP: HeaderName = HeaderName::from_static("pyserve-http");
 /// Request header `websocket`, beside [`HTTP`]: both bodies are the frames of RFC 6455.
 pub const UPGRADE: HeaderName = HeaderName::from_static("pyserve-upgrade");
+/// Trailer of an answer to such a request that the application has broken off: a reset would overtake
+/// what was written before it. Trusted connections only.
+pub const BROKEN: HeaderName = HeaderName::from_static("pyserve-broken");
 /// Request header, beside [`HTTP`]: the `grpc-timeout` that the client itself sent, which stands for
 /// the deadline on the way. The replica shows it under its own name.
 pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("pyserve-client-timeout");

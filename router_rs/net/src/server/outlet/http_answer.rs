@@ -119,6 +119,12 @@ impl Outlet {
                 let load = trailers.get(names::LOAD).cloned();
                 self.send_trailers(load.map(|load| (names::LOAD, load)).into_iter().collect());
             }
+            Stage::Body(_) if status.code == Code::Internal => {
+                let load = trailers.get(names::LOAD).cloned().map(|load| (names::LOAD, load));
+                let broken = (names::BROKEN, HeaderValue::from_static("1"));
+                self.send_trailers(load.into_iter().chain([broken]).collect());
+            }
+            // It is given up: nobody waits for what has been written.
             Stage::Body(stream) => {
                 let is_late = status.code == Code::DeadlineExceeded;
                 stream.send_reset(if is_late { Reason::CANCEL } else { Reason::INTERNAL_ERROR });
