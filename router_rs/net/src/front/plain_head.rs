@@ -181,7 +181,7 @@ fn join_cookies(headers: &mut HeaderMap) {
 /// # Errors
 /// 400 for a number that is none.
 pub(super) fn client_timeout(headers: &HeaderMap) -> Result<ClientTimeout, HttpFailure> {
-    if let Some(value) = headers.get(&REQUEST_TIMEOUT) {
+    if let Some(value) = names::spelled(headers, &REQUEST_TIMEOUT) {
         let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
         return match seconds {
             Some(seconds) if seconds <= 0.0 => Ok(ClientTimeout::Never),
@@ -204,7 +204,7 @@ pub(super) fn client_timeout(headers: &HeaderMap) -> Result<ClientTimeout, HttpF
 
 /// Whether the request shall go on without its client.
 pub(super) fn is_detached(headers: &HeaderMap) -> bool {
-    headers.get(&DISCONNECT_DISABLED).is_some_and(|value| value == "?1")
+    names::spelled(headers, &DISCONNECT_DISABLED).is_some_and(|value| value == "?1")
 }
 
 #[cfg(test)]
@@ -237,7 +237,8 @@ mod tests {
             let origin = Origin { is_tls, root_path, ..origin() };
             rewrite(&mut parts, origin, prefix).unwrap();
             assert_eq!(expected, parts.headers[names::HTTP]);
-            assert_eq!("/x?y=%20", parts.uri.path_and_query().unwrap().as_str());
+            let expected = format!("{root_path}/x?y=%20");
+            assert_eq!(expected, parts.uri.path_and_query().unwrap().as_str());
         }
     }
 

@@ -8,6 +8,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use router_core::SplitMix64;
 
 use super::plain::REQUEST_ID;
+use crate::mesh::names::spelled;
 
 /// A longer name of a client is replaced: every log line would carry it. Arbitrary.
 const BYTES_MAX: usize = 256;
@@ -18,7 +19,7 @@ thread_local! {
 
 /// The request's id.
 pub(super) fn of(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(&REQUEST_ID);
+    let given = spelled(headers, &REQUEST_ID);
     let is_usable = |value: &&HeaderValue| !value.is_empty() && value.len() <= BYTES_MAX;
     given.filter(is_usable).cloned().unwrap_or_else(fresh)
 }

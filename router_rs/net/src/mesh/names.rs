@@ -78,6 +78,20 @@ pub fn model_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     found.filter(|value| !value.is_empty())
 }
 
+/// The header called `name` (with `-`), in any of its spellings: `_` is as good as `-`.
+pub fn spelled<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    headers.get(name).or_else(|| {
+        let wanted = name.as_str().as_bytes();
+        // Names of other lengths are most, and cost one comparison.
+        let is_it = |other: &HeaderName| {
+            let other = other.as_str().as_bytes();
+            other.len() == wanted.len()
+                && other.iter().zip(wanted).all(|(a, b)| a == b || (*a == b'_' && *b == b'-'))
+        };
+        headers.iter().find(|(other, _)| is_it(other)).map(|(_, value)| value)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +108,24 @@ mod tests {
             headers.insert("te", HeaderValue::from_static("trailers"));
             headers.insert(name, HeaderValue::from_static("m1"));
             assert_eq!(Some("m1"), model_id(&headers).map(|id| id.to_str().unwrap()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_found_in_each_spelling() {
+        let name = HeaderName::from_static("x-request-id");
+        for (spelling, is_it) in [
+            ("x-request-id", true),
+            ("X_Request_Id", true),
+            ("x-request_id", true),
+            ("x.request.id", false),
+            ("x-request-ix", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("accept", HeaderValue::from_static("*/*"));
+            let other: HeaderName = spelling.parse().unwrap();
+            headers.insert(other, HeaderValue::from_static("a"));
+            assert_eq!(is_it, spelled(&headers, &name).is_some(), "{spelling}");
         }
     }
 

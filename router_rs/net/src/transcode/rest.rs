@@ -34,7 +34,7 @@ const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds")
 /// # Errors
 /// `INVALID_ARGUMENT` for what is no number.
 pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = headers.get(&TIMEOUT) else { return Ok(None) };
+    let Some(value) = crate::mesh::names::spelled(headers, &TIMEOUT) else { return Ok(None) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
     match seconds.filter(|seconds| !seconds.is_nan()) {
         Some(seconds) if seconds <= 0.0 => Ok(None),
