@@ -290,15 +290,15 @@ async fn chunked_bodies_go_both_ways_before_either_side_has_ended() {
 }
 
 #[tokio::test]
-async fn a_body_is_asked_for_only_when_a_replica_takes_it() {
+async fn a_body_is_asked_for_only_when_somebody_takes_it() {
     let (mut replica, front) = one_app().await;
     let mut client = Http1::connect(&front).await;
     let head = "POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\nexpect: 100-continue\r\n\r\n";
     client.send(head).await;
-    let mut incoming = replica.next().await;
     assert_eq!("HTTP/1.1 100 Continue", client.line().await);
     assert_eq!("", client.line().await);
     client.send("body").await;
+    let mut incoming = replica.next().await;
     assert_eq!("body", incoming.read_all().await);
     answer(incoming, "done");
     assert_eq!("done", client.reply().await.text());
