@@ -18,7 +18,6 @@ from pyserve.replica.inference.runner import Runner
 from pyserve.version import version
 
 if TYPE_CHECKING:
-    from pyserve._router import HttpHead
     from pyserve.aio import HttpCall, HttpHandler
     from pyserve.replica.plain.methods import PlainMethod
 
@@ -150,7 +149,7 @@ class InferenceDoors:
         """Return what answers requests below ``prefixes``, and leaves others to ``handler``."""
 
         async def handle(call: HttpCall) -> None:
-            if handler is None or self._below_prefix(call.head) is not None:
+            if handler is None or self._below_prefix(call) is not None:
                 await self.http(call)
             else:
                 await handler(call)
@@ -169,8 +168,8 @@ class InferenceDoors:
             call.respond(200, headers, answer.body)
 
     async def _answer(self, call: HttpCall) -> rest.Answer:
-        path = _path_of(call.head)
-        action = self._action(path, self._below_prefix(call.head))
+        path = _path_of(call)
+        action = self._action(path, self._below_prefix(call))
         if action == METHOD:
             _require(call, "POST", path)
             length = call.header(rest.JSON_LENGTH)
@@ -183,14 +182,14 @@ class InferenceDoors:
             document = rest.metadata(self._model)
         return rest.Answer(_JSON, orjson.dumps(document))
 
-    def _below_prefix(self, head: HttpHead) -> str | None:
+    def _below_prefix(self, call: HttpCall) -> str | None:
         """Return what follows the model's prefix in a path, ``None`` for a path of others."""
-        prefix = self._model.prefix
-        if head.root_path.endswith(prefix):
-            prefix = head.root_path  # The ingress has found it so.
-        elif head.root_path:
+        prefix, root_path = self._model.prefix, call.head.root_path
+        if root_path.endswith(prefix):
+            prefix = root_path  # The ingress has found it so.
+        elif root_path:
             return None  # It was found by the application's own prefix.
-        path = _path_of(head)
+        path = _path_of(call)
         rest = path.removeprefix(prefix)
         return rest if len(rest) < len(path) and rest[:1] in ("", "/") else None
 
@@ -223,8 +222,8 @@ class InferenceDoors:
         return 500, f"{type(error).__name__}: {error}" if self._development else _NEUTRAL_TEXT
 
 
-def _path_of(head: HttpHead) -> str:
-    return head.target.partition(b"?")[0].decode("latin-1")
+def _path_of(call: HttpCall) -> str:
+    return call.head.target.partition(b"?")[0].decode("latin-1")
 
 
 def _require(call: HttpCall, method: str, path: str) -> None:
