@@ -224,6 +224,8 @@ async fn the_clients_timeout_wins_over_the_deployments_and_that_over_the_ingress
         ("/bounded", "x-request-timeout-seconds: 10\r\n", Some(10.0)),
         ("/bounded", "x-request-timeout-seconds: 0\r\n", None),
         ("/free", "X-Request-Timeout-Seconds: -1\r\n", None),
+        // A duration, but further away than the clock can count.
+        ("/bounded", "x-request-timeout-seconds: 1e19\r\n", None),
         ("/free", "grpc-timeout: 5S\r\n", Some(5.0)),
     ] {
         client.send(format!("GET {path} HTTP/1.1\r\nhost: x\r\n{header}\r\n")).await;

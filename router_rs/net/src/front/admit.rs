@@ -305,7 +305,8 @@ fn prepare<T: Transport>(
     };
     rewrite(&mut parts, origin, &route.prefix)?;
     parts.headers.insert(REQUEST_ID, client.request_id().clone());
-    let until = timeout.map(|timeout| Instant::now() + timeout);
+    // A client may say more than the clock can count, which is for ever.
+    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut deadline, mut acceptance) = (until, None);
     if client.kind() == Kind::WebSocket {
         parts.headers.insert(names::UPGRADE, WEBSOCKET);
