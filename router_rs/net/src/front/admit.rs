@@ -339,10 +339,9 @@ fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
 fn awaited(connection: &ConnectionState, kind: Kind, announced: Option<u64>) -> Awaited {
     let is_small = announced.is_some_and(|length| length <= COLLECTED_BYTES_MAX as u64);
     match kind {
-        Kind::WebSocket => Awaited::Nothing,
         Kind::Plain | Kind::Transcoded { .. } if is_small => Awaited::Body,
         Kind::Transcoded { is_stream: false } => Awaited::Body,
-        Kind::Transcoded { is_stream: true } => Awaited::Nothing,
+        Kind::WebSocket | Kind::Transcoded { is_stream: true } => Awaited::Nothing,
         Kind::Plain => {
             // Before the client counts as one that has stopped.
             let limit = connection.front.limits().body_timeout / 2;
