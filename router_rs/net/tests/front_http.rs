@@ -3,6 +3,8 @@
 mod front_support;
 mod support;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use front_support::{
     Http1, answer, answer_head, http_deployment, http_request, one_app, one_app_with,
@@ -44,6 +46,31 @@ async fn an_http1_request_reaches_the_replica_as_it_was_sent() {
     assert!(!reply.headers.contains_key("pyserve-answered-by"));
     front.settle().await;
     assert_eq!((1, 1), (front.stat("forwarded"), front.stat("http_2xx")));
+}
+
+#[tokio::test]
+async fn answers_have_one_date_over_either_protocol() {
+    let (mut replica, front) = one_app().await;
+    let mut http1 = Http1::connect(&front).await;
+    let http2 = front.client().await;
+    let given = "Sun, 06 Nov 1994 08:49:37 GMT";
+    for headers in [&[][..], &[("date", given)][..]] {
+        http1.get("/app").await;
+        answer_head(replica.next().await, 204, headers);
+        let of_http1 = http1.reply().await.headers["date"].clone();
+        let call = http2.start(http_request("GET", "/app", &[]), true);
+        answer_head(replica.next().await, 204, headers);
+        let of_http2 = call.reply().await.headers;
+        assert_eq!(1, of_http2.get_all("date").iter().count());
+        for date in [&*of_http1, of_http2["date"].to_str().unwrap()] {
+            let age = httpdate::parse_http_date(date).unwrap().elapsed().unwrap();
+            assert_eq!(headers.is_empty(), age < Duration::from_secs(60), "{date}");
+        }
+    }
+    // Answers of our own, too.
+    let health = http2.start(http_request("GET", "/-/healthz", &[]), true).reply().await;
+    assert_eq!(1, health.headers.get_all("date").iter().count());
+    front.settle().await;
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 
+use super::date;
 use super::plain::Transport;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
@@ -45,6 +46,10 @@ impl<B: Buf> Http2End<B> {
 impl<B: Buf + From<Bytes>> Transport for Http2End<B> {
     fn is_bodiless(&self) -> bool {
         self.body.is_end_stream()
+    }
+
+    fn complete_head(&self, headers: &mut HeaderMap) {
+        date::add(headers);
     }
 
     fn abort(&mut self) {

@@ -10,6 +10,7 @@ mod builtin;
 mod call;
 mod connection;
 mod counters;
+mod date;
 mod grpc_end;
 mod http1;
 mod http1_end;

@@ -26,6 +26,9 @@ pub(super) trait Transport: Caller {
     /// Ends the answer so that the client can see that something is missing.
     fn abort(&mut self);
 
+    /// Adds what an answer's head needs and neither its origin nor the transport's library gives.
+    fn complete_head(&self, _headers: &mut HeaderMap) {}
+
     /// As `ClientEnd::poll_finish`.
     fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
@@ -121,7 +124,7 @@ impl<T: Transport> PlainEnd<T> {
 
     /// Gives the whole answer.
     pub(super) fn answer(&mut self, mut head: response::Parts, body: Bytes) {
-        head.headers.insert(REQUEST_ID, self.manner.request_id.clone());
+        self.complete_head(&mut head);
         self.record(head.status);
         let is_last = body.is_empty() || self.manner.is_head;
         // An error means that the client is gone: there is nobody to tell.
@@ -150,6 +153,11 @@ impl<T: Transport> PlainEnd<T> {
         let code = crate::grpc::Code::from_http(failure.status);
         self.refused = Some(Status::new(code, failure.text.clone()));
         Gone
+    }
+
+    fn complete_head(&self, head: &mut response::Parts) {
+        head.headers.insert(REQUEST_ID, self.manner.request_id.clone());
+        self.transport.complete_head(&mut head.headers);
     }
 
     fn record(&mut self, status: StatusCode) {
@@ -267,7 +275,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
     }
 
     fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Gone> {
-        head.headers.insert(REQUEST_ID, self.manner.request_id.clone());
+        self.complete_head(&mut head);
         self.acceptance = None;
         self.stall.on_move();
         let status = head.status;
