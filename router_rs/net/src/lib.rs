@@ -14,6 +14,7 @@ pub mod ingress;
 pub mod io;
 pub mod link;
 pub mod mesh;
+mod phase;
 pub mod server;
 pub mod transcode;
 mod windows;

@@ -24,7 +24,8 @@ use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
 use crate::io::{Peer, Stream};
-use crate::server::{ConnectionInfo, Phase};
+use crate::phase::Phase;
+use crate::server::ConnectionInfo;
 
 /// Every HTTP/2 client begins with it (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -160,20 +161,6 @@ async fn sniff(stream: &mut Stream) -> Option<(Greeting, Bytes)> {
         }
     }
     Some((Greeting::Http2, Bytes::from_static(PREFACE)))
-}
-
-/// Waits for a phase later than `current`; for ever after the last one.
-pub(super) async fn next_phase(
-    mut receiver: watch::Receiver<Phase>,
-    current: Phase,
-) -> (Phase, watch::Receiver<Phase>) {
-    let next = receiver.wait_for(|phase| *phase > current).await.map(|phase| *phase);
-    match next {
-        Ok(phase) => (phase, receiver),
-        // The front's owner is gone.
-        Err(_) if current < Phase::Stopped => (Phase::Stopped, receiver),
-        Err(_) => std::future::pending().await,
-    }
 }
 
 // === impl ConnectionState ===

@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::admit::{admit_plain, answer_here, manner};
-use super::connection::{ConnectionState, next_phase};
+use super::connection::ConnectionState;
 use super::http1_end::{Answer, Busy, pair};
 use super::http1_socket::Http1Socket;
 use super::limits::FrontLimits;
@@ -23,7 +23,7 @@ use super::plain::{Kind, PlainEnd};
 use super::websocket;
 use super::wire::Wire;
 use crate::grpc::{HttpFailure, is_grpc_content_type};
-use crate::server::Phase;
+use crate::phase::{Phase, Phases};
 
 /// hyper keeps no more than this of what is to be read or written, besides the piece that it has
 /// just taken. Its own bound is six times as much, its least one is 8 KiB.
@@ -101,13 +101,11 @@ impl Service<Request<Incoming>> for Door {
     }
 }
 
-type PhaseChange = Pin<Box<dyn Future<Output = (Phase, watch::Receiver<Phase>)>>>;
-
 /// Polls hyper's connection, the front's phase and the clock.
 struct Driver {
     connection: Pin<Box<UpgradeableConnection<Wire, Door>>>,
     state: Rc<ConnectionState>,
-    change: PhaseChange,
+    phases: Phases,
     current: Phase,
     patience: Patience,
 }
@@ -121,7 +119,7 @@ impl Driver {
         Self {
             connection: Box::pin(connection.with_upgrades()),
             state,
-            change: Box::pin(next_phase(phase, Phase::Serving)),
+            phases: Phases::new(phase),
             current: Phase::Serving,
             patience,
         }
@@ -145,9 +143,8 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        while let Poll::Ready((phase, receiver)) = this.change.as_mut().poll(cx) {
+        while let Poll::Ready(phase) = this.phases.poll_next(cx) {
             this.enter(phase);
-            this.change = Box::pin(next_phase(receiver, phase));
         }
         this.state.gauge.begin_turn();
         if let Poll::Ready(end) = this.connection.as_mut().poll(cx) {

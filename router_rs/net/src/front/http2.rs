@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::admit::admit_http2;
-use super::connection::{ConnectionState, next_phase};
+use super::connection::ConnectionState;
 use super::limits::FrontLimits;
 use super::wire::Wire;
-use crate::server::Phase;
+use crate::phase::{Phase, Phases};
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// What h2 may charge for the small DATA frames that wait to be read: about 256 bytes each, so
@@ -60,13 +60,11 @@ fn settings(limits: &FrontLimits) -> Builder {
     builder
 }
 
-type PhaseChange = Pin<Box<dyn Future<Output = (Phase, watch::Receiver<Phase>)>>>;
-
 /// Polls the connection, the front's phase and the time of idleness.
 struct Driver {
     connection: Connection<Wire, Bytes>,
     state: Rc<ConnectionState>,
-    change: PhaseChange,
+    phases: Phases,
     current: Phase,
     idle: Idle,
 }
@@ -87,9 +85,8 @@ impl Driver {
         state: Rc<ConnectionState>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let change = Box::pin(next_phase(phase, Phase::Serving));
         let idle = Idle::new(state.front.limits().idle_timeout);
-        Self { connection, state, change, current: Phase::Serving, idle }
+        Self { connection, state, phases: Phases::new(phase), current: Phase::Serving, idle }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -147,9 +144,8 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        while let Poll::Ready((phase, receiver)) = this.change.as_mut().poll(cx) {
+        while let Poll::Ready(phase) = this.phases.poll_next(cx) {
             this.enter(phase);
-            this.change = Box::pin(next_phase(receiver, phase));
         }
         if this.poll_idle(cx).is_ready() {
             return Poll::Ready(());

@@ -2,18 +2,14 @@
 
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::front::{Arrival, ConnectionCount, Front, serve};
 use crate::io::tls::ServerTls;
-use crate::io::{IoThread, IoThreads, tune};
-use crate::server::Phase;
-
-/// Out of descriptors: accepting again at once would spin. Arbitrary.
-const PAUSE: Duration = Duration::from_millis(50);
+use crate::io::{IoThread, IoThreads, pause_accepting, tune};
+use crate::phase::Phase;
 
 pub(super) struct Acceptor {
     pub front: Arc<Front>,
@@ -46,8 +42,7 @@ impl Acceptor {
                         return;
                     }
                 }
-                // A connection that died before it was accepted, or no descriptor is left.
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(error) => pause_accepting(&error).await,
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::dispatch::RoutingTable;
 use crate::front::{Front, FrontConfig, Source};
 use crate::io::tls::ServerTls;
 use crate::io::{Bound, IoThreads, bind_tcp};
-use crate::server::Phase;
+use crate::phase::Phase;
 use listener::Acceptor;
 
 pub use crate::front::{Access, FrontLimits as IngressLimits, Refused};
@@ -119,7 +119,7 @@ impl Ingress {
         self.advance(Phase::Stopped);
     }
 
-    /// For plain HTTP requests from now on, where neither the client nor the deployment says how
+    /// For requests from now on, gRPC or not, where neither the client nor the deployment says how
     /// long they may take.
     pub fn set_request_timeout(&self, timeout: Option<Duration>) {
         self.front.set_request_timeout(timeout);

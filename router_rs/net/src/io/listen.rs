@@ -92,6 +92,15 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Out of descriptors: accepting again at once would spin. Arbitrary.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Lets others close something after `accept` has failed: a connection died before it was taken,
+/// which costs the next one a moment, or no descriptor is left.
+pub(crate) async fn pause_accepting(_error: &io::Error) {
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
 /// A peer that answers nothing for this long, and then not to this many probes, is gone: calls
 /// without a deadline end about a minute and a half after their client's machine did. Arbitrary;
 /// far above what a mobile network loses, far below the kernel's two hours.

@@ -9,6 +9,7 @@ pub mod tls;
 mod unix;
 
 pub(crate) use alarm::Alarm;
+pub(crate) use listen::pause_accepting;
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub use stream::{Peer, PeerCertificates, Stream};
 pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};

@@ -16,11 +16,12 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::admit::admit;
 use super::exchange::{ConnectionInfo, Exchange};
-use super::state::{Phase, ServerConfig, ServerState};
+use super::state::{ServerConfig, ServerState};
 use crate::front;
 use crate::grpc::Framed;
 use crate::io::IoThread;
 use crate::link::Command;
+use crate::phase::{Phase, Phases};
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// A peer gets this long for its TLS and HTTP/2 greetings. Arbitrary; hyper waits 30 s for the
@@ -118,7 +119,7 @@ fn unseen_resets_max(config: &ServerConfig) -> usize {
 struct Driver<S> {
     connection: Connection<S, Framed>,
     state: Rc<ConnectionState>,
-    phase: Pin<Box<dyn Future<Output = (Phase, watch::Receiver<Phase>)>>>,
+    phases: Phases,
     keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
     age: Option<Pin<Box<Sleep>>>,
     current: Phase,
@@ -137,8 +138,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             future
         });
         let age = config.connection_age_max.map(|age| Box::pin(sleep(age)));
-        let phase = Box::pin(next_phase(phase, Phase::Serving));
-        Self { connection, state, phase, keepalive, age, current: Phase::Serving }
+        let phases = Phases::new(phase);
+        Self { connection, state, phases, keepalive, age, current: Phase::Serving }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -165,9 +166,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        while let Poll::Ready((phase, receiver)) = this.phase.as_mut().poll(context) {
+        while let Poll::Ready(phase) = this.phases.poll_next(context) {
             this.enter(phase);
-            this.phase = Box::pin(next_phase(receiver, phase));
         }
         if this
             .keepalive
@@ -188,21 +188,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
             }
         }
     }
-}
-
-/// Waits for a phase later than `current`.
-async fn next_phase(
-    mut receiver: watch::Receiver<Phase>,
-    current: Phase,
-) -> (Phase, watch::Receiver<Phase>) {
-    let phase = match receiver.wait_for(|phase| *phase > current).await {
-        Ok(phase) => *phase,
-        Err(_) => Phase::Stopped, // the server object is gone
-    };
-    if phase == current {
-        std::future::pending::<()>().await;
-    }
-    (phase, receiver)
 }
 
 /// Ends when a ping stays unanswered for `patience`.

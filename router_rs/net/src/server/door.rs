@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::connection::{self, Host};
 use super::exchange::ConnectionInfo;
-use super::state::{Phase, ServerState};
+use super::state::ServerState;
 use crate::client::dial::{LocalServer, Target};
 use crate::dispatch::ServiceRoute;
 use crate::front::{
@@ -25,6 +25,7 @@ use crate::front::{
 };
 use crate::io::IoThread;
 use crate::io::tls::ServerTls;
+use crate::phase::Phase;
 use crate::transcode;
 
 /// What one side may write before the other has read; a quarter of a stream's window.

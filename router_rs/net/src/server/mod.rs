@@ -34,8 +34,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::front::Front;
 use crate::io::tls::ServerTls;
-use crate::io::{Bound, IoThreads, Peer, QuietUnixStream, Stream, bind_tcp, bind_unix, tune};
+use crate::io::{
+    Bound, IoThreads, Peer, QuietUnixStream, Stream, bind_tcp, bind_unix, pause_accepting, tune,
+};
 use crate::link::EventSink;
+pub use crate::phase::Phase;
 use connection::Host;
 
 pub use exchange::{ConnectionInfo, Exchange};
@@ -43,7 +46,7 @@ pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use methods::Method;
 use state::ServerState;
-pub use state::{Keepalive, Phase, ServerConfig};
+pub use state::{Keepalive, ServerConfig};
 
 /// How long a drain waits for its listeners to close: far more than a turn of an I/O thread.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -289,7 +292,7 @@ impl Acceptor {
                             tune(&stream);
                             self.hand_over_tcp(stream, address, manner.clone());
                         }
-                        Err(error) => pause_after(&error).await,
+                        Err(error) => pause_accepting(&error).await,
                     }
                 }
             }
@@ -303,7 +306,7 @@ impl Acceptor {
                                 self.serve_here(Stream::Unix(stream), Peer::Unix);
                             }
                         }
-                        Err(error) => pause_after(&error).await,
+                        Err(error) => pause_accepting(&error).await,
                     }
                 }
             }
@@ -348,9 +351,4 @@ async fn serve_tcp(host: Host, stream: tokio::net::TcpStream, peer: SocketAddr, 
     };
     let info = ConnectionInfo::new(Peer::Tcp(peer), &stream);
     connection::serve(host, stream, info, None).await;
-}
-
-/// Out of descriptors: accepting again at once would spin. 50 ms is arbitrary.
-async fn pause_after(_error: &io::Error) {
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
 }

@@ -14,16 +14,6 @@ use super::methods::Methods;
 use crate::grpc::{Code, Encoding, Status};
 use crate::link::{CancelReason, EventSink};
 
-/// Where a server is in its life; phases only ever go forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    Serving,
-    /// No new connection, GOAWAY on the others; calls in flight go on.
-    Draining,
-    /// Calls still in flight are answered `UNAVAILABLE`.
-    Stopped,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
     /// A ping is sent after this long.
