@@ -463,7 +463,7 @@ class IngressLimits:
         idle_timeout_s: float = 3600.0,  # a connection without a byte and a call
         body_timeout_s: float = 60.0,  # a client that neither sends nor takes for so long
         keep_alive_timeout_s: float = 90.0,  # HTTP/1.1 between two requests
-        request_timeout_s: float | None = None,
+        request_timeout_s: float | None = None,  # as ``Ingress.set_request_timeout``
         cors_origins: Sequence[str] = ("*",),  # that may use gRPC-Web and Connect
     ) -> IngressLimits: ...
 
@@ -515,7 +515,11 @@ class Ingress:
         access: AccessPolicy | None = None,
     ) -> Ingress: ...
     def set_request_timeout(self, timeout_s: float | None) -> None:
-        """Of calls without a deadline whose deployment says nothing; from now on."""
+        """Of requests for which neither client nor deployment says a time, from now on; None: none.
+
+        It holds for gRPC calls, for those in other protocols, and for plain HTTP; a WebSocket has
+        to be accepted within it.
+        """
     def set_healthy(self, is_healthy: bool) -> None:
         """What ``/-/healthz`` says to load balancers; everything is served all the same."""
 
