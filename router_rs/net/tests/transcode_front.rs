@@ -1,0 +1,189 @@
+//! gRPC methods in other protocols, through a whole front to a replica that speaks gRPC.
+
+mod front_support;
+mod support;
+
+use bytes::Bytes;
+use front_support::{Http1, Http1Reply, http_request};
+use http::{HeaderMap, HeaderValue};
+use prost::Message;
+use router_core::{AccessPolicy, AccessRule, PathPattern};
+use router_net::dispatch::DeploymentRoute;
+use router_net::ingress::{Access, IngressConfig};
+use support::{Front, Incoming, Replica, TOKEN, deployment, open_service, table, until};
+
+/// `tests/mesh/doors/things.proto` with all that it imports, as a `FileDescriptorSet`.
+const THINGS: &[u8] = include_bytes!("testdata/things.binpb");
+
+const ECHO: &str = "/things.v1.Things/Echo";
+const GET: &str = "/things.v1.Things/Get";
+
+/// A `Thing` whose name is "a", as a gRPC frame.
+const THING_A: &[u8] = b"\0\0\0\0\x03\x0a\x01a";
+
+/// `google.protobuf.FileDescriptorSet`
+#[derive(Clone, PartialEq, Message)]
+struct Files {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    files: Vec<Bytes>,
+}
+
+/// The deployment of a replica with one place.
+fn things(replica: &Replica) -> DeploymentRoute {
+    DeploymentRoute {
+        services: vec![open_service("things.v1.Things")],
+        file_descriptors: Files::decode(THINGS).unwrap().files,
+        max_queued_requests: 0,
+        ..deployment(vec![replica.route(1)])
+    }
+}
+
+async fn one_thing() -> (Replica, Front) {
+    let replica = Replica::start("r-1").await;
+    let front = Front::start(vec![things(&replica)]);
+    (replica, front)
+}
+
+/// Takes a call of `method` and answers it with a `Thing`; gives what it was asked.
+async fn serve(mut incoming: Incoming, method: &str) -> Bytes {
+    assert_eq!(method, incoming.head.uri.path());
+    assert_eq!("POST", incoming.head.method);
+    assert_eq!("trailers", incoming.head.headers["te"]);
+    let asked = incoming.read_all().await;
+    incoming.reply(THING_A);
+    asked
+}
+
+/// Answers a call with a status.
+fn fail(mut incoming: Incoming, code: &'static str, message: &'static str) {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static(code));
+    trailers.insert("grpc-message", HeaderValue::from_static(message));
+    incoming.begin().send_trailers(trailers).unwrap();
+}
+
+fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n");
+    [head.as_bytes(), headers.as_bytes(), b"\r\n", body].concat()
+}
+
+#[tokio::test]
+async fn a_grpc_web_client_is_served_over_http1() {
+    let (mut replica, front) = one_thing().await;
+    let mut client = Http1::connect(&front).await;
+    client.send(post(ECHO, "content-type: application/grpc-web+proto\r\n", THING_A)).await;
+    assert_eq!(THING_A, serve(replica.next().await, ECHO).await);
+    let reply = client.reply().await;
+    assert_eq!("application/grpc-web+proto", reply.headers["content-type"]);
+    let (message, end) = reply.body.split_at(THING_A.len());
+    assert_eq!(THING_A, message);
+    assert_eq!(b"\x80\0\0\0\x10grpc-status: 0\r\n", end);
+    front.settle().await;
+    assert_eq!((1, 1), (front.stat("forwarded"), front.stat("http_2xx")));
+}
+
+#[tokio::test]
+async fn a_connect_client_is_served_with_json_over_http2() {
+    let (mut replica, front) = one_thing().await;
+    let client = front.client().await;
+    let head = |path| {
+        let headers = [("content-type", "application/json"), ("connect-protocol-version", "1")];
+        http_request("POST", path, &headers)
+    };
+    let call = client.unary(head(ECHO), r#"{"name": "a"}"#);
+    assert_eq!(THING_A, serve(replica.next().await, ECHO).await);
+    let reply = call.reply().await;
+    assert_eq!(200, reply.http);
+    assert_eq!("application/json", reply.headers["content-type"]);
+    assert_eq!(r#"{"name":"a"}"#, reply.body);
+    front.settle().await;
+
+    let call = client.unary(head(ECHO), "{}");
+    fail(replica.next().await, "5", "no such thing");
+    let reply = call.reply().await;
+    assert_eq!(404, reply.http);
+    assert_eq!(r#"{"code":"not_found","message":"no such thing"}"#, reply.body);
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn a_rest_client_is_served_by_the_path_of_a_method() {
+    let (mut replica, front) = one_thing().await;
+    let mut client = Http1::connect(&front).await;
+    client.get("/v1/things/a").await;
+    assert_eq!(THING_A, serve(replica.next().await, GET).await);
+    let reply = client.reply().await;
+    assert_eq!((200, r#"{"name":"a"}"#), (reply.status, reply.text()));
+    front.settle().await;
+
+    client.send(post("/v1/echo", "content-type: application/json\r\n", b"{\"name\": 1}")).await;
+    let reply = client.reply().await;
+    assert_eq!(400, reply.status, "{}", reply.text());
+    front.settle().await;
+    assert!(replica.calls.try_recv().is_err(), "a replica was asked");
+    assert_eq!(1, front.stat("answered_here"));
+}
+
+/// A front that lets nobody but callers of `path` in.
+async fn guarded(path: &str) -> (Replica, Front) {
+    let replica = Replica::start("r-1").await;
+    let table = table(TOKEN);
+    table.apply(vec![things(&replica)]);
+    let rule = AccessRule {
+        name: "some".to_owned(),
+        paths: vec![PathPattern::parse(path).unwrap()],
+        identities: None,
+        token_hashes: None,
+        anonymous: true,
+    };
+    let access = Access::new(AccessPolicy::new(vec![rule], false).unwrap());
+    let config = IngressConfig { access: Some(access), ..IngressConfig::default() };
+    (replica, Front::configured(table, config))
+}
+
+async fn rest_echo(front: &Front) -> Http1Reply {
+    let mut client = Http1::connect(front).await;
+    client.send(post("/v1/echo", "content-type: application/json\r\n", b"{}")).await;
+    client.reply().await
+}
+
+#[tokio::test]
+async fn access_to_a_rest_path_is_that_to_its_method() {
+    let (mut replica, front) = guarded(GET).await;
+    let mut client = Http1::connect(&front).await;
+    client.get("/v1/things/a").await;
+    serve(replica.next().await, GET).await;
+    assert_eq!(200, client.reply().await.status);
+    assert_eq!(401, rest_echo(&front).await.status);
+    front.settle().await;
+
+    // Its own path is nothing that a rule could allow.
+    let (mut other, front) = guarded("/v1/echo").await;
+    assert_eq!(401, rest_echo(&front).await.status);
+    front.settle().await;
+    for replica in [&mut replica, &mut other] {
+        assert!(replica.calls.try_recv().is_err(), "a replica was asked");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_json_client_takes_no_place_before_its_message_is_here() {
+    let (mut replica, front) = one_thing().await;
+    let mut slow = Http1::connect(&front).await;
+    slow.send(format!(
+        "POST {ECHO} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         transfer-encoding: chunked\r\n\r\n8\r\n{{\"name\":\r\n"
+    ))
+    .await;
+    until("the slow request to be seen", || front.stat("in_flight") == 1).await;
+    let mut other = Http1::connect(&front).await;
+    other.get("/v1/things/a").await;
+    serve(replica.next().await, GET).await;
+    assert_eq!(200, other.reply().await.status);
+    until("its place to be free", || front.table.stats()[0].router.in_flight == 0).await;
+    slow.send("5\r\n \"a\"}\r\n0\r\n\r\n").await;
+    assert_eq!(THING_A, serve(replica.next().await, ECHO).await);
+    assert_eq!(r#"{"name":"a"}"#, slow.reply().await.text());
+    front.settle().await;
+}
