@@ -93,6 +93,32 @@ async fn a_client_that_is_told_to_go_on_goes_on() {
 }
 
 #[tokio::test]
+async fn a_long_body_is_asked_for_when_a_replica_takes_it() {
+    let (mut replica, front) = one_place().await;
+    let mut holder = Http1::connect(&front).await;
+    holder.get("/app").await;
+    let held = replica.next().await;
+    let head =
+        "POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\nexpect: 100-continue\r\n\r\n";
+    let mut client = Http1::connect(&front).await;
+    client.send(head).await;
+    assert_eq!(503, client.reply().await.status, "it is not told to go on");
+    answer(held, "");
+    holder.reply().await;
+    front.settle().await;
+
+    let mut client = Http1::connect(&front).await;
+    client.send(head).await;
+    let mut incoming = replica.next().await;
+    assert_eq!(100, client.head().await.0);
+    client.send(vec![b'x'; 100_000]).await;
+    assert_eq!(100_000, incoming.read_all().await.len());
+    answer(incoming, "served");
+    assert_eq!("served", client.reply().await.text());
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn a_small_body_that_stops_coming_reaches_no_replica() {
     let limits = IngressLimits { body_timeout: SHORT, ..limits() };
     let (mut replica, front) = one_app_limited(limits).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
 use super::call::{Call, fail, start};
@@ -162,7 +162,7 @@ pub(super) fn admit_plain<T: Transport + 'static>(
     kind: Kind,
 ) {
     let mut client = PlainEnd::new(transport, connection, manner(&parts, kind));
-    let announced = announced_bytes(&parts.headers);
+    let announced = Announced::of(&parts.headers);
     strip_mesh_headers(&mut parts.headers);
     let opened = match kind {
         Kind::Plain if !parts.uri.path().starts_with(builtin::PREFIX) => {
@@ -201,7 +201,7 @@ fn forward<T: Transport + 'static>(
             client.set_queue_full(upstream.queue_full_status());
             client.set_acceptance(acceptance);
             let is_bodiless = client.is_bodiless();
-            let awaited = awaited(connection, client.kind(), announced_bytes(&head.parts.headers));
+            let awaited = awaited(connection, client.kind(), Announced::of(&head.parts.headers));
             start(connection, Call { head, deadline, upstream, is_bodiless, awaited, client });
         }
         Err(failure) => match instead.filter(|_| is_about_the_path(failure.status)) {
@@ -225,7 +225,7 @@ fn admit_transcoded<T: Transport + 'static>(
     connection: &Rc<ConnectionState>,
     mut client: PlainEnd<T>,
     mut transcoding: Box<Transcoding>,
-    announced: Option<u64>,
+    announced: Announced,
 ) {
     client.transcode(transcoding.is_stream);
     let awaited = awaited(connection, client.kind(), announced);
@@ -328,6 +328,22 @@ fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(),
     Ok(())
 }
 
+/// What a head says about the body.
+#[derive(Clone, Copy, Debug)]
+struct Announced {
+    is_small: bool,
+    /// The client asks before it sends (`expect: 100-continue`).
+    is_offer: bool,
+}
+
+impl Announced {
+    fn of(headers: &HeaderMap) -> Self {
+        let bytes = announced_bytes(headers);
+        let is_small = bytes.is_some_and(|bytes| bytes <= COLLECTED_BYTES_MAX as u64);
+        Self { is_small, is_offer: headers.contains_key(EXPECT) }
+    }
+}
+
 fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
@@ -336,10 +352,11 @@ fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
 ///
 /// One that is known to be small is awaited; one that may be a long upload, or whose client wants
 /// to hear something first, is not.
-fn awaited(connection: &ConnectionState, kind: Kind, announced: Option<u64>) -> Awaited {
-    let is_small = announced.is_some_and(|length| length <= COLLECTED_BYTES_MAX as u64);
+fn awaited(connection: &ConnectionState, kind: Kind, announced: Announced) -> Awaited {
     match kind {
-        Kind::Plain | Kind::Transcoded { .. } if is_small => Awaited::Body,
+        Kind::Plain | Kind::Transcoded { .. } if announced.is_small => Awaited::Body,
+        // It is told to go on when a replica takes it, and spared its upload otherwise.
+        Kind::Plain if announced.is_offer => Awaited::Nothing,
         Kind::Transcoded { is_stream: false } => Awaited::Body,
         Kind::WebSocket | Kind::Transcoded { is_stream: true } => Awaited::Nothing,
         Kind::Plain => {
