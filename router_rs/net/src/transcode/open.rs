@@ -48,6 +48,10 @@ pub(crate) struct Transcoding {
 /// Says what a request is, by its head.
 pub(crate) fn open(methods: &MethodTable, parts: &request::Parts, limits: &Limits) -> Opened {
     let path = parts.uri.path();
+    // HTTP/1.1 has targets without a path; no method has one of these.
+    if !path.starts_with('/') {
+        return Opened::NotOurs(None);
+    }
     let application = parts.headers.get(APPLICATION).and_then(|value| value.to_str().ok());
     let method = methods.find(path, application);
     if is_preflight(parts) {

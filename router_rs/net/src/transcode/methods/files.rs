@@ -7,8 +7,8 @@ use bytes::Bytes;
 use prost::Message;
 use prost_reflect::DescriptorPool;
 
-use super::Method;
 use super::rule::{self, Route};
+use super::{Method, imports};
 
 /// What a set of files is, whoever brings it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,11 +75,16 @@ impl FileSet {
 
 /// All files in one pool, in whatever order they come.
 fn pool(files: &[Bytes]) -> Result<DescriptorPool, String> {
+    let unusable = |problem: String| format!("its descriptors cannot be used: {problem}");
+    imports::check(files).map_err(unusable)?;
     // The set as one message: field 1 of `FileDescriptorSet`, which keeps options that prost's
     // own types do not know (`google.api.http`).
     let set = RawFileSet { files: files.to_vec() };
-    DescriptorPool::decode(&*set.encode_to_vec())
-        .map_err(|error| format!("its descriptors cannot be used: {error}"))
+    let encoded = set.encode_to_vec();
+    // Whatever else a deployment brings must not take the table of all others with it.
+    std::panic::catch_unwind(|| DescriptorPool::decode(&*encoded))
+        .map_err(|_| unusable("they are not consistent".to_owned()))?
+        .map_err(|error| unusable(error.to_string()))
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,6 +1,7 @@
 //! Methods and their messages, from the descriptors that deployments bring.
 
 mod files;
+mod imports;
 pub(super) mod routes;
 pub(super) mod rule;
 pub(super) mod template;
