@@ -345,11 +345,29 @@ async fn malformed_heads_are_refused() {
         ("GET /app HTTP/1.1\r\nhost: a\r\nx-request-timeout-seconds: soon\r\n\r\n", 400),
         ("CONNECT app:80 HTTP/1.1\r\nhost: app:80\r\n\r\n", 405),
         ("POST /app HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\n\r\n", 505),
+        // A host where a path should be.
+        ("POST app HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc-web\r\n\r\n", 404),
         ("nonsense\r\n\r\n", 400),
     ] {
         let mut client = Http1::connect(&front).await;
         client.send(head).await;
         assert_eq!(status, client.reply().await.status, "{head:?}");
+    }
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn a_body_in_two_codings_is_the_last_of_its_connection() {
+    let (_replica, front) = one_app_with(IngressConfig::default()).await;
+    for codings in ["chunked, chunked", "gzip, chunked"] {
+        let mut client = Http1::connect(&front).await;
+        let hidden = "GET /app/hidden HTTP/1.1\r\nhost: a\r\n\r\n";
+        let head = format!("POST /app HTTP/1.1\r\nhost: a\r\ntransfer-encoding: {codings}");
+        client.send(format!("{head}\r\n\r\n0\r\n\r\n{hidden}")).await;
+        let reply = client.reply().await;
+        assert_eq!(501, reply.status, "{codings}");
+        assert_eq!("close", reply.headers["connection"], "{codings}");
+        client.closed().await;
     }
     front.settle().await;
 }

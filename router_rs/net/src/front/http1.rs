@@ -20,6 +20,7 @@ use super::http1_end::{Answer, Busy, pair};
 use super::http1_socket::Http1Socket;
 use super::limits::FrontLimits;
 use super::plain::{Kind, PlainEnd};
+use super::plain_head::check_codings;
 use super::websocket;
 use super::wire::Wire;
 use crate::grpc::{HttpFailure, is_grpc_content_type};
@@ -83,8 +84,12 @@ impl Service<Request<Incoming>> for Door {
         self.state.front.counters.calls.count();
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
-        let (end, answer) = pair(body, parts.method == Method::HEAD, Rc::clone(&self.busy));
-        if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
+        let (mut end, answer) = pair(body, parts.method == Method::HEAD, Rc::clone(&self.busy));
+        if let Err(failure) = check_codings(&parts.headers) {
+            end.close();
+            let manner = manner(&parts, Kind::Plain);
+            answer_here(&self.state, PlainEnd::new(end, &self.state, manner), &failure);
+        } else if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
             let manner = manner(&parts, Kind::Plain);
             let failure = HttpFailure::new(
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,

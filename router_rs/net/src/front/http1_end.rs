@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, Response, StatusCode, response};
+use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
@@ -51,6 +51,8 @@ pub(super) struct Http1End {
     body: Incoming,
     slot: Slot,
     is_head: bool,
+    /// No request follows this one.
+    closes: bool,
 }
 
 /// hyper's half, until the head has come.
@@ -77,7 +79,7 @@ pub(super) type Busy = Rc<()>;
 /// Two halves of one request; `is_head`: its method is HEAD.
 pub(super) fn pair(body: Incoming, is_head: bool, busy: Busy) -> (Http1End, Answer) {
     let slot = Slot::default();
-    let end = Http1End { body, slot: Rc::clone(&slot), is_head };
+    let end = Http1End { body, slot: Rc::clone(&slot), is_head, closes: false };
     (end, Answer { slot: Some(slot), busy })
 }
 
@@ -110,6 +112,11 @@ impl Transport for Http1End {
 }
 
 impl Http1End {
+    /// Has the connection closed after the answer: where this request ends is not certain.
+    pub(super) fn close(&mut self) {
+        self.closes = true;
+    }
+
     fn end(&mut self, end: Result<(), Broken>) {
         let mut state = self.slot.borrow_mut();
         if state.end.is_none() {
@@ -150,10 +157,13 @@ impl Caller for Http1End {
         Poll::Pending
     }
 
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Gone> {
         let mut state = self.slot.borrow_mut();
         if state.is_gone {
             return Err(Gone);
+        }
+        if self.closes {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         state.expected_bytes = expected_bytes(&head, self.is_head);
         state.head = Some(head);

@@ -145,6 +145,23 @@ fn authority(parts: &request::Parts) -> Result<Option<Authority>, HttpFailure> {
     }
 }
 
+/// Checks how the body is coded for its way here. hyper takes whatever ends in `chunked`, and what
+/// others make of two codings differs: where one of them sees the request end, another goes on.
+///
+/// # Errors
+/// 501 for anything but one `chunked`.
+pub(super) fn check_codings(headers: &HeaderMap) -> Result<(), HttpFailure> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => {
+            let text = "transfer-encoding may be \"chunked\", once, and nothing else";
+            Err(HttpFailure::new(StatusCode::NOT_IMPLEMENTED, text))
+        }
+    }
+}
+
 /// Removes what is about the client's connection only.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if let Some(names) = headers.get(CONNECTION).is_some().then(|| named_by_connection(headers)) {
@@ -272,6 +289,24 @@ mod tests {
             let failure = rewrite(&mut parts, origin(), "").unwrap_err();
             assert_eq!(StatusCode::BAD_REQUEST, failure.status);
             assert!(failure.text.contains(part), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_may_be_chunked_once() {
+        for (codings, is_taken) in [
+            (&[][..], true),
+            (&["chunked"], true),
+            (&["Chunked"], true),
+            (&["chunked, chunked"], false),
+            (&["chunked", "chunked"], false),
+            (&["gzip, chunked"], false),
+            (&["identity"], false),
+            (&[""], false),
+        ] {
+            let headers: Vec<_> = codings.iter().map(|text| ("transfer-encoding", *text)).collect();
+            let checked = check_codings(&parts(Version::HTTP_11, "/", &headers).headers);
+            assert_eq!(is_taken, checked.is_ok(), "{codings:?}");
         }
     }
 
