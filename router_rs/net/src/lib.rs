@@ -9,6 +9,8 @@
 pub mod client;
 pub mod dispatch;
 mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod grpc;
 pub mod ingress;
 pub mod io;

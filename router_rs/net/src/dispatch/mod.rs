@@ -9,6 +9,8 @@ mod collect;
 mod download;
 pub(crate) mod entry;
 pub(crate) mod exchange;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod gather;
 mod guards;
 mod kept;

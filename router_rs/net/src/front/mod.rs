@@ -11,6 +11,8 @@ mod call;
 mod connection;
 mod counters;
 mod date;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod grpc_end;
 mod http1;
 mod http1_end;

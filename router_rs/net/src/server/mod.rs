@@ -8,6 +8,8 @@ mod call;
 mod connection;
 mod door;
 mod exchange;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod http_body;
 mod http_head;
 mod intake;

@@ -17,6 +17,10 @@ use crate::grpc::{Code, Status};
 
 const THINGS: &[u8] = include_bytes!("../../tests/testdata/things.binpb");
 
+thread_local! {
+    static THINGS_TABLE: MethodTable = table(THINGS);
+}
+
 /// Small, so that fuzzers reach it.
 const LIMITS_BYTES: usize = 4096;
 
@@ -43,7 +47,7 @@ pub fn get(data: &[u8]) {
         let mut parts = head("/", "");
         parts.method = http::Method::GET;
         parts.uri = uri;
-        let _opened = open(&table(THINGS), &parts, &limits());
+        let _opened = THINGS_TABLE.with(|table| open(table, &parts, &limits()));
     }
 }
 
@@ -107,32 +111,41 @@ fn ok() -> HeaderMap {
     trailers
 }
 
+/// The body as one piece and in two: the method has to get the same.
 fn upload(path: &str, content_type: &'static str, data: &[u8]) {
-    if let Some(mut call) = call(path, content_type) {
-        let _made_or_refused = take_all(&mut *call.request, data);
-    }
+    let Some((cut, body)) = data.split_first() else { return };
+    let (head, tail) = body.split_at(usize::from(*cut).min(body.len()));
+    let forwarded = |pieces: &[&[u8]]| {
+        let mut call = call(path, content_type).expect("invariant: the method takes this type");
+        take_all(&mut *call.request, pieces)
+    };
+    let (whole, cut) = (forwarded(&[body]), forwarded(&[head, tail]));
+    assert_eq!(whole, cut, "where the body was cut makes a difference");
 }
 
-fn take_all(request: &mut dyn RequestCoder, data: &[u8]) -> Result<(), Status> {
-    let mut is_given = false;
+/// What the method gets, up to the end or to what is wrong.
+fn take_all(request: &mut dyn RequestCoder, pieces: &[&[u8]]) -> Result<Vec<u8>, Code> {
+    let mut pieces = pieces.iter().enumerate();
+    let count = pieces.len();
+    let mut taken = Vec::new();
     loop {
-        match request.take()? {
-            Taken::Piece(_) => {}
+        match request.take().map_err(|status| status.code)? {
+            Taken::Piece(piece) => taken.extend_from_slice(&piece),
             Taken::NeedsMore => {
-                assert!(!is_given, "the last piece leaves nothing to wait for");
-                request.give(Bytes::copy_from_slice(data), true);
-                is_given = true;
+                let (index, piece) =
+                    pieces.next().expect("the last piece leaves nothing to wait for");
+                request.give(Bytes::copy_from_slice(piece), index + 1 == count);
             }
-            Taken::End => return Ok(()),
+            Taken::End => return Ok(taken),
         }
     }
 }
 
 fn call(path: &str, content_type: &'static str) -> Option<Box<Transcoding>> {
-    match open(&table(THINGS), &head(path, content_type), &limits()) {
+    THINGS_TABLE.with(|table| match open(table, &head(path, content_type), &limits()) {
         Opened::Call(call) => Some(call),
         Opened::NotOurs(_) | Opened::Answer(_) => None,
-    }
+    })
 }
 
 fn head(path: &str, content_type: &'static str) -> request::Parts {
@@ -149,8 +162,17 @@ fn limits() -> Limits {
     }
 }
 
+/// The descriptors of `things.v1.Things`.
+pub fn things() -> Vec<Bytes> {
+    files(THINGS)
+}
+
+fn files(set: &[u8]) -> Vec<Bytes> {
+    Files::decode(set).map(|set| set.files).unwrap_or_default()
+}
+
 fn table(set: &[u8]) -> MethodTable {
-    let files = Files::decode(set).map(|set| set.files).unwrap_or_default();
+    let files = files(set);
     let services = [ServiceRoute { name: "things.v1.Things".into(), methods: None }];
     let source = Source { application: "a", deployment: "D", services: &services, files: &files };
     MethodTable::default().next([source])

@@ -1,0 +1,92 @@
+//! The ingress and a replica's server as a whole, one connection for each input.
+//!
+//! Whatever a client sends before it says that it has nothing more to say, its connection is
+//! closed, nothing stays in flight, and others are served.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::http2_script;
+use crate::mesh::{PATIENCE, mesh};
+
+/// How often somebody else asks the ingress something.
+const NEIGHBOUR_EVERY: u32 = 16;
+
+/// More than any input makes the mesh say: an echo, and errors with a sentence each.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of HTTP/1.1 at the ingress.
+pub fn ingress_http1(data: &[u8]) {
+    let answer = ask_ingress(data);
+    let is_http2 = data.starts_with(b"PRI ");
+    assert!(is_http2 || answer.is_empty() || answer.starts_with(b"HTTP/1."), "{answer:?}");
+    neighbour();
+}
+
+/// Frames of HTTP/2 at the ingress.
+pub fn ingress_http2(data: &[u8]) {
+    ask_ingress(&http2_script::connection(data));
+    neighbour();
+}
+
+/// Frames of HTTP/2 at a replica's server, which does not trust the client.
+pub fn server_http2(data: &[u8]) {
+    let stream = UnixStream::connect(&mesh().server_path).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    exchange(&stream, &http2_script::connection(data), |stream| stream.shutdown(Shutdown::Write));
+    mesh().settle();
+}
+
+fn ask_ingress(bytes: &[u8]) -> Vec<u8> {
+    let stream = TcpStream::connect(&mesh().ingress_address).expect("the ingress listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    let answer = exchange(&stream, bytes, |stream| stream.shutdown(Shutdown::Write));
+    mesh().settle();
+    answer
+}
+
+/// Sends everything, says that this was all, and reads to the end.
+fn exchange<S>(mut stream: &S, bytes: &[u8], shut: impl Fn(&S) -> std::io::Result<()>) -> Vec<u8>
+where
+    for<'a> &'a S: Read + Write,
+{
+    // The other side may have closed already: reading tells.
+    let sent = stream.write_all(bytes).and_then(|()| shut(stream));
+    assert!(!sent.is_err_and(|error| is_timeout(error.kind())), "nobody reads");
+    let mut answer = Vec::new();
+    let mut piece = [0; 16 * 1024];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => return answer,
+            Ok(count) => answer.extend_from_slice(&piece[..count]),
+            Err(error) if is_timeout(error.kind()) => panic!("the connection stays open"),
+            // Closed with something unread.
+            Err(_) => return answer,
+        }
+        assert!(answer.len() < ANSWER_BYTES_MAX, "an answer without an end");
+    }
+}
+
+fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Another client, now and then: it is answered.
+fn neighbour() {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    if TURN.fetch_add(1, Ordering::Relaxed) % NEIGHBOUR_EVERY == 0 {
+        let request = b"POST /app/y HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\
+            content-length: 4\r\n\r\necho";
+        let mut stream = TcpStream::connect(&mesh().ingress_address).expect("the ingress listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(request).expect("room for a request");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer in time");
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n") && answer.ends_with(b"echo"));
+        mesh().settle();
+    }
+}

@@ -1,0 +1,39 @@
+//! Fuzz targets: each takes any bytes and panics when an invariant does not hold.
+//!
+//! They run under libFuzzer (`make fuzz`), and over the kept corpora in the tests of this crate.
+//! Bytes that are no input of a target are skipped; no target keeps state that its next run could
+//! notice, except the mesh behind the targets that speak to sockets.
+
+#![forbid(unsafe_code)]
+
+mod connections;
+mod grpc;
+mod heads;
+mod http2_script;
+mod input;
+mod mesh;
+mod routes;
+mod transcoders;
+
+pub use connections::{ingress_http1, ingress_http2, server_http2};
+pub use grpc::{frames, headers};
+pub use heads::heads;
+pub use routes::routes;
+pub use transcoders::{answers, descriptors, requests};
+
+/// A target: what it is called, and what runs an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them, by name.
+pub const TARGETS: [Target; 10] = [
+    ("answers", answers),
+    ("descriptors", descriptors),
+    ("frames", frames),
+    ("headers", headers),
+    ("heads", heads),
+    ("ingress_http1", ingress_http1),
+    ("ingress_http2", ingress_http2),
+    ("requests", requests),
+    ("routes", routes),
+    ("server_http2", server_http2),
+];

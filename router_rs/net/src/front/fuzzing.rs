@@ -1,0 +1,34 @@
+//! A request's head, made into the one that replicas get.
+
+use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::request;
+
+use super::plain_head::{Origin, client_timeout, is_detached, remove_hop_by_hop, rewrite};
+use super::{request_id, websocket};
+
+/// Rewrites a head as for a replica; `None`: it is refused.
+pub(crate) fn forwarded(parts: &request::Parts, prefix: &str) -> Option<request::Parts> {
+    let mut forwarded = parts.clone();
+    let _timeout = client_timeout(&parts.headers);
+    let _goes_on = is_detached(&parts.headers);
+    assert!(!request_id::of(&parts.headers).is_empty(), "every request has a name");
+    if websocket::is_upgrade(parts) {
+        let _refused = websocket::check(parts);
+    }
+    let peer = ([127, 0, 0, 1], 52100).into();
+    rewrite(&mut forwarded, Origin { peer, is_tls: false, root_path: "" }, prefix).ok()?;
+    for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
+        assert!(!forwarded.headers.contains_key(&name), "{name} is about one hop");
+    }
+    assert!(forwarded.headers.get_all(HOST).iter().count() <= 1, "one host");
+    assert!(forwarded.uri.authority().is_some(), "HTTP/2 needs an authority");
+    assert_eq!(
+        parts.uri.path_and_query().map_or("/", |path| path.as_str()),
+        forwarded.uri.path_and_query().map_or("", |path| path.as_str()),
+        "the target stays as it was"
+    );
+    let mut again = forwarded.headers.clone();
+    remove_hop_by_hop(&mut again);
+    assert_eq!(forwarded.headers, again, "nothing is left to remove");
+    Some(forwarded)
+}
