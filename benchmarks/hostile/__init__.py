@@ -1,0 +1,1 @@
+"""Hostile clients: what they send, and what it costs their neighbours."""

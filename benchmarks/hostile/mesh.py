@@ -1,0 +1,35 @@
+"""The attacked mesh, in processes of its own, and what one can see of its ingress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+import pyserve
+from benchmarks.hostile.application import plain_app
+from services.echo.service import app
+
+
+@contextmanager
+def attacked_mesh() -> Iterator[str]:
+    """Run the echo service and ``/plain``; yield the address of the ingress."""
+    pyserve.start(address="127.0.0.1:0")
+    try:
+        pyserve.run(app, name="echo", route_prefix=None)
+        pyserve.run(plain_app, name="plain", route_prefix="/plain")
+        yield pyserve.status().addresses[0]
+    finally:
+        pyserve.shutdown()
+
+
+def ingress_process() -> psutil.Process:
+    """Return the process in which the ingress is, which is the controller's."""
+    return psutil.Process(pyserve.status().controller_pid)
+
+
+def in_flight() -> int:
+    """Return the calls that have not ended at the ingress and on their way to replicas."""
+    ingress = pyserve.status().ingress
+    return ingress.in_flight + ingress.parked + sum(ingress.in_flight_of_replica.values())

@@ -1,0 +1,215 @@
+"""Requests whose end can be read in two ways: never two out of one, never passed on unclear."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from benchmarks.hostile import http2
+from benchmarks.hostile.http2 import Kind, frame, frames_in, greeting
+
+HIDDEN = "GET /plain?note=hidden HTTP/1.1\r\nhost: h\r\n\r\n"
+END = "0\r\n\r\n"
+CHUNKED = "transfer-encoding: chunked\r\n"
+_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came on one connection up to its end."""
+
+    statuses: list[int]
+    text: str
+
+
+def post(headers: str, body: str = "") -> str:
+    return f"POST /plain?note=outer HTTP/1.1\r\nhost: h\r\n{headers}\r\n{body}"
+
+
+@contextmanager
+def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
+    with socket.create_connection(address, timeout=_TIMEOUT_S) as connection:
+        yield connection
+
+
+def ask(address: tuple[str, int], text: str) -> Answer:
+    """Send everything, and read until the mesh closes."""
+    received = b""
+    with connected(address) as connection:
+        connection.sendall(text.encode("latin-1"))
+        try:
+            while piece := connection.recv(65_536):
+                received += piece
+        except ConnectionResetError:
+            # Closed with something of ours unread; what was answered before has been read.
+            pass
+    statuses = [int(found) for found in re.findall(rb"^HTTP/1\.1 (\d+)", received, re.MULTILINE)]
+    return Answer(statuses, received.decode("latin-1"))
+
+
+@pytest.fixture
+def noted(address: tuple[str, int]):
+    """Return what tells the requests that the application has got since the last time."""
+
+    def read() -> list[str]:
+        text = ask(
+            address, "GET /plain/requests HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
+        ).text
+        return text.partition("\r\n\r\n")[2].splitlines()
+
+    before = len(read())
+    return lambda: read()[before:]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "transfer-encoding : chunked\r\n",
+        "transfer-encoding: xchunked\r\n",
+        "transfer-encoding: identity\r\ncontent-length: 3\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n",
+        "transfer-encoding: chunked, chunked\r\n",
+        "transfer-encoding: chunked, gzip\r\n",
+        "transfer-encoding: gzip, chunked\r\n",
+        "transfer-encoding: \x0bchunked\r\n",
+        "transfer-encoding:\r\n chunked\r\n",
+        "x: a\rtransfer-encoding: chunked\r\n",
+        "x: a\0b\r\ntransfer-encoding: chunked\r\n",
+        "content-length: 0\r\ncontent-length: 45\r\n",
+        "content-length: 0, 45\r\n",
+        "content-length: 3, 3\r\n",
+        "content-length : 3\r\n",
+        "content-length: +3\r\n",
+        "content-length: -3\r\n",
+        "content-length: 0x3\r\n",
+        "content-length: 1 3\r\n",
+        "content-length: 99999999999999999999\r\n",
+    ],
+)
+def test_a_body_of_unclear_length_ends_the_connection(headers, address, noted):
+    answer = ask(address, post(headers, END + HIDDEN))
+
+    assert answer.statuses in ([400], [501])
+    assert [] == noted()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "3\nabc\n0\n\n",
+        "3;a\nabc\r\n0\r\n\r\n",
+        "-3\r\nabc\r\n0\r\n\r\n",
+        "0x3\r\nabc\r\n0\r\n\r\n",
+        "FFFFFFFFFFFFFFFFF\r\nabc\r\n0\r\n\r\n",
+        "10000000000000003\r\nabc\r\n0\r\n\r\n",
+        "3\r\nabcXX0\r\n\r\n",
+        "3\r\nabcd\r\n0\r\n\r\n",
+        "\r\n3\r\nabc\r\n0\r\n\r\n",
+    ],
+)
+def test_malformed_chunks_end_the_connection(body, address, noted):
+    answer = ask(address, post(CHUNKED, body + HIDDEN))
+
+    assert answer.statuses in ([], [400])
+    assert [] == noted()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        f"transfer-encoding: chunked\r\ncontent-length: {len(END + HIDDEN)}\r\n",
+    ],
+)
+def test_of_two_lengths_the_chunks_count_and_nothing_follows(headers, address, noted):
+    answer = ask(address, post(headers, END + HIDDEN))
+
+    assert [200] == answer.statuses
+    assert answer.text.endswith("\r\n\r\n0"), "the body is empty"
+    assert ["POST note=outer"] == noted()
+
+
+@pytest.mark.parametrize(
+    ("request_text", "body_bytes"),
+    [
+        (post("connection: close\r\ncontent-length: 3\r\ncontent-length: 3\r\n", "abc"), 3),
+        (post(f"connection: close\r\n{CHUNKED}", "3;a=b\r\nabc\r\n0\r\n\r\n"), 3),
+        (post(f"connection: close\r\n{CHUNKED}", f"0\r\ncontent-length: {len(HIDDEN)}\r\n\r\n"), 0),
+        (post("connection: close, content-length\r\ncontent-length: 3\r\n", "abc"), 3),
+        (post(f"connection: close\r\ncontent-length: {len(HIDDEN)}\r\n", HIDDEN), len(HIDDEN)),
+        # RFC 9112, 2.2 lets a server take a line feed alone; the mesh passes none on.
+        (post("connection: close\r\ncontent-length: 3\r\n", "abc").replace("\r\n", "\n"), 3),
+    ],
+)
+def test_what_is_clear_is_one_request(request_text, body_bytes, address, noted):
+    answer = ask(address, request_text)
+
+    assert [200] == answer.statuses
+    assert answer.text.endswith(f"\r\n\r\n{body_bytes}")
+    assert ["POST note=outer"] == noted()
+
+
+def test_the_target_says_the_host_and_two_hosts_are_refused(address, noted):
+    close = "connection: close\r\n"
+    two = ask(address, f"GET /plain?note=a HTTP/1.1\r\nhost: a\r\nhost: b\r\n{close}\r\n")
+    none = ask(address, f"GET /plain?note=b HTTP/1.1\r\n{close}\r\n")
+    target = ask(address, f"GET http://a/plain?note=c HTTP/1.1\r\nhost: b\r\n{close}\r\n")
+
+    assert ([400], [400], [200]) == (two.statuses, none.statuses, target.statuses)
+    assert ["GET note=c"] == noted()
+
+
+PSEUDO = b"\x83\x86" + http2.literal(":authority", "h") + http2.literal(":path", "/plain?note=h2")
+
+
+@pytest.mark.parametrize(
+    ("headers", "data"),
+    [
+        ([("transfer-encoding", "chunked")], b"0\r\n\r\n"),
+        ([("connection", "transfer-encoding")], b""),
+        ([("te", "chunked")], b""),
+        ([("upgrade", "h2c")], b""),
+        ([("host", "other")], b""),
+        ([("content-length", "0")], HIDDEN.encode()),
+        ([("content-length", "100")], b"short"),
+        ([("content-length", "5"), ("content-length", "6")], b"short"),
+        ([("content-length", "+5")], b"short"),
+        ([("x", "a\r\ntransfer-encoding: chunked")], b""),
+        ([("x\r\ny", "a")], b""),
+        ([("x:y", "a")], b""),
+        ([("X-Upper", "a")], b""),
+        ([(":path", "/plain?note=second")], b""),
+    ],
+)
+def test_http2_requests_that_would_be_read_in_two_ways_are_refused(headers, data, address, noted):
+    block = PSEUDO + b"".join(http2.literal(*pair) for pair in headers)
+    sent = greeting() + frame(Kind.HEADERS, http2.END_HEADERS, 1, block)
+    sent += frame(Kind.DATA, http2.END_STREAM, 1, data)
+    with connected(address) as connection:
+        connection.sendall(sent + frame(Kind.PING, 0, 0, b"are done"))
+        received = b""
+        while not _is_over(received):
+            piece = connection.recv(65_536)
+            if not piece:
+                break
+            received += piece
+
+    kinds = [kind for kind, _, stream_id, _ in frames_in(received) if stream_id == 1]
+    statuses = [payload[:1] for kind, _, _, payload in frames_in(received) if kind == Kind.HEADERS]
+    # 8c is `:status: 400`, the only answer that may be one.
+    assert kinds[:1] == [Kind.RST_STREAM] or not kinds or statuses == [b"\x8c"], received
+    assert [] == noted()
+
+
+def _is_over(received: bytes) -> bool:
+    """Whether the stream has ended, or the connection is about to."""
+    return any(
+        kind in (Kind.RST_STREAM, Kind.GOAWAY)
+        or (stream_id == 1 and kind in (Kind.DATA, Kind.HEADERS) and flags & http2.END_STREAM)
+        for kind, flags, stream_id, _ in frames_in(received)
+    )
