@@ -51,6 +51,7 @@ serve: build ## The same mesh, left running until Ctrl-C
 .PHONY: test
 test: build ## All tests, Rust and Python
 	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net -p pyserve-loadgen
+	$(test_corpora)
 	$(test_binding)
 	$(pytest_all)
 
@@ -70,6 +71,7 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	$(PY) -m pytest tests/tidy tests/unit
 	@$(MAKE) gen-check
 	$(CARGO_TEST) -p pyserve-router-net
+	$(test_corpora)
 	$(test_binding)
 	$(pytest_all)
 
@@ -132,6 +134,14 @@ soak: build ## A million calls with cancels, deadlines and killed replicas
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.soak $(ARGS)
 
+.PHONY: hostile
+hostile: build ## What attackers cost their neighbours, with and without them (eight minutes)
+	$(PY) -m benchmarks.hostile $(ARGS)
+
+.PHONY: fuzz
+fuzz: build ## Fuzz every parser (an hour; ARGS="--seconds 60 --targets frames heads" for less)
+	$(PY) -m benchmarks.fuzz $(ARGS)
+
 # --- Generated code ------------------------------------------------------------------------------
 
 .PHONY: gen
@@ -175,6 +185,9 @@ define protoc_outputs
 --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --python_out=$(1) --pyi_out=$(1) \
 	--grpc_python_out=$(1) --mypy_grpc_out=quiet:$(1)
 endef
+
+# What fuzzers have kept, once more and without a fuzzer. Its packages are those of the workspace.
+test_corpora = $(CARGO_TEST) --manifest-path router_rs/fuzz/Cargo.toml --target-dir target
 
 # Tests of the binding are programs that embed Python: they link and load libpython. The second
 # run model-checks the sleep/arm pair of the ring, with atomics that only loom understands.

@@ -10,7 +10,8 @@ from tests.docs.page import read_blocks
 from tests.tidy.tree import ROOT
 
 TARGETS = (
-    "run", "serve", "test", "check", "build", "gen", "gen-check", "bench", "soak", "fmt", "lint",
+    "run", "serve", "test", "check", "build", "gen", "gen-check", "bench", "soak", "hostile",
+    "fuzz", "fmt", "lint",
     "parity", "types", "clean", "help",
 )  # fmt: skip
 

@@ -1,0 +1,45 @@
+"""What ``make fuzz`` reads and reports; no fuzzer runs here."""
+
+import tomllib
+
+from benchmarks.fuzz import CORPUS_FILES_MAX, CRATE, INPUT_BYTES_MAX, Run, make_report, target_names
+
+LOG = """#8 INITED cov: 10
+stat::number_of_executed_units: 1234
+stat::average_exec_per_sec:     12
+stat::peak_rss_mb:              51
+"""
+
+
+def manifest() -> str:
+    return (CRATE / "Cargo.toml").read_text()
+
+
+def test_every_binary_is_a_target_with_a_corpus_that_is_not_large():
+    binaries = [binary["name"] for binary in tomllib.loads(manifest())["bin"]]
+
+    assert binaries == target_names(manifest())
+    for name in binaries:
+        sizes = [path.stat().st_size for path in (CRATE / "corpus" / name).iterdir()]
+        assert 0 < len(sizes) <= CORPUS_FILES_MAX, name
+        # Seeds may be larger than what a fuzzer makes of them.
+        assert max(sizes) <= 8 * INPUT_BYTES_MAX, name
+
+
+def test_a_report_has_what_the_fuzzer_said_and_how_it_ended():
+    runs = {"frames": Run(0, 600.04, LOG), "heads": Run(77, 3.0, "")}
+    targets = make_report(runs)["targets"]
+
+    assert isinstance(targets, dict)
+    assert (
+        targets["frames"]
+        | {
+            "executions": 1234,
+            "executions_per_s": 12,
+            "seconds": 600.0,
+            "peak_rss_mib": 51,
+            "crashes": 0,
+        }
+        == targets["frames"]
+    )
+    assert (0, 1) == (targets["heads"]["executions"], targets["heads"]["crashes"])
