@@ -331,19 +331,24 @@ def test_an_answer_in_pieces_while_the_request_comes(host: Host) -> None:
     assert _router.HALF_CLOSE == host.next()[0]
 
 
-def test_an_end_with_another_code_is_a_status_or_a_reset(host: Host) -> None:
+def test_an_end_with_another_code_is_a_status_or_breaks_the_answer_off(host: Host) -> None:
     not_found, internal = 5, 13
     for has_begun in (False, True):
         stream = host.router.send("GET", "/", [])
         call, _ = host.call()
         if has_begun:
             host.flush(call.start_response(200, []))
-            # A reset overtakes what has not been sent.
-            host.router.head(stream)
+            host.flush(call.write([b"begun"], 0))
         host.flush(call.finish(not_found if not has_begun else internal, "nothing here", (), None))
         answer = host.router.answer(stream)
         if has_begun:
-            assert (b"200", 2) == (answer.headers[b":status"], answer.reset)
+            # No reset, which would overtake what was written.
+            assert (b"200", b"begun", None) == (
+                answer.headers[b":status"],
+                answer.body,
+                answer.reset,
+            )
+            assert b"1" == answer.trailers[b"pyserve-broken"]
         else:
             assert (b"404", b"nothing here\n") == (answer.headers[b":status"], answer.body)
             assert b"replica" == answer.headers[b"pyserve-answered-by"]
