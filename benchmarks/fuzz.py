@@ -174,16 +174,18 @@ def _keep(settings: Settings, name: str) -> None:
             *(folder, str(settings.target_dir / "corpus" / name), str(kept)),
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=_SLACK_S)
-        chosen = smallest(Path(folder).iterdir())
+        chosen = spread(Path(folder).iterdir())
         shutil.rmtree(kept)
         kept.mkdir()
         for path in chosen:
             shutil.copyfile(path, kept / path.name)
 
 
-def smallest(paths: Iterable[Path]) -> list[Path]:
-    """Return as many of the files as a corpus may have."""
-    return sorted(paths, key=lambda path: (path.stat().st_size, path.name))[:CORPUS_FILES_MAX]
+def spread(paths: Iterable[Path]) -> list[Path]:
+    """Return as many of the files as a corpus may have, small and large ones alike."""
+    by_size = sorted(paths, key=lambda path: (path.stat().st_size, path.name))
+    step = max(1.0, len(by_size) / CORPUS_FILES_MAX)
+    return [by_size[int(index * step)] for index in range(min(len(by_size), CORPUS_FILES_MAX))]
 
 
 def _settings(arguments: Sequence[str] | None) -> Settings:

@@ -2,7 +2,15 @@
 
 import tomllib
 
-from benchmarks.fuzz import CORPUS_FILES_MAX, CRATE, INPUT_BYTES_MAX, Run, make_report, target_names
+from benchmarks.fuzz import (
+    CORPUS_FILES_MAX,
+    CRATE,
+    INPUT_BYTES_MAX,
+    Run,
+    make_report,
+    spread,
+    target_names,
+)
 
 LOG = """#8 INITED cov: 10
 stat::number_of_executed_units: 1234
@@ -43,3 +51,12 @@ def test_a_report_has_what_the_fuzzer_said_and_how_it_ended():
         == targets["frames"]
     )
     assert (0, 1) == (targets["heads"]["executions"], targets["heads"]["crashes"])
+
+
+def test_a_corpus_that_is_too_large_keeps_files_of_all_sizes(tmp_path):
+    for size in range(3 * CORPUS_FILES_MAX):
+        (tmp_path / str(size)).write_bytes(bytes(size))
+    kept = [path.stat().st_size for path in spread(tmp_path.iterdir())]
+
+    assert list(range(0, 3 * CORPUS_FILES_MAX, 3)) == kept
+    assert [] == spread([])
