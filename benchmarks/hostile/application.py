@@ -18,11 +18,13 @@ class Plain:
         """Take the whole body and answer."""
         if request.url.path == "/plain/requests":
             return "\n".join(self._requests).encode()
+        body = await request.body()
+        # Not before: what breaks off in the middle is no request.
         if "note" in request.query_params:
             self._requests.append(f"{request.method} {request.url.query}")
         if wanted := request.query_params.get("bytes"):
             return bytes(int(wanted))
-        return str(len(await request.body())).encode()
+        return str(len(body)).encode()
 
 
 plain_app = Plain.bind()  # type: ignore[attr-defined]  # what decorators return
