@@ -159,7 +159,7 @@ async def test_a_malformed_call_fails_alone(
 
 async def test_another_content_type_is_415(limited: EchoMesh) -> None:
     async with raw_client(limited.address) as client, neighbour_on(client):
-        headers = [("content-type", "application/json")]
+        headers = [("content-type", "application/xml")]
         call = await client.start(ECHO, PING, headers=headers).end()
         assert "415" == call.headers[":status"]
     await limited.settled()
