@@ -16,7 +16,7 @@ from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.calls.mesh import ANSWER_TIMEOUT_S, RESTART_TIMEOUT_S, EchoMesh, echo_mesh
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 DESCRIBE = echo_pb2.PerformRequest(describe=True)
 SLOW = echo_pb2.PerformRequest(describe=True, delay_s=0.8)
