@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pyserve import _router
+from pyserve.errors import Abort
 
 if TYPE_CHECKING:
     from pyserve.aio._http import HttpHandler
@@ -30,6 +31,13 @@ class Status:
     code: grpc.StatusCode
     details: str = ""
     trailing_metadata: Sequence[tuple[str, str | bytes]] = ()
+
+    @classmethod
+    def of_abort(cls, error: BaseException) -> Status | None:
+        """Return the status that an ``Abort`` carries, ``None`` for other exceptions."""
+        if isinstance(error, Abort):
+            return cls(error.code, error.details, error.trailing_metadata)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

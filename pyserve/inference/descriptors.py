@@ -5,6 +5,8 @@ Whoever only passes calls on imports this module, which needs no numpy.
 
 from __future__ import annotations
 
+import functools
+
 from google.protobuf import descriptor_pb2
 
 from pyserve.inference import open_inference_pb2
@@ -16,6 +18,7 @@ EXTENSIONS = ("binary_tensor_data",)
 _OWN_PACKAGE = open_inference_pb2.DESCRIPTOR.package
 
 
+@functools.cache
 def file_descriptor() -> bytes:
     """Return the serialized file, as reflection and transcoding show it."""
     file = descriptor_pb2.FileDescriptorProto()

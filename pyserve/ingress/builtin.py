@@ -23,7 +23,6 @@ from pyserve.aio import Server, ServerSettings
 from pyserve.aio import Status as AioStatus
 from pyserve.aio.certificates import MeshTls
 from pyserve.config import NodeSettings
-from pyserve.errors import Abort
 from pyserve.inference.descriptors import SERVICE as INFERENCE
 from pyserve.inference.descriptors import file_descriptor as inference_file
 from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool, own_files
@@ -88,7 +87,7 @@ class BuiltinServices:
                 replica_id=self._replica_id,
                 token=token,
                 http=self._inference.http,
-                status_of=_status_of,
+                status_of=lambda error, _: AioStatus.of_abort(error),
             ),
         )
         self._server.add_registered_method_handlers(INFERENCE, self._inference.handlers())
@@ -196,12 +195,6 @@ def _statuses(views: Views) -> dict[str, Status]:
             if now.get(service) != SERVING:
                 now[service] = status
     return {**dict.fromkeys(SERVICES, SERVING), **now}
-
-
-def _status_of(error: BaseException, _context: object) -> AioStatus | None:
-    if isinstance(error, Abort):
-        return AioStatus(error.code, error.details, error.trailing_metadata)
-    return None
 
 
 async def _one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable
 
@@ -46,15 +47,16 @@ def _add(pool: descriptor_pool.DescriptorPool, file: descriptor_pb2.FileDescript
         _LOGGER.warning("reflection cannot show %s: %s", file.name, error)
 
 
-def own_files() -> list[bytes]:
+@functools.cache
+def own_files() -> tuple[bytes, ...]:
     """Return the serialized files of the services that the ingress answers itself."""
     v1alpha = descriptor_pb2.FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb)
-    return [
+    return (
         health_pb2.DESCRIPTOR.serialized_pb,
         api_pb2.DESCRIPTOR.serialized_pb,
         v1alpha.SerializeToString(),
         _as_v1(v1alpha).SerializeToString(),
-    ]
+    )
 
 
 def _as_v1(

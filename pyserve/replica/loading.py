@@ -30,6 +30,7 @@ from pyserve.types import MODEL_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
 
 if TYPE_CHECKING:
+    from pyserve.inference import Model
     from pyserve.replica.inference import InferenceDoors
     from pyserve.replica.plain.methods import PlainMethod
 
@@ -72,9 +73,16 @@ class Loaded:
     batched: Mapping[str, Batched[Any]] = field(default_factory=dict)  # by batching_config
 
     @property
-    def declares_model(self) -> bool:
-        """Whether the class declares tensors (``pyserve.inference``)."""
-        return hasattr(self.target, MODEL_ATTRIBUTE)
+    def model(self) -> Model | None:
+        """The model whose tensors the class declares (``pyserve.inference``), if it does.
+
+        Whoever declares none need not have numpy.
+        """
+        if not hasattr(self.target, MODEL_ATTRIBUTE):
+            return None
+        from pyserve.inference import model_of
+
+        return model_of(self.target)
 
 
 def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
@@ -128,28 +136,20 @@ def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, M
 def inference_doors(
     loaded: Loaded, methods: Mapping[str, PlainMethod], *, development: bool
 ) -> InferenceDoors | None:
-    """Return the doors of the model that the class declares, ``None`` if it declares none.
-
-    Whoever declares none need not have numpy.
-    """
-    if not loaded.declares_model:
+    """Return the doors of the model that the class declares, ``None`` if it declares none."""
+    if (model := loaded.model) is None:
         return None
-    from pyserve.inference import model_of
     from pyserve.replica.inference import InferenceDoors
 
-    model = model_of(loaded.target)
-    assert model is not None, "the attribute is set by the decorator only"
     return InferenceDoors(model, methods, development=development)
 
 
 def add_inference(ready: mesh_pb2.Ready, loaded: Loaded) -> None:
     """Announce the doors of the model that the class declares, if it does."""
-    if not loaded.declares_model:
+    if (model := loaded.model) is None:
         return
-    from pyserve.inference import descriptors, model_of
+    from pyserve.inference import descriptors
 
-    model = model_of(loaded.target)
-    assert model is not None, "the attribute is set by the decorator only"
     ready.services.append(descriptors.SERVICE)
     ready.file_descriptors.append(descriptors.file_descriptor())
     ready.http_prefixes.append(model.prefix)

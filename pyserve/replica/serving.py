@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
-from pyserve.errors import Abort
 from pyserve.references import remote
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.http import plain_handler
@@ -78,7 +77,9 @@ def make_server(
             token=token,
             weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
             codecs=plain.codecs(),
-            status_of=lambda error, context: plain.status_of(error, context) or _status_of(error),
+            status_of=lambda error, context: (
+                plain.status_of(error, context) or Status.of_abort(error)
+            ),
             default_threads=_HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
@@ -106,9 +107,3 @@ def _channel_arguments(options: DeploymentOptions) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", options.max_receive_message_bytes),
         ("grpc.max_send_message_length", -1 if sent is None else sent),
     ]
-
-
-def _status_of(error: BaseException) -> Status | None:
-    if isinstance(error, Abort):
-        return Status(error.code, error.details, error.trailing_metadata)
-    return None

@@ -13,7 +13,7 @@ from pyserve.errors import Abort
 from pyserve.inference import messages, rest
 from pyserve.inference import open_inference_pb2 as pb
 from pyserve.inference.declaration import METHOD, Model
-from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE, file_descriptor
+from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE
 from pyserve.replica.inference.runner import Runner
 from pyserve.version import version
 
@@ -46,7 +46,6 @@ class InferenceDoors:
 
     Attributes:
         service: Full name of the gRPC service.
-        prefixes: Where plain HTTP of this model comes in.
     """
 
     service = SERVICE
@@ -61,11 +60,6 @@ class InferenceDoors:
         self._model = model
         self._runner = Runner(model, methods[METHOD])
         self._development = development
-        self.prefixes = (model.prefix,)
-
-    def file_descriptor(self) -> bytes:
-        """Return the serialized ``.proto`` of the service."""
-        return file_descriptor()
 
     # --- gRPC ---------------------------------------------------------------------------
 
@@ -146,7 +140,7 @@ class InferenceDoors:
     # --- plain HTTP ---------------------------------------------------------------------
 
     def in_front_of(self, handler: HttpHandler | None) -> HttpHandler:
-        """Return what answers requests below ``prefixes``, and leaves others to ``handler``."""
+        """Return what answers requests below the prefix, and leaves others to ``handler``."""
 
         async def handle(call: HttpCall) -> None:
             if handler is None or self._below_prefix(call) is not None:
@@ -157,7 +151,7 @@ class InferenceDoors:
         return handle
 
     async def http(self, call: HttpCall) -> None:
-        """Answer a request below ``prefixes``; an ``HttpHandler``."""
+        """Answer a request below the model's prefix; an ``HttpHandler``."""
         try:
             answer = await self._answer(call)
         except Exception as error:
