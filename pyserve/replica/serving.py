@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
@@ -77,9 +78,7 @@ def make_server(
             token=token,
             weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
             codecs=plain.codecs(),
-            status_of=lambda error, context: (
-                plain.status_of(error, context) or Status.of_abort(error)
-            ),
+            status_of=_status_of(plain),
             default_threads=_HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
@@ -95,6 +94,10 @@ def make_server(
     if references is not None:
         add(remote.SERVICE, remote.handlers(references))
     return server
+
+
+def _status_of(plain: PlainDispatcher) -> Callable[[BaseException, Any], Status | None]:
+    return lambda error, context: plain.status_of(error, context) or Status.of_abort(error)
 
 
 def _plain_http(call: PlainMethod | None) -> HttpHandler | None:

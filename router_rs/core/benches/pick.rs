@@ -54,7 +54,7 @@ fn alone(replicas: u64, samples: usize, calls: usize) -> (f64, f64) {
             }
             let middle = Instant::now();
             for ticket in held.drain(..batch) {
-                let outcome = Outcome::Done { load: None };
+                let outcome = Outcome::done(None);
                 router.complete(ticket, outcome, Nanos(2), &mut released);
             }
             completing += middle.elapsed().as_nanos();
@@ -92,7 +92,7 @@ fn contended_thread(router: &Mutex<Router>, calls: usize) -> Vec<u64> {
         let start = Instant::now();
         let ticket = offer(&mut router.lock());
         latencies.push(start.elapsed().as_nanos() as u64);
-        let outcome = Outcome::Done { load: None };
+        let outcome = Outcome::done(None);
         router.lock().complete(ticket, outcome, Nanos(2), &mut released);
     }
     latencies
@@ -115,6 +115,7 @@ fn router_with_replicas(replicas: u64) -> Router {
         promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
+        ..RouterConfig::default()
     });
     let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: 1_000 };
     let specs: Vec<ReplicaSpec> = (0..replicas).map(spec).collect();

@@ -2,27 +2,37 @@
 
 use crate::time::Nanos;
 
-/// One replica's backoff: `initial × 2^(round − 1)`, at most `max`.
+/// How long rounds last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackoffRule {
+    pub(crate) initial: Nanos,
+    /// At least 1.
+    pub(crate) multiplier: f64,
+    pub(crate) max: Nanos,
+}
+
+/// One replica's backoff: `initial × multiplier^(round − 1)`, at most `max`.
 ///
 /// A *round* is one period of being left alone. Failures that arrive while a round lasts belong to
 /// calls that were sent before it began: they say nothing new and do not lengthen it. Otherwise one
 /// burst of refusals would jump to the longest wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backoff {
-    /// Rounds since the last success. Saturates: past 32 the wait is at its maximum anyway.
+    /// Rounds since the last success. Saturates: the wait is at its maximum long before.
     rounds: u8,
     until: Option<Nanos>,
 }
 
 impl Backoff {
     /// Records a failure; returns the end of the round when this failure began one.
-    pub(crate) fn on_failure(&mut self, initial: Nanos, max: Nanos, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn on_failure(&mut self, rule: BackoffRule, now: Nanos) -> Option<Nanos> {
         if self.is_active() {
             return None;
         }
-        let doublings = u32::from(self.rounds).min(32);
+        let growth = rule.multiplier.powi(i32::from(self.rounds));
         self.rounds = self.rounds.saturating_add(1);
-        let wait = initial.saturating_mul(1_u64 << doublings).min(max);
+        // A cast of what is too large saturates.
+        let wait = Nanos((rule.initial.0 as f64 * growth) as u64).min(rule.max);
         self.until = Some(now.saturating_add(wait));
         self.until
     }
@@ -56,7 +66,7 @@ mod tests {
     const MAX: Nanos = Nanos::from_millis(500);
 
     fn fail(backoff: &mut Backoff, now: Nanos) -> Option<Nanos> {
-        backoff.on_failure(INITIAL, MAX, now)
+        backoff.on_failure(BackoffRule { initial: INITIAL, multiplier: 2.0, max: MAX }, now)
     }
 
     #[test]
@@ -94,7 +104,8 @@ mod tests {
     fn very_many_rounds_do_not_overflow() {
         let mut backoff = Backoff::default();
         for _ in 0..1_000 {
-            assert_eq!(Some(MAX), backoff.on_failure(MAX, MAX, Nanos::ZERO));
+            let rule = BackoffRule { initial: MAX, multiplier: 2.0, max: MAX };
+            assert_eq!(Some(MAX), backoff.on_failure(rule, Nanos::ZERO));
             backoff.on_passed();
         }
     }

@@ -107,7 +107,7 @@ impl Gate {
 
     /// What the replica tells routers about itself.
     pub fn load(&self) -> Load {
-        Load { in_flight: self.in_flight, limit: self.limit }
+        Load { in_flight: self.in_flight, limit: self.limit, processing: None, batch: None }
     }
 }
 
@@ -136,7 +136,10 @@ mod tests {
     #[test]
     fn calls_beyond_the_limit_count_as_any_other() {
         let mut gate = check((&[true, false], 1, 0), Some(1), &[1, 1]);
-        assert_eq!(Load { in_flight: 2, limit: 1 }, gate.enter_beyond(1).load);
+        assert_eq!(
+            Load { in_flight: 2, limit: 1, processing: None, batch: None },
+            gate.enter_beyond(1).load
+        );
         let _idle = (gate.enter_beyond(0), gate.enter_beyond(0), gate.enter_beyond(0));
         assert_eq!(3, gate.idle_streams());
         gate.leave(1);
@@ -160,7 +163,7 @@ mod tests {
         gate.leave(0);
         assert_eq!((0, 1), (gate.in_flight(), gate.idle_streams()));
         let load = gate.try_enter(1).map(|admission| admission.load);
-        assert_eq!(Ok(Load { in_flight: 1, limit: 1 }), load);
+        assert_eq!(Ok(Load { in_flight: 1, limit: 1, processing: None, batch: None }), load);
     }
 
     #[test]

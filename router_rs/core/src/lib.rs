@@ -36,10 +36,10 @@ pub use access::{
 };
 pub use gate::{Admission, Full, Gate};
 pub use policy::{Candidate, Candidates, P2c, Policy, PolicyKind};
-pub use replica::{Load, ReplicaId, ReplicaSpec, Tier};
+pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;
 pub use router::{
-    Assignment, Decision, Offer, Outcome, Refusal, Release, ReplicaStats, Router, RouterConfig,
-    RouterStats, Ticket, WaiterId,
+    Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, Router,
+    RouterConfig, RouterStats, Ticket, WaiterId,
 };
 pub use time::Nanos;

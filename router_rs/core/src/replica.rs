@@ -1,6 +1,7 @@
 //! What the router knows about one replica.
 
 use crate::backoff::Backoff;
+use crate::time::Nanos;
 
 /// Names a replica. Opaque: the driver interns whatever it knows the replica by, and never gives
 /// the number of one replica to another.
@@ -39,6 +40,27 @@ pub struct Load {
     pub in_flight: u32,
     /// The gate's limit; `u32::MAX` means none.
     pub limit: u32,
+    /// How long the call that brings this was past the gate; `None`: none brought it.
+    pub processing: Option<Nanos>,
+    /// What its batcher does, if it has one.
+    pub batch: Option<BatchLoad>,
+}
+
+/// What the batcher of a replica says about itself. A *step* is one run of the batched function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLoad {
+    /// The most calls of one step.
+    pub size_max: u32,
+    /// Calls that wait for the next step.
+    pub waiting: u32,
+    /// How long the step that runs now is expected to go on; 0: none runs.
+    pub busy: Nanos,
+    /// How long the first of those that wait may wait for others, from now.
+    pub window: Nanos,
+    /// A step's expected time is `step_fixed + calls × step_per_call`.
+    pub step_fixed: Nanos,
+    /// See `step_fixed`.
+    pub step_per_call: Nanos,
 }
 
 /// Marks a replica that is not in the fleet's open list.

@@ -33,9 +33,9 @@ fn send_and_complete(router: &mut Router, calls: usize, round: u64, released: &m
     for ticket in &mut tickets[..calls] {
         *ticket = sent(router.offer(Offer::default(), now));
     }
-    let load = Some(Load { in_flight: 1, limit: 4 });
+    let load = Some(Load { in_flight: 1, limit: 4, processing: None, batch: None });
     for ticket in tickets.into_iter().flatten() {
-        router.complete(ticket, Outcome::Done { load }, now, released);
+        router.complete(ticket, Outcome::done(load), now, released);
     }
     assert!(released.is_empty());
 }
@@ -56,7 +56,7 @@ fn park_release_and_refuse(router: &mut Router, round: u64, released: &mut Vec<R
         ));
     }
     for ticket in tickets.into_iter().flatten() {
-        router.complete(ticket, Outcome::Done { load: None }, now, released);
+        router.complete(ticket, Outcome::done(None), now, released);
     }
     assert_eq!(8, released.len());
     for release in released.drain(..) {
@@ -72,7 +72,7 @@ fn finish_after_a_refusal(router: &mut Router, release: Release, now: Nanos) {
     let refused = Outcome::Refused { load: None };
     let ticket = sent(router.reoffer(assignment.ticket, refused, now, &mut released));
     let ticket = ticket.expect("other replicas have room");
-    router.complete(ticket, Outcome::Done { load: None }, now, &mut released);
+    router.complete(ticket, Outcome::done(None), now, &mut released);
     assert!(released.is_empty());
 }
 
@@ -93,6 +93,7 @@ fn router_with_replicas(replicas: u64, capacity: u32) -> Router {
         promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
+        ..RouterConfig::default()
     });
     let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity };
     let specs: Vec<ReplicaSpec> = (0..replicas).map(spec).collect();

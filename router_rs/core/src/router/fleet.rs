@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::backoff::BackoffRule;
 use crate::heap::{Timer, TimerHeap};
 use crate::policy::{Candidates, Policy};
 use crate::replica::{Load, NOT_OPEN, Replica, ReplicaId, ReplicaSpec};
@@ -173,9 +174,9 @@ impl Fleet {
     }
 
     /// A call did not start: the replica is left alone for a while.
-    pub(super) fn on_failure(&mut self, slot: u32, initial: Nanos, max: Nanos, now: Nanos) {
+    pub(super) fn on_failure(&mut self, slot: u32, rule: BackoffRule, now: Nanos) {
         let backoff = &mut self.replicas[slot as usize].backoff;
-        if let Some(at) = backoff.on_failure(initial, max, now) {
+        if let Some(at) = backoff.on_failure(rule, now) {
             self.backoffs.insert(Timer { at, sequence: u64::from(slot), index: slot });
             self.refresh(slot);
         }

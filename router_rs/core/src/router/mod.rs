@@ -16,13 +16,14 @@ mod types;
 mod waiting;
 
 pub use types::{
-    Assignment, Decision, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
+    Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
     RouterStats, Ticket, WaiterId,
 };
 
 use affinity::{Choice, Wish, choose, choose_impatient};
 use directory::Directory;
 
+use crate::backoff::BackoffRule;
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
 use crate::replica::{ReplicaId, ReplicaSpec};
@@ -393,23 +394,31 @@ impl Router {
     }
 
     fn record(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
-        let (initial, max) = (self.config.backoff_initial, self.config.backoff_max);
+        let rule = self.backoff_rule();
         match outcome {
-            Outcome::Done { load } => {
+            Outcome::Done { load, .. } => {
                 self.fleet.report(slot, load);
                 self.fleet.on_success(slot);
             }
             Outcome::Refused { load } => {
                 self.totals.refusals += 1;
                 self.fleet.report(slot, load);
-                self.fleet.on_failure(slot, initial, max, now);
+                self.fleet.on_failure(slot, rule, now);
             }
             Outcome::ConnectFailed => {
                 self.totals.connect_failures += 1;
-                self.fleet.on_failure(slot, initial, max, now);
+                self.fleet.on_failure(slot, rule, now);
             }
             Outcome::Failed => self.totals.failed += 1,
             Outcome::Cancelled => self.totals.cancelled += 1,
+        }
+    }
+
+    fn backoff_rule(&self) -> BackoffRule {
+        BackoffRule {
+            initial: self.config.backoff_initial,
+            multiplier: self.config.backoff_multiplier,
+            max: self.config.backoff_max,
         }
     }
 

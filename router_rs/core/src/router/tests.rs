@@ -5,7 +5,7 @@ use crate::policy::{Candidates, PolicyKind};
 use crate::replica::Tier;
 use crate::rng::SplitMix64;
 
-const DONE: Outcome = Outcome::Done { load: None };
+const DONE: Outcome = Outcome::done(None);
 
 fn config() -> RouterConfig {
     RouterConfig {
@@ -17,6 +17,7 @@ fn config() -> RouterConfig {
         promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
+        ..RouterConfig::default()
     }
 }
 

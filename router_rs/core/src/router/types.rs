@@ -5,7 +5,7 @@ use crate::replica::{Load, ReplicaId, Tier};
 use crate::slab::Key;
 use crate::time::Nanos;
 
-/// How a router behaves. There is no default: the layer that reads settings decides.
+/// How a router behaves. The defaults are those of the deployment options (`docs/reference`).
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
     /// Calls that may be parked at once; `u32::MAX` means any number, 0 that none waits.
@@ -14,6 +14,8 @@ pub struct RouterConfig {
     pub refusals_max: u8,
     /// How long a replica is left alone after its first refusal.
     pub backoff_initial: Nanos,
+    /// How much longer after each further one; at least 1.
+    pub backoff_multiplier: f64,
     /// The longest time a replica is left alone.
     pub backoff_max: Nanos,
     /// How long a call waits for a replica that has its model while others have room.
@@ -22,8 +24,39 @@ pub struct RouterConfig {
     pub promise_max: Nanos,
     /// Which replica gets a call.
     pub policy: PolicyKind,
+    /// Which near replicas come first.
+    pub locality: Locality,
+    /// How long a new replica takes to get its full share; 0: it has it at once.
+    pub slow_start: Nanos,
     /// Every random choice follows from it.
     pub seed: u64,
+}
+
+impl Default for RouterConfig {
+    fn default() -> Self {
+        Self {
+            queue_len_max: 10_000,
+            refusals_max: 3,
+            backoff_initial: Nanos::from_millis(25),
+            backoff_multiplier: 2.0,
+            backoff_max: Nanos::from_millis(500),
+            model_wait_max: Nanos::from_secs(1),
+            promise_max: Nanos::from_secs(10),
+            policy: PolicyKind::P2c,
+            locality: Locality::default(),
+            slow_start: Nanos::ZERO,
+            seed: 0,
+        }
+    }
+}
+
+/// Which near replicas come before farther ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Locality {
+    /// Those on the router's node before all others.
+    pub prefer_node: bool,
+    /// Those in the router's zone before farther ones.
+    pub prefer_zone: bool,
 }
 
 /// One call that wants a replica.
@@ -33,6 +66,16 @@ pub struct Offer<'a> {
     pub deadline: Option<Nanos>,
     /// Which model the call needs; empty: it does not say.
     pub model: &'a str,
+    /// Calls of equal sessions belong together; empty: it belongs to none.
+    pub session: &'a str,
+    /// Calls of higher priority leave the queue first.
+    pub priority: i8,
+    /// Who calls: the queue is fair between callers. 0: nobody in particular.
+    pub caller: u64,
+    /// Instead of the router's own; `None`: that.
+    pub locality: Option<Locality>,
+    /// The order in which the caller wants replicas tried; empty: the policy decides.
+    pub ranked: &'a [ReplicaId],
 }
 
 /// Names a call that was sent, from its assignment to `complete` or `reoffer`, exactly once.
@@ -82,6 +125,10 @@ pub enum Outcome {
     Done {
         /// From the trailer.
         load: Option<Load>,
+        /// The status blames the replica, not the request.
+        is_failure: bool,
+        /// When the first message came; `None`: with the end, as for unary calls.
+        first_message_at: Option<Nanos>,
     },
     /// The replica's gate kept it out: the call did not start.
     Refused {
@@ -94,6 +141,13 @@ pub enum Outcome {
     Failed,
     /// The caller went away or its deadline passed.
     Cancelled,
+}
+
+impl Outcome {
+    /// A good answer of one message.
+    pub const fn done(load: Option<Load>) -> Self {
+        Self::Done { load, is_failure: false, first_message_at: None }
+    }
 }
 
 /// The end of a call's wait.

@@ -175,7 +175,9 @@ impl Model {
     fn offer(&mut self, deadline_ms: Option<u64>, model: u8) {
         let deadline = deadline_ms.map(|ms| self.now.saturating_add(Nanos::from_millis(ms)));
         let call = self.new_call(deadline, model);
-        let decision = self.router.offer(Offer { deadline, model: &name_of(model) }, self.now);
+        let decision = self
+            .router
+            .offer(Offer { deadline, model: &name_of(model), ..Offer::default() }, self.now);
         self.follow(call, decision);
     }
 
@@ -197,7 +199,7 @@ impl Model {
             return;
         };
         let is_member = self.replicas[&id].is_member;
-        let offer = Offer { deadline: None, model: &name_of(model) };
+        let offer = Offer { model: &name_of(model), ..Offer::default() };
         let assignment = self.router.pin(id, offer, self.now);
         assert_eq!(is_member.then_some(id), assignment.map(|assignment| assignment.replica));
         if let Some(assignment) = assignment {
@@ -400,7 +402,7 @@ fn nth_key<K: Copy + Ord, V>(map: &BTreeMap<K, V>, nth: usize) -> Option<K> {
 
 fn outcome_of(kind: OutcomeKind) -> Outcome {
     match kind {
-        OutcomeKind::Done => Outcome::Done { load: None },
+        OutcomeKind::Done => Outcome::done(None),
         OutcomeKind::Refused => Outcome::Refused { load: None },
         OutcomeKind::ConnectFailed => Outcome::ConnectFailed,
         OutcomeKind::Failed => Outcome::Failed,

@@ -280,6 +280,7 @@ fn default_config() -> RouterConfig {
         promise_max: Nanos::from_secs(10),
         policy: PolicyKind::P2c,
         seed: 1,
+        ..RouterConfig::default()
     }
 }
 
@@ -294,7 +295,7 @@ fn number(text: &str) -> Result<u64, String> {
 
 fn outcome_of(word: &str, load: Option<Load>) -> Result<Outcome, String> {
     Ok(match word {
-        "done" => Outcome::Done { load },
+        "done" => Outcome::done(load),
         "refused" => Outcome::Refused { load },
         "unreachable" => Outcome::ConnectFailed,
         "failed" => Outcome::Failed,
@@ -311,7 +312,7 @@ fn load_of<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, Option<Load>), St
         if let Some(value) = argument.strip_prefix("load=") {
             let (in_flight, limit) = value.split_once('/').ok_or("expected load=calls/limit")?;
             let (in_flight, limit) = (number(in_flight)? as u32, number(limit)? as u32);
-            load = Some(Load { in_flight, limit });
+            load = Some(Load { in_flight, limit, processing: None, batch: None });
         } else {
             names.push(*argument);
         }

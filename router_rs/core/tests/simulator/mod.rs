@@ -109,6 +109,7 @@ impl Simulator {
             promise_max: Nanos::from_secs(10),
             policy: PolicyKind::P2c,
             seed,
+            ..RouterConfig::default()
         };
         let routers = (0..world.routers as u64)
             .map(|index| Router::with_policy(config(world.seed + index), (world.policy)()))
@@ -262,7 +263,7 @@ impl Simulator {
                 let took = self.now.saturating_sub(self.calls[&id].offered_at);
                 self.report.mean_ms += took.0 as f64 / 1e6;
                 self.report.done += 1;
-                self.complete(id, Outcome::Done { load: None });
+                self.complete(id, Outcome::done(None));
             }
             Answer::Failed => {
                 self.report.failed += 1;

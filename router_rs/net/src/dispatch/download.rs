@@ -44,7 +44,7 @@ pub(crate) enum Answer {
     /// All of the answer was passed on.
     Complete { load: Option<Load> },
     /// The replica's gate kept the call out. Nothing was passed on; the head says why.
-    Refused { load: Option<Load>, head: response::Parts },
+    Refused { load: Option<Load>, head: Box<response::Parts> },
     /// The stream or the connection broke off.
     Broken { error: h2::Error, before_head: bool },
     /// The application broke the body off, behind all that it had written.
@@ -122,7 +122,7 @@ impl Download {
         let is_refusal = self.is_trusted && head.headers.contains_key(REFUSED);
         let load = self.take_mesh_headers(&mut head.headers);
         if is_refusal {
-            return Err(Answer::Refused { load, head });
+            return Err(Answer::Refused { load, head: Box::new(head) });
         }
         caller.head(head, true)?;
         Err(Answer::Complete { load })
@@ -209,7 +209,12 @@ pub(crate) fn strip_mesh_headers(headers: &mut HeaderMap) {
 /// `<in_flight>;<limit>`, both decimal.
 fn parse_load(value: &[u8]) -> Option<Load> {
     let (in_flight, limit) = std::str::from_utf8(value).ok()?.split_once(';')?;
-    Some(Load { in_flight: in_flight.parse().ok()?, limit: limit.parse().ok()? })
+    Some(Load {
+        in_flight: in_flight.parse().ok()?,
+        limit: limit.parse().ok()?,
+        processing: None,
+        batch: None,
+    })
 }
 
 #[cfg(test)]
@@ -218,7 +223,10 @@ mod tests {
 
     #[test]
     fn a_load_is_two_numbers() {
-        assert_eq!(Some(Load { in_flight: 3, limit: 128 }), parse_load(b"3;128"));
+        assert_eq!(
+            Some(Load { in_flight: 3, limit: 128, processing: None, batch: None }),
+            parse_load(b"3;128")
+        );
         for text in ["", "3", "3;", ";3", "3;x", "-1;2", "3;4;5"] {
             assert_eq!(None, parse_load(text.as_bytes()), "{text}");
         }

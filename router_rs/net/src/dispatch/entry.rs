@@ -124,7 +124,7 @@ impl DeploymentEntry {
         if locked.is_removed {
             return Admission::Refused(Refused::Removed);
         }
-        let decision = locked.router.offer(Offer { deadline, model }, now);
+        let decision = locked.router.offer(Offer { deadline, model, ..Offer::default() }, now);
         self.admit(locked, decision, Wakers::new())
     }
 
@@ -136,7 +136,7 @@ impl DeploymentEntry {
             target.as_replica().is_some_and(|replica| replica.replica_id == replica_id)
         };
         let id = locked.members.iter().find(is_it)?.0;
-        let assignment = locked.router.pin(id, Offer { deadline: None, model }, now)?;
+        let assignment = locked.router.pin(id, Offer { model, ..Offer::default() }, now)?;
         Some(self.guard(&locked, assignment))
     }
 

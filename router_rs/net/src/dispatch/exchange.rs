@@ -335,7 +335,7 @@ fn not_connected(reason: String) -> Attempt {
 /// The end of an attempt, by the answer that came.
 fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>) -> Attempt {
     match answer {
-        Answer::Complete { load } => Attempt::Over(Ending::Answered, Outcome::Done { load }),
+        Answer::Complete { load } => Attempt::Over(Ending::Answered, Outcome::done(load)),
         Answer::Gone => Attempt::Over(Ending::Gone, Outcome::Cancelled),
         Answer::Refused { load, head } => {
             let status = Status::read(&head.headers).unwrap_or_else(|| {

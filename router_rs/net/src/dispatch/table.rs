@@ -178,6 +178,7 @@ impl RoutingTable {
             promise_max: PROMISE_MAX,
             policy: PolicyKind::P2c,
             seed: seeds.next_u64(),
+            ..RouterConfig::default()
         };
         let entry = Arc::new(DeploymentEntry::new(
             route.application.clone(),
