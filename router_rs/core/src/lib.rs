@@ -39,7 +39,7 @@ pub use policy::{Candidate, Candidates, P2c, Policy, PolicyKind};
 pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;
 pub use router::{
-    Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, Router,
-    RouterConfig, RouterStats, Ticket, WaiterId,
+    Assignment, Decision, EjectionConfig, Locality, Offer, Outcome, Refusal, Release, ReplicaStats,
+    RetryConfig, Router, RouterConfig, RouterStats, Ticket, WaiterId,
 };
 pub use time::Nanos;

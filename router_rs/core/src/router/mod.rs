@@ -9,12 +9,16 @@
 
 mod affinity;
 mod directory;
+mod ejection;
 mod fleet;
+mod retries;
 #[cfg(test)]
 mod tests;
 mod types;
 mod waiting;
 
+pub use ejection::EjectionConfig;
+pub use retries::RetryConfig;
 pub use types::{
     Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
     RouterStats, Ticket, WaiterId,

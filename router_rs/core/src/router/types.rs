@@ -1,5 +1,7 @@
 //! What goes into the router and what comes out.
 
+use super::ejection::EjectionConfig;
+use super::retries::RetryConfig;
 use crate::policy::PolicyKind;
 use crate::replica::{Load, ReplicaId, Tier};
 use crate::slab::Key;
@@ -28,6 +30,12 @@ pub struct RouterConfig {
     pub locality: Locality,
     /// How long a new replica takes to get its full share; 0: it has it at once.
     pub slow_start: Nanos,
+    /// Whether, and how often, calls that started are sent again.
+    pub retries: RetryConfig,
+    /// Whether slow idempotent calls are sent to a second replica as well.
+    pub hedging: bool,
+    /// When a replica that fails calls is left out.
+    pub ejection: EjectionConfig,
     /// Every random choice follows from it.
     pub seed: u64,
 }
@@ -45,6 +53,9 @@ impl Default for RouterConfig {
             policy: PolicyKind::P2c,
             locality: Locality::default(),
             slow_start: Nanos::ZERO,
+            retries: RetryConfig::default(),
+            hedging: false,
+            ejection: EjectionConfig::default(),
             seed: 0,
         }
     }
