@@ -35,7 +35,9 @@ pub use access::{
     Policy as AccessPolicy, PolicyError, Ruling, TokenHash,
 };
 pub use gate::{Admission, Full, Gate};
-pub use policy::{Candidate, Candidates, P2c, Policy, PolicyKind};
+pub use policy::{
+    Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, RoundRobin,
+};
 pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;
 pub use router::{

@@ -8,7 +8,7 @@ use crate::time::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
 
-/// How far away a replica is. Carried for policies that prefer near replicas; p2c does not look.
+/// How far away a replica is; [`Locality`](crate::Locality) says what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// On the router's own node.
@@ -84,7 +84,13 @@ pub(crate) struct Replica {
     pub(crate) is_member: bool,
     pub(crate) backoff: Backoff,
     pub(crate) reported: Option<Load>,
+    /// When its slow start began and ends; equal: it had none.
+    pub(crate) warm_up: (Nanos, Nanos),
 }
+
+/// The share of a replica whose slow start begins, in 256ths: it has to get some calls to warm up
+/// at all. Arbitrary; Envoy's default is the same tenth.
+const WARMTH_MIN: u64 = 26;
 
 impl Replica {
     pub(crate) fn new(spec: &ReplicaSpec) -> Self {
@@ -97,7 +103,25 @@ impl Replica {
             is_member: true,
             backoff: Backoff::default(),
             reported: None,
+            warm_up: (Nanos::ZERO, Nanos::ZERO),
         }
+    }
+
+    /// Gets its full share only at `warm_at`.
+    pub(crate) fn warm_up(&mut self, now: Nanos, warm_at: Nanos) {
+        self.warm_up = (now, warm_at);
+    }
+
+    /// How much of its share it gets, in 256ths; grows evenly with the time.
+    #[inline]
+    pub(crate) fn warmth_of_256(&self, now: Nanos) -> u32 {
+        let (start, end) = self.warm_up;
+        if now >= end {
+            return 256;
+        }
+        let (elapsed, whole) = (now.saturating_sub(start).0, end.saturating_sub(start).0);
+        let warmth = u128::from(elapsed) * 256 / u128::from(whole.max(1));
+        (warmth as u64).clamp(WARMTH_MIN, 256) as u32
     }
 
     /// May get a new call now.

@@ -20,10 +20,7 @@ impl SplitMix64 {
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        mix(self.state)
     }
 
     /// A number in `0..bound`; 0 when `bound` is 0.
@@ -47,6 +44,27 @@ impl SplitMix64 {
         // The second is drawn from the numbers without the first; step over the gap.
         (first, second + u32::from(second >= first))
     }
+}
+
+/// Spreads the bits of `value` over all 64; no two values give the same.
+#[inline]
+pub(crate) const fn mix(value: u64) -> u64 {
+    let mut mixed = value;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// A number for `text` that is not 0; 0 for the empty text.
+///
+/// FNV-1a (Fowler, Noll and Vo; RFC 9923) behind [`mix`], so that near texts end far apart. Not for
+/// tables that a stranger fills.
+pub(crate) fn hash(text: &str) -> u64 {
+    if text.is_empty() {
+        return 0;
+    }
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+    mix(text.bytes().fold(0xCBF2_9CE4_8422_2325, step)).max(1)
 }
 
 #[inline]

@@ -1,16 +1,25 @@
 //! The choice among replicas that have room.
 //!
-//! A policy sees candidate states and a generator, and returns an index. It does not see calls,
-//! queues or time, and it cannot send to a replica that the router ruled out.
+//! A policy sees candidate states, the call's session and a generator, and returns an index. It
+//! does not see queues, and it cannot send to a replica that the router ruled out.
 
+mod consistent_hash;
+mod least;
 mod p2c;
+mod round_robin;
+#[cfg(test)]
+pub(crate) mod testing;
 
+pub use consistent_hash::ConsistentHash;
+pub use least::Least;
 pub use p2c::P2c;
+pub use round_robin::RoundRobin;
 
 use std::fmt;
 
 use crate::replica::{Load, Replica, ReplicaId, Tier};
 use crate::rng::SplitMix64;
+use crate::time::Nanos;
 
 /// Which policy a router uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +40,9 @@ impl PolicyKind {
     pub(crate) fn build(self) -> Box<dyn Policy> {
         match self {
             Self::P2c => Box::new(P2c),
-            Self::Least | Self::RoundRobin | Self::ConsistentHash | Self::Predicted => {
-                Box::new(P2c)
-            }
+            Self::Least | Self::Predicted => Box::new(Least),
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::ConsistentHash => Box::new(ConsistentHash),
         }
     }
 }
@@ -51,6 +60,18 @@ pub trait Policy: fmt::Debug + Send {
 pub struct Candidates<'a> {
     replicas: &'a [Replica],
     open: &'a [u32],
+    scene: Scene,
+}
+
+/// What a pick may depend on beside the candidates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    pub(crate) now: Nanos,
+    /// A hash of the call's session; 0: it has none.
+    pub(crate) session: u64,
+    /// Calls of this router at all members.
+    pub(crate) in_flight: u64,
+    pub(crate) members: u32,
 }
 
 /// What a policy may know about one replica.
@@ -70,8 +91,44 @@ pub struct Candidate {
 
 impl<'a> Candidates<'a> {
     /// `open` holds indices into `replicas`.
-    pub(crate) fn new(replicas: &'a [Replica], open: &'a [u32]) -> Self {
-        Self { replicas, open }
+    pub(crate) fn new(replicas: &'a [Replica], open: &'a [u32], scene: Scene) -> Self {
+        Self { replicas, open, scene }
+    }
+
+    /// When the pick happens.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        self.scene.now
+    }
+
+    /// A number for the call's session, equal for equal sessions; 0 for a call without one.
+    #[inline]
+    pub fn session(&self) -> u64 {
+        self.scene.session
+    }
+
+    /// Calls of this router at all members, candidates or not.
+    #[inline]
+    pub fn fleet_in_flight(&self) -> u64 {
+        self.scene.in_flight
+    }
+
+    /// How many members the deployment has, candidates or not.
+    #[inline]
+    pub fn fleet_len(&self) -> u32 {
+        self.scene.members
+    }
+
+    /// As `get(index).id`.
+    #[inline]
+    pub fn id(&self, index: usize) -> ReplicaId {
+        self.replicas[self.open[index] as usize].id
+    }
+
+    /// As `get(index).in_flight`.
+    #[inline]
+    pub fn in_flight(&self, index: usize) -> u32 {
+        self.replicas[self.open[index] as usize].in_flight
     }
 
     /// How many there are; at least 1 when a policy is asked.

@@ -21,50 +21,20 @@ impl Policy for P2c {
         let (first, second) = rng.distinct_pair_below(candidates.len() as u32);
         let (first, second) = (first as usize, second as usize);
         // The pair comes in random order, so keeping the first on a tie is a fair coin.
-        if candidates.get(second).in_flight < candidates.get(first).in_flight {
-            second
-        } else {
-            first
-        }
+        if candidates.in_flight(second) < candidates.in_flight(first) { second } else { first }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replica::{Replica, ReplicaId, ReplicaSpec, Tier};
-
-    /// How often each of the replicas with these in-flight counts is picked in 10 000 draws.
-    fn picks(in_flight: &[u32]) -> Vec<u32> {
-        let replicas: Vec<Replica> = in_flight
-            .iter()
-            .zip(0..)
-            .map(|(in_flight, id)| {
-                let spec = ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: u32::MAX };
-                Replica { in_flight: *in_flight, ..Replica::new(&spec) }
-            })
-            .collect();
-        let open: Vec<u32> = (0..replicas.len() as u32).collect();
-        let mut rng = SplitMix64::new(42);
-        let mut counts = vec![0; replicas.len()];
-        for _ in 0..10_000 {
-            counts[P2c.pick(Candidates::new(&replicas, &open), &mut rng)] += 1;
-        }
-        counts
-    }
-
-    /// Expected shares in per mille, each met within 25.
-    fn check(expected: &[u32], in_flight: &[u32]) {
-        let counts = picks(in_flight);
-        let near = |(share, count): (&u32, &u32)| (share * 10).abs_diff(*count) <= 250;
-        assert!(
-            expected.iter().zip(&counts).all(near),
-            "in flight {in_flight:?}: expected shares {expected:?} per mille, got {counts:?}"
-        );
-    }
+    use crate::policy::testing::{Fleet, check_shares};
 
     #[test]
     fn the_less_loaded_of_a_random_pair_wins_and_ties_are_fair() {
+        let check = |expected: &[u32], in_flight: &[u32]| {
+            check_shares(expected, &mut P2c, &Fleet::with_in_flight(in_flight), 0);
+        };
         check(&[1000], &[3]);
         check(&[500, 500], &[3, 3]);
         check(&[0, 1000], &[4, 3]);

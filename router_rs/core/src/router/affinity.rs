@@ -6,8 +6,9 @@
 //! models. Inside a tier the policy decides. A wait for the model is never the reason for a refusal:
 //! where the call cannot be parked it takes what there is.
 
+use super::Locality;
 use super::directory::{Directory, Model};
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Query};
 use crate::replica::ReplicaId;
 use crate::time::Nanos;
 
@@ -17,6 +18,21 @@ pub(super) struct Wish {
     pub(super) model: Option<Model>,
     /// Until then it rather waits for a replica with its model than makes another one load it.
     pub(super) patient_until: Nanos,
+    /// A hash; 0: the call has no session.
+    pub(super) session: u64,
+    pub(super) locality: Locality,
+}
+
+impl Wish {
+    #[inline]
+    pub(super) fn query<'a>(
+        &self,
+        tried: &'a [ReplicaId],
+        ranked: &'a [ReplicaId],
+        now: Nanos,
+    ) -> Query<'a> {
+        Query { now, session: self.session, locality: self.locality, tried, ranked }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,22 +44,23 @@ pub(super) enum Choice {
     Nothing,
 }
 
-/// Chooses among the replicas that are not in `tried`.
+/// Chooses among the replicas that the call has not tried.
 #[inline]
 pub(super) fn choose(
     fleet: &mut Fleet,
     directory: &Directory,
     wish: Wish,
-    tried: &[ReplicaId],
-    now: Nanos,
+    query: Query<'_>,
 ) -> Choice {
     let slot = match wish.model {
-        None => fleet.pick(tried),
+        None => fleet.pick(query),
         Some(model) => {
             let holders = directory.holders(model);
-            match fleet.pick_of(holders.iter().map(|holder| holder.slot), tried) {
-                None if !holders.is_empty() && now < wish.patient_until => return Choice::Wait,
-                None => choose_impatient(fleet, directory, tried),
+            match fleet.pick_of(holders.iter().map(|holder| holder.slot), query) {
+                None if !holders.is_empty() && query.now < wish.patient_until => {
+                    return Choice::Wait;
+                }
+                None => choose_impatient(fleet, directory, query),
                 chosen => chosen,
             }
         }
@@ -55,7 +72,7 @@ pub(super) fn choose(
 pub(super) fn choose_impatient(
     fleet: &mut Fleet,
     directory: &Directory,
-    tried: &[ReplicaId],
+    query: Query<'_>,
 ) -> Option<u32> {
-    fleet.pick_cheapest(tried, |slot| directory.count(slot))
+    fleet.pick_cheapest(query, |slot| directory.count(slot))
 }

@@ -4,10 +4,33 @@ use std::collections::BTreeMap;
 
 use crate::backoff::BackoffRule;
 use crate::heap::{Timer, TimerHeap};
-use crate::policy::{Candidates, Policy};
+use crate::policy::{Candidates, Policy, Scene};
 use crate::replica::{Load, NOT_OPEN, Replica, ReplicaId, ReplicaSpec};
 use crate::rng::SplitMix64;
 use crate::time::Nanos;
+
+use super::Locality;
+
+/// What a call asks of the replica that is picked for it, beside room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query<'a> {
+    pub(super) now: Nanos,
+    /// A hash; 0: the call has no session.
+    pub(super) session: u64,
+    pub(super) locality: Locality,
+    /// Replicas that refused the call.
+    pub(super) tried: &'a [ReplicaId],
+    /// Replicas that come before all others, in this order.
+    pub(super) ranked: &'a [ReplicaId],
+}
+
+impl Query<'_> {
+    /// Any replica with room will do.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.tried.is_empty() && self.ranked.is_empty() && self.locality == Locality::default()
+    }
+}
 
 /// All replicas that matter: the members of the last snapshot, and those that left but have calls
 /// open. A *slot* is a replica's index; it is given to another replica only when nothing refers to
@@ -20,8 +43,13 @@ pub(super) struct Fleet {
     slots: BTreeMap<ReplicaId, u32>,
     free_slots: Vec<u32>,
     open: Vec<u32>,
-    /// `open` without those that a call has tried; kept for its memory.
-    untried: Vec<u32>,
+    /// Those of `open` that come into question for one call; kept for its memory.
+    candidates: Vec<u32>,
+    /// Calls sent and not over, at whatever replica.
+    in_flight: u64,
+    members: u32,
+    /// When the last of the new replicas has its full share.
+    warm_at: Nanos,
     backoffs: TimerHeap,
     policy: Box<dyn Policy>,
     rng: SplitMix64,
@@ -34,7 +62,10 @@ impl Fleet {
             slots: BTreeMap::new(),
             free_slots: Vec::new(),
             open: Vec::new(),
-            untried: Vec::new(),
+            candidates: Vec::new(),
+            in_flight: 0,
+            members: 0,
+            warm_at: Nanos::ZERO,
             backoffs: TimerHeap::default(),
             policy,
             rng: SplitMix64::new(seed),
@@ -47,64 +78,113 @@ impl Fleet {
         !self.open.is_empty()
     }
 
-    /// The policy's choice among the replicas with room that are not in `tried`.
-    #[inline]
-    pub(super) fn pick(&mut self, tried: &[ReplicaId]) -> Option<u32> {
-        let open = if tried.is_empty() {
-            &self.open
-        } else {
-            let replicas = &self.replicas;
-            let is_untried = |slot: &u32| !tried.contains(&replicas[*slot as usize].id);
-            self.untried.clear();
-            self.untried.extend(self.open.iter().copied().filter(is_untried));
-            &self.untried
-        };
-        if open.is_empty() {
-            return None;
-        }
-        let index = self.policy.pick(Candidates::new(&self.replicas, open), &mut self.rng);
-        Some(open[index])
+    /// From now on this policy decides.
+    pub(super) fn set_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
     }
 
-    /// The policy's choice among those of `slots` that have room and are not in `tried`.
+    /// The policy's choice among the replicas with room.
+    #[inline]
+    pub(super) fn pick(&mut self, query: Query<'_>) -> Option<u32> {
+        if query.is_plain() && self.warm_at <= query.now {
+            // The way of most calls, kept short.
+            let scene = self.scene(query);
+            return choose(&mut *self.policy, &self.replicas, &self.open, scene, &mut self.rng);
+        }
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        candidates.extend_from_slice(&self.open);
+        self.pick_narrowed(candidates, query)
+    }
+
+    /// The policy's choice among those of `slots` that have room.
     pub(super) fn pick_of(
         &mut self,
         slots: impl Iterator<Item = u32>,
-        tried: &[ReplicaId],
+        query: Query<'_>,
     ) -> Option<u32> {
-        let replicas = &self.replicas;
-        let may_try = |slot: &u32| {
-            let replica = &replicas[*slot as usize];
-            replica.is_open() && !tried.contains(&replica.id)
-        };
-        self.untried.clear();
-        self.untried.extend(slots.filter(may_try));
-        self.pick_untried()
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        candidates.extend(slots.filter(|slot| self.is_open(*slot)));
+        self.pick_narrowed(candidates, query)
     }
 
-    /// The policy's choice among those with the lowest `cost` of the replicas with room that are
-    /// not in `tried`.
+    /// The policy's choice among those with the lowest `cost` of the replicas with room.
     pub(super) fn pick_cheapest(
         &mut self,
-        tried: &[ReplicaId],
+        query: Query<'_>,
         cost: impl Fn(u32) -> usize,
     ) -> Option<u32> {
-        let replicas = &self.replicas;
-        let is_untried = |slot: &u32| !tried.contains(&replicas[*slot as usize].id);
-        let untried = self.open.iter().copied().filter(is_untried);
-        let lowest = untried.clone().map(&cost).min()?;
-        self.untried.clear();
-        self.untried.extend(untried.filter(|slot| cost(*slot) == lowest));
-        self.pick_untried()
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        candidates.extend(self.open.iter().filter(|slot| !self.is_tried(**slot, query)));
+        let lowest = candidates.iter().map(|slot| cost(*slot)).min();
+        candidates.retain(|slot| Some(cost(*slot)) == lowest);
+        self.pick_narrowed(candidates, query)
     }
 
-    fn pick_untried(&mut self) -> Option<u32> {
-        if self.untried.is_empty() {
-            return None;
+    /// The choice among `candidates`, which have room: what the caller ranks, else what the policy
+    /// says of those that are near and warm. Takes the memory back.
+    fn pick_narrowed(&mut self, mut candidates: Vec<u32>, query: Query<'_>) -> Option<u32> {
+        candidates.retain(|slot| !self.is_tried(*slot, query));
+        let slot = self.first_ranked(&candidates, query.ranked).or_else(|| {
+            self.keep_warm(&mut candidates, query.now);
+            self.keep_nearest(&mut candidates, query.locality);
+            let scene = self.scene(query);
+            choose(&mut *self.policy, &self.replicas, &candidates, scene, &mut self.rng)
+        });
+        self.candidates = candidates;
+        slot
+    }
+
+    fn is_tried(&self, slot: u32, query: Query<'_>) -> bool {
+        query.tried.contains(&self.replicas[slot as usize].id)
+    }
+
+    fn first_ranked(&self, candidates: &[u32], ranked: &[ReplicaId]) -> Option<u32> {
+        let slot_of = |id: &ReplicaId| self.slots.get(id).filter(|slot| candidates.contains(slot));
+        ranked.iter().find_map(slot_of).copied()
+    }
+
+    /// Leaves out each new replica with the probability of what it lacks to its full share, so that
+    /// the share grows evenly under any policy. If only new ones have room, they stay.
+    fn keep_warm(&mut self, candidates: &mut Vec<u32>, now: Nanos) {
+        if self.warm_at <= now {
+            return;
         }
-        let candidates = Candidates::new(&self.replicas, &self.untried);
-        let index = self.policy.pick(candidates, &mut self.rng);
-        Some(self.untried[index])
+        let is_out = |slot: &u32, rng: &mut SplitMix64| {
+            rng.below(256) >= self.replicas[*slot as usize].warmth_of_256(now)
+        };
+        // Puts those that stay to the front.
+        let mut kept = 0;
+        for index in 0..candidates.len() {
+            if !is_out(&candidates[index], &mut self.rng) {
+                candidates.swap(kept, index);
+                kept += 1;
+            }
+        }
+        if kept > 0 {
+            candidates.truncate(kept);
+        }
+    }
+
+    fn keep_nearest(&self, candidates: &mut Vec<u32>, locality: Locality) {
+        if locality == Locality::default() {
+            return;
+        }
+        let distance = |slot: &u32| locality.distance(self.replicas[*slot as usize].tier);
+        let nearest = candidates.iter().map(distance).min();
+        candidates.retain(|slot| Some(distance(slot)) == nearest);
+    }
+
+    #[inline]
+    fn scene(&self, query: Query<'_>) -> Scene {
+        Scene {
+            now: query.now,
+            session: query.session,
+            in_flight: self.in_flight,
+            members: self.members,
+        }
     }
 
     /// The replica in `slot` has room.
@@ -124,6 +204,7 @@ impl Fleet {
     pub(super) fn take_beyond(&mut self, slot: u32) -> ReplicaId {
         let replica = &mut self.replicas[slot as usize];
         replica.in_flight += 1;
+        self.in_flight += 1;
         let id = replica.id;
         self.refresh(slot);
         id
@@ -143,6 +224,7 @@ impl Fleet {
         let replica = &mut self.replicas[slot as usize];
         debug_assert!(replica.in_flight > 0, "{:?} has no call to end", replica.id);
         replica.in_flight -= 1;
+        self.in_flight -= 1;
         if replica.is_member || replica.in_flight > 0 {
             self.refresh(slot);
         } else {
@@ -199,8 +281,14 @@ impl Fleet {
 
     /// Makes `specs` the membership (of two entries with one id the later counts); tells `left` of
     /// each slot whose replica is no member now, and returns whether a replica joined or a
-    /// capacity rose.
-    pub(super) fn apply(&mut self, specs: &[ReplicaSpec], mut left: impl FnMut(u32)) -> bool {
+    /// capacity rose. Who joins others gets its full share at `warm_at`.
+    pub(super) fn apply(
+        &mut self,
+        specs: &[ReplicaSpec],
+        (now, warm_at): (Nanos, Nanos),
+        mut left: impl FnMut(u32),
+    ) -> bool {
+        let is_first = self.slots.is_empty();
         let before: Vec<u32> = self.slots.values().copied().collect();
         let was_member: Vec<bool> = self.replicas.iter().map(|replica| replica.is_member).collect();
         for slot in &before {
@@ -212,6 +300,10 @@ impl Fleet {
             let replica = &mut self.replicas[slot as usize];
             let known = was_member.get(slot as usize).copied().unwrap_or(false);
             gained |= !known || spec.capacity > replica.capacity;
+            if !known && !is_first {
+                replica.warm_up(now, warm_at);
+                self.warm_at = self.warm_at.max(warm_at);
+            }
             replica.tier = spec.tier;
             replica.capacity = spec.capacity;
             replica.is_member = true;
@@ -228,6 +320,7 @@ impl Fleet {
                 self.refresh(slot);
             }
         }
+        self.members = self.replicas.iter().filter(|replica| replica.is_member).count() as u32;
         gained
     }
 
@@ -277,4 +370,18 @@ impl Fleet {
             (true, true) | (false, false) => {}
         }
     }
+}
+
+#[inline]
+fn choose(
+    policy: &mut dyn Policy,
+    replicas: &[Replica],
+    candidates: &[u32],
+    scene: Scene,
+    rng: &mut SplitMix64,
+) -> Option<u32> {
+    if candidates.is_empty() {
+        return None;
+    }
+    Some(candidates[policy.pick(Candidates::new(replicas, candidates, scene), rng)])
 }

@@ -31,6 +31,7 @@ use crate::backoff::BackoffRule;
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
 use crate::replica::{ReplicaId, ReplicaSpec};
+use crate::rng::hash;
 use crate::slab::{Slab, index_of};
 use crate::time::Nanos;
 use fleet::Fleet;
@@ -60,6 +61,8 @@ struct Call {
     wish: Wish,
     /// Where it was refused since it last parked; at most `refusals_max`.
     tried: Vec<ReplicaId>,
+    /// Where its caller wants it, in this order; empty: anywhere.
+    ranked: Vec<ReplicaId>,
     state: State,
 }
 
@@ -104,7 +107,7 @@ impl Router {
         }
         if offer.model.is_empty() {
             // The way of most calls, kept short.
-            if let Some(slot) = self.slot_for_any_call(now) {
+            if let Some(slot) = self.slot_for_any_call(offer, now) {
                 let index = self.admit(offer, now);
                 return Decision::Send(self.send(index, slot, now));
             }
@@ -198,7 +201,8 @@ impl Router {
     pub fn apply(&mut self, replicas: &[ReplicaSpec], now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
         let directory = &mut self.directory;
-        if self.fleet.apply(replicas, |slot| directory.leave(slot)) {
+        let warm_at = now.saturating_add(self.config.slow_start);
+        if self.fleet.apply(replicas, (now, warm_at), |slot| directory.leave(slot)) {
             while let Some(index) = self.queue.first_resting() {
                 self.wake(index);
             }
@@ -225,6 +229,17 @@ impl Router {
     /// What `replica` last said that it has, by name. Empty for no member.
     pub fn models_of(&self, replica: ReplicaId) -> Vec<String> {
         self.fleet.member(replica).map_or_else(Vec::new, |slot| self.directory.reported(slot))
+    }
+
+    /// Changes how the router behaves and keeps its calls: whoever waits goes on to wait, for as long
+    /// as it was told when it parked. The seed stays.
+    pub fn configure(&mut self, config: RouterConfig, now: Nanos, released: &mut Vec<Release>) {
+        self.settle(now, released);
+        if config.policy != self.config.policy {
+            self.fleet.set_policy(config.policy.build());
+        }
+        self.config = config;
+        self.release(now, released);
     }
 
     /// How long calls that are offered from now on wait for a replica that has their model.
@@ -279,7 +294,7 @@ impl Router {
 // === impl Router: steps ===
 
 impl Router {
-    fn slot_for_any_call(&mut self, now: Nanos) -> Option<u32> {
+    fn slot_for_any_call(&mut self, offer: Offer<'_>, now: Nanos) -> Option<u32> {
         if self.queue.has_ready() {
             return None;
         }
@@ -287,7 +302,8 @@ impl Router {
         if !self.queue.has_faithful() {
             self.fleet.reopen(now);
         }
-        self.fleet.pick(&[])
+        let wish = self.wish(offer);
+        self.fleet.pick(wish.query(&[], offer.ranked, now))
     }
 
     fn offer_with_model(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
@@ -299,27 +315,38 @@ impl Router {
             self.fleet.reopen(now);
             self.directory.end_promises(now);
         }
-        let wish = self.calls.at_mut(index).wish;
-        let choice = choose(&mut self.fleet, &self.directory, wish, &[], now);
+        let call = self.calls.at_mut(index);
+        let query = call.wish.query(&[], &call.ranked, now);
+        let choice = choose(&mut self.fleet, &self.directory, call.wish, query);
         self.follow(index, choice, now)
     }
 
     /// Takes the call into the books.
     fn admit(&mut self, offer: Offer<'_>, now: Nanos) -> u32 {
         let sequence = self.totals.offered;
-        let wish = if offer.model.is_empty() { Wish::default() } else { self.wish(offer, now) };
+        let mut wish = self.wish(offer);
+        if !offer.model.is_empty() {
+            wish.model = Some(self.directory.open_call(offer.model));
+            wish.patient_until = now.saturating_add(self.config.model_wait_max);
+        }
         let (key, call) = self.calls.occupy();
         call.turn = Turn::new(now, offer.deadline, sequence);
         call.deadline = offer.deadline;
         call.wish = wish;
         call.tried.clear();
+        call.ranked.clear();
+        call.ranked.extend_from_slice(offer.ranked);
         index_of(key)
     }
 
-    #[cold]
-    fn wish(&mut self, offer: Offer<'_>, now: Nanos) -> Wish {
-        let model = Some(self.directory.open_call(offer.model));
-        Wish { model, patient_until: now.saturating_add(self.config.model_wait_max) }
+    /// What the call wants, without its model.
+    #[inline]
+    fn wish(&self, offer: Offer<'_>) -> Wish {
+        Wish {
+            session: hash(offer.session),
+            locality: offer.locality.unwrap_or(self.config.locality),
+            ..Wish::default()
+        }
     }
 
     /// Takes the call out of the books.
@@ -335,8 +362,9 @@ impl Router {
         let slot = match choice {
             Choice::Slot(slot) => Some(slot),
             Choice::Wait if self.is_queue_full() => {
-                let tried = &self.calls.at_mut(index).tried;
-                choose_impatient(&mut self.fleet, &self.directory, tried)
+                let call = self.calls.at_mut(index);
+                let query = call.wish.query(&call.tried, &call.ranked, now);
+                choose_impatient(&mut self.fleet, &self.directory, query)
             }
             Choice::Wait | Choice::Nothing => None,
         };
@@ -376,7 +404,8 @@ impl Router {
         let may_try = call.tried.len() + 1 < usize::from(self.config.refusals_max);
         let choice = if may_try {
             call.tried.push(replica);
-            choose(&mut self.fleet, &self.directory, call.wish, &call.tried, now)
+            let query = call.wish.query(&call.tried, &call.ranked, now);
+            choose(&mut self.fleet, &self.directory, call.wish, query)
         } else {
             Choice::Nothing
         };

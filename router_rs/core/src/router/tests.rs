@@ -142,3 +142,149 @@ fn of_two_entries_for_one_replica_the_later_counts() {
     park(&mut router, None, Nanos::ZERO);
     assert_eq!(1, router.stats().replicas.len());
 }
+
+// === where calls go ===
+
+/// Replicas with these tiers and room for `capacity` calls each, ids from 1.
+fn near_and_far(router: Router, tiers: &[Tier], capacity: u32) -> Router {
+    let mut router = router;
+    let spec = |(id, tier): (u64, &Tier)| ReplicaSpec { id: ReplicaId(id), tier: *tier, capacity };
+    let specs: Vec<ReplicaSpec> = (1..).zip(tiers).map(spec).collect();
+    router.apply(&specs, Nanos::ZERO, &mut Vec::new());
+    router
+}
+
+/// Where `count` such calls go; none of them ends.
+fn places(router: &mut Router, offer: Offer<'_>, count: usize) -> Vec<u64> {
+    let mut place = |_| match router.offer(offer, Nanos::ZERO) {
+        Decision::Send(assignment) => assignment.replica.0,
+        other => panic!("expected room, got {other:?}"),
+    };
+    (0..count).map(&mut place).collect()
+}
+
+#[test]
+fn the_nearest_tier_that_has_room_comes_first() {
+    let check = |expected: &[u64], locality: Locality, of_call: Option<Locality>| {
+        for policy in [PolicyKind::P2c, PolicyKind::Least, PolicyKind::RoundRobin] {
+            let config = RouterConfig { policy, locality, ..config() };
+            let tiers = [Tier::Any, Tier::Zone, Tier::Node];
+            let mut router = near_and_far(Router::new(config), &tiers, 2);
+            let offer = Offer { locality: of_call, ..Offer::default() };
+            let mut went = places(&mut router, offer, 6);
+            went[..expected.len()].sort_unstable();
+            assert_eq!(expected, &went[..expected.len()], "{policy:?} {locality:?} {of_call:?}");
+        }
+    };
+    let (node, zone) = (Locality { prefer_node: true, prefer_zone: false }, Locality::default());
+    let both = Locality { prefer_node: true, prefer_zone: true };
+    let zone = Locality { prefer_zone: true, ..zone };
+    check(&[3, 3], node, None);
+    check(&[2, 2, 3, 3], zone, None);
+    check(&[3, 3], both, None);
+    check(&[1, 1, 2, 2, 3, 3], Locality::default(), None);
+    check(&[3, 3], Locality::default(), Some(node));
+    check(&[1, 1, 2, 2, 3, 3], both, Some(Locality::default()));
+    let mut router = near_and_far(Router::new(config()), &[Tier::Any, Tier::Zone, Tier::Node], 1);
+    let offer = Offer { locality: Some(both), ..Offer::default() };
+    assert_eq!(vec![3, 2, 1], places(&mut router, offer, 3), "then the next tier");
+}
+
+#[test]
+fn what_the_caller_ranks_comes_first_then_what_the_policy_says() {
+    let mut router = with_replicas(Router::new(config()), &[1, 2, 1]);
+    let ranked = [ReplicaId(9), ReplicaId(3), ReplicaId(2)];
+    let offer = Offer { ranked: &ranked, ..Offer::default() };
+    assert_eq!(vec![3, 2, 2, 1], places(&mut router, offer, 4));
+}
+
+#[test]
+fn a_parked_call_keeps_its_callers_order() {
+    let mut router = with_replicas(Router::new(config()), &[1, 1, 1, 1]);
+    let running: Vec<Assignment> = (0..4).map(|_| send(&mut router, Nanos::ZERO)).collect();
+    let ranked = [ReplicaId(4), ReplicaId(2)];
+    let offer = Offer { ranked: &ranked, ..Offer::default() };
+    assert!(matches!(router.offer(offer, Nanos::ZERO), Decision::Parked(_)));
+    // The fleet is replaced by one in which all have room.
+    let mut released = Vec::new();
+    let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: 2 };
+    router.apply(&[1, 2, 3, 4].map(spec), Nanos::ZERO, &mut released);
+    let [Release::Send { assignment, .. }] = released[..] else {
+        panic!("expected one release, got {released:?}");
+    };
+    assert_eq!(ReplicaId(4), assignment.replica);
+    for assignment in running.into_iter().chain([assignment]) {
+        router.complete(assignment.ticket, DONE, Nanos::ZERO, &mut released);
+    }
+}
+
+#[test]
+fn a_session_keeps_its_replica() {
+    let config = RouterConfig { policy: PolicyKind::ConsistentHash, ..config() };
+    let mut router = with_replicas(Router::new(config), &[9; 8]);
+    let offer = Offer { session: "anna", ..Offer::default() };
+    let home = places(&mut router, offer, 1)[0];
+    let mut others = Vec::new();
+    for round in 0..20 {
+        let Decision::Send(assignment) = router.offer(offer, Nanos(round)) else {
+            panic!("there is room");
+        };
+        others.push(assignment.replica.0);
+        router.complete(assignment.ticket, DONE, Nanos(round), &mut Vec::new());
+    }
+    // One call is open at home: with eight replicas the second is above the bound.
+    assert!(others.iter().all(|place| *place == others[0] && *place != home), "{others:?}");
+}
+
+/// Calls per mille that the second replica gets at `at`, when it joined the first at 0.
+fn share_of_new(policy: PolicyKind, at: Nanos) -> u64 {
+    let config = RouterConfig { policy, slow_start: Nanos::from_secs(10), ..config() };
+    let mut router = with_replicas(with_replicas(Router::new(config), &[9]), &[9, 9]);
+    let mut count = 0;
+    for _ in 0..2_000 {
+        let assignment = send(&mut router, at);
+        count += u64::from(assignment.replica == ReplicaId(2));
+        router.complete(assignment.ticket, DONE, at, &mut Vec::new());
+    }
+    count / 2
+}
+
+#[test]
+fn the_share_of_a_new_replica_grows_with_time() {
+    for policy in [PolicyKind::P2c, PolicyKind::Least] {
+        let shares = [0, 5, 10].map(|at_s| share_of_new(policy, Nanos::from_secs(at_s)));
+        // Half of its warmth: with both idle, a fair coin decides when it comes into question.
+        for (share, expected) in shares.into_iter().zip([51_u64, 250, 500]) {
+            assert!(share.abs_diff(expected) < 40, "{policy:?}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn new_settings_count_from_now_and_keep_the_calls() {
+    let config = RouterConfig { queue_len_max: 1, ..config() };
+    let mut router = with_replicas(Router::new(config.clone()), &[1, 1]);
+    let running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
+    let waiter = park(&mut router, None, Nanos::ZERO);
+    let refused = Decision::Refused(Refusal::QueueFull { limit: 1 });
+    assert_eq!(refused, router.offer(Offer::default(), Nanos::ZERO));
+    let wider = RouterConfig { queue_len_max: 2, policy: PolicyKind::RoundRobin, ..config };
+    let mut released = Vec::new();
+    router.configure(wider, Nanos::ZERO, &mut released);
+    park(&mut router, None, Nanos::ZERO);
+    router.complete(running[0].ticket, DONE, Nanos::ZERO, &mut released);
+    let [Release::Send { waiter: named, assignment }] = released[..] else {
+        panic!("expected one release, got {released:?}");
+    };
+    assert_eq!((waiter, running[0].replica), (named, assignment.replica));
+    released.clear();
+    for ticket in [running[1].ticket, assignment.ticket] {
+        router.complete(ticket, DONE, Nanos::ZERO, &mut released);
+    }
+    let [Release::Send { assignment, .. }] = released[..] else {
+        panic!("expected one release, got {released:?}");
+    };
+    router.complete(assignment.ticket, DONE, Nanos::ZERO, &mut released);
+    let turns: Vec<u64> = (0..2).map(|_| send(&mut router, Nanos::ZERO).replica.0).collect();
+    assert_eq!(3, turns.iter().sum::<u64>(), "one after the other: {turns:?}");
+}

@@ -70,6 +70,18 @@ pub struct Locality {
     pub prefer_zone: bool,
 }
 
+impl Locality {
+    /// Replicas of the smallest distance come first.
+    #[inline]
+    pub(crate) fn distance(self, tier: Tier) -> u8 {
+        match tier {
+            Tier::Node if self.prefer_node => 0,
+            Tier::Node | Tier::Zone if self.prefer_zone => 1,
+            Tier::Node | Tier::Zone | Tier::Any => 2,
+        }
+    }
+}
+
 /// One call that wants a replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
@@ -85,7 +97,8 @@ pub struct Offer<'a> {
     pub caller: u64,
     /// Instead of the router's own; `None`: that.
     pub locality: Option<Locality>,
-    /// The order in which the caller wants replicas tried; empty: the policy decides.
+    /// The order in which the caller wants replicas tried: the first with room. Those it does not
+    /// name come after, as the policy decides.
     pub ranked: &'a [ReplicaId],
 }
 

@@ -72,8 +72,9 @@ impl Router {
             let Some(index) = self.next_in_turn() else {
                 return;
             };
-            let wish = self.calls.at_mut(index).wish;
-            let choice = choose(&mut self.fleet, &self.directory, wish, &[], now);
+            let call = self.calls.at_mut(index);
+            let query = call.wish.query(&[], &call.ranked, now);
+            let choice = choose(&mut self.fleet, &self.directory, call.wish, query);
             self.unpark(index);
             if let Choice::Slot(slot) = choice {
                 let waiter = WaiterId(self.calls.key_at(index));
