@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `router` | send, park or refuse; what a completion, a snapshot or the time releases |
 //! | `router::affinity` | which replicas come first for a call that names a model |
+//! | `router::ejection` | which replicas are left out because they fail, and how they come back |
 //! | `policy` | which of the replicas with room gets the call |
 //! | `queue` | who of the parked calls is next, and who is late |
 //! | `backoff` | how long a replica that refused is left alone |

@@ -1,6 +1,7 @@
 //! What the router knows about one replica.
 
 use crate::backoff::Backoff;
+use crate::router::Health;
 use crate::time::Nanos;
 
 /// Names a replica. Opaque: the driver interns whatever it knows the replica by, and never gives
@@ -83,6 +84,7 @@ pub(crate) struct Replica {
     /// In the last snapshot. False: it only waits for its last calls to end.
     pub(crate) is_member: bool,
     pub(crate) backoff: Backoff,
+    pub(crate) health: Health,
     pub(crate) reported: Option<Load>,
     /// When its slow start began and ends; equal: it had none.
     pub(crate) warm_up: (Nanos, Nanos),
@@ -102,6 +104,7 @@ impl Replica {
             open_position: NOT_OPEN,
             is_member: true,
             backoff: Backoff::default(),
+            health: Health::default(),
             reported: None,
             warm_up: (Nanos::ZERO, Nanos::ZERO),
         }
@@ -127,7 +130,10 @@ impl Replica {
     /// May get a new call now.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.is_member && self.in_flight < self.capacity && !self.backoff.is_active()
+        self.is_member
+            && self.in_flight < self.capacity
+            && !self.backoff.is_active()
+            && self.health.takes()
     }
 
     #[inline]

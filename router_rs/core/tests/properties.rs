@@ -12,7 +12,7 @@ use std::env;
 use property_model::{Model, Operation, OutcomeKind};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use router_core::{Nanos, PolicyKind, RouterConfig};
+use router_core::{EjectionConfig, Nanos, PolicyKind, RouterConfig};
 
 #[test]
 fn any_sequence_of_operations_keeps_the_rules_and_ends_with_every_count_at_zero() {
@@ -132,6 +132,8 @@ fn router_config() -> impl Strategy<Value = RouterConfig> {
         model_wait_max: Nanos::from_millis(100),
         promise_max: Nanos::from_millis(400),
         policy: PolicyKind::P2c,
+        // The rules know replicas that are full or left alone, not those that are ejected.
+        ejection: EjectionConfig { fall: 0, ..EjectionConfig::default() },
         seed,
         ..RouterConfig::default()
     })

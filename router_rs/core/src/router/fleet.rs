@@ -1,5 +1,7 @@
 //! The replicas, and which of them have room.
 
+mod health;
+
 use std::collections::BTreeMap;
 
 use crate::backoff::BackoffRule;
@@ -7,6 +9,7 @@ use crate::heap::{Timer, TimerHeap};
 use crate::policy::{Candidates, Policy, Scene};
 use crate::replica::{Load, NOT_OPEN, Replica, ReplicaId, ReplicaSpec};
 use crate::rng::SplitMix64;
+use crate::router::ejection::Tally;
 use crate::time::Nanos;
 
 use super::Locality;
@@ -51,6 +54,12 @@ pub(super) struct Fleet {
     /// When the last of the new replicas has its full share.
     warm_at: Nanos,
     backoffs: TimerHeap,
+    /// When ejected replicas come back.
+    returns: TimerHeap,
+    /// The answers of all replicas, and which interval it is.
+    tally: Tally,
+    window: u64,
+    window_end: Nanos,
     policy: Box<dyn Policy>,
     rng: SplitMix64,
 }
@@ -67,6 +76,10 @@ impl Fleet {
             members: 0,
             warm_at: Nanos::ZERO,
             backoffs: TimerHeap::default(),
+            returns: TimerHeap::default(),
+            tally: Tally::default(),
+            window: 0,
+            window_end: Nanos::ZERO,
             policy,
             rng: SplitMix64::new(seed),
         }
@@ -205,6 +218,7 @@ impl Fleet {
         let replica = &mut self.replicas[slot as usize];
         replica.in_flight += 1;
         self.in_flight += 1;
+        replica.health.on_sent();
         let id = replica.id;
         self.refresh(slot);
         id
@@ -225,6 +239,7 @@ impl Fleet {
         debug_assert!(replica.in_flight > 0, "{:?} has no call to end", replica.id);
         replica.in_flight -= 1;
         self.in_flight -= 1;
+        replica.health.on_ended();
         if replica.is_member || replica.in_flight > 0 {
             self.refresh(slot);
         } else {
@@ -264,9 +279,10 @@ impl Fleet {
         }
     }
 
-    /// Ends the backoffs whose time has passed.
+    /// Ends the backoffs and ejections whose time has passed.
     #[inline]
     pub(super) fn reopen(&mut self, now: Nanos) {
+        self.let_back(now);
         while let Some(slot) = self.backoffs.first_due(now) {
             self.backoffs.remove(slot);
             self.replicas[slot as usize].backoff.on_passed();
@@ -274,9 +290,10 @@ impl Fleet {
         }
     }
 
-    /// When the next backoff ends.
+    /// When the next backoff or ejection ends.
     pub(super) fn next_reopening(&self) -> Option<Nanos> {
-        self.backoffs.first().map(|timer| timer.at)
+        let timers = [self.backoffs.first(), self.returns.first()];
+        timers.into_iter().flatten().map(|timer| timer.at).min()
     }
 
     /// Makes `specs` the membership (of two entries with one id the later counts); tells `left` of
@@ -321,6 +338,7 @@ impl Fleet {
             }
         }
         self.members = self.replicas.iter().filter(|replica| replica.is_member).count() as u32;
+        self.pardon_if_all_are_out(now);
         gained
     }
 
@@ -347,6 +365,7 @@ impl Fleet {
     fn forget(&mut self, slot: u32) {
         self.refresh(slot);
         self.backoffs.remove(slot);
+        self.returns.remove(slot);
         self.slots.remove(&self.replicas[slot as usize].id);
         self.free_slots.push(slot);
     }

@@ -10,6 +10,7 @@
 mod affinity;
 mod directory;
 mod ejection;
+mod failures;
 mod fleet;
 mod retries;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod types;
 mod waiting;
 
 pub use ejection::EjectionConfig;
+pub(crate) use ejection::Health;
 pub use retries::RetryConfig;
 pub use types::{
     Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
@@ -203,9 +205,7 @@ impl Router {
         let directory = &mut self.directory;
         let warm_at = now.saturating_add(self.config.slow_start);
         if self.fleet.apply(replicas, (now, warm_at), |slot| directory.leave(slot)) {
-            while let Some(index) = self.queue.first_resting() {
-                self.wake(index);
-            }
+            self.wake_all();
         }
         self.release(now, released);
     }
@@ -278,6 +278,8 @@ impl Router {
                 models: self.directory.count(slot) as u32,
                 is_member: replica.is_member,
                 backoff_until: replica.backoff.until(),
+                ejected_until: replica.health.ejected_until(),
+                is_silent: replica.health.is_silent(),
                 reported: replica.reported,
             })
             .collect();
@@ -426,7 +428,15 @@ impl Router {
         }
     }
 
+    /// Wakes the resting calls.
+    fn wake_all(&mut self) {
+        while let Some(index) = self.queue.first_resting() {
+            self.wake(index);
+        }
+    }
+
     fn record(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
+        self.judge(slot, outcome, now);
         let rule = self.backoff_rule();
         match outcome {
             Outcome::Done { load, .. } => {
@@ -443,6 +453,7 @@ impl Router {
                 self.fleet.on_failure(slot, rule, now);
             }
             Outcome::Failed => self.totals.failed += 1,
+            Outcome::Late => self.totals.late += 1,
             Outcome::Cancelled => self.totals.cancelled += 1,
         }
     }

@@ -163,7 +163,9 @@ pub enum Outcome {
     ConnectFailed,
     /// The replica or the connection broke off; the call may have run.
     Failed,
-    /// The caller went away or its deadline passed.
+    /// The call's deadline passed while the replica had it.
+    Late,
+    /// The caller went away.
     Cancelled,
 }
 
@@ -223,8 +225,12 @@ pub struct RouterStats {
     pub connect_failures: u64,
     /// Outcomes `Failed`.
     pub failed: u64,
+    /// Outcomes `Late`.
+    pub late: u64,
     /// Outcomes `Cancelled`.
     pub cancelled: u64,
+    /// Replicas left out for their failures, each time anew.
+    pub ejections: u64,
     /// Tickets that were unknown or already used; each one is a defect of the driver.
     pub stale_tickets: u64,
     /// Waiters abandoned after their release; harmless, when two threads meet.
@@ -248,6 +254,10 @@ pub struct ReplicaStats {
     pub is_member: bool,
     /// Until when it gets no new call.
     pub backoff_until: Option<Nanos>,
+    /// Until when it is left out for its failures.
+    pub ejected_until: Option<Nanos>,
+    /// It gives no sign of life, and gets no new call.
+    pub is_silent: bool,
     /// What it last said about itself.
     pub reported: Option<Load>,
 }

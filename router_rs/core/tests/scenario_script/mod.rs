@@ -38,9 +38,10 @@ impl Interpreter {
             "offer" => self.offer(&arguments),
             "pin" => self.pin(&arguments),
             "models" => self.models(&arguments),
-            "done" | "failed" | "cancelled" => self.complete(command, &arguments),
+            "done" | "bad" | "failed" | "late" | "cancelled" => self.complete(command, &arguments),
             "refused" | "unreachable" => self.reoffer(command, &arguments),
             "give-up" => self.complete("refused", &arguments),
+            "silent" | "heard" => self.silence(command, &arguments),
             "abandon" => self.abandon(&arguments),
             "advance" => self.advance(&arguments),
             "tick" => Ok(self.tick()),
@@ -65,6 +66,10 @@ impl Interpreter {
                 "backoff_max" => config.backoff_max = Nanos::from_millis(number(value)?),
                 "wait" => config.model_wait_max = Nanos::from_millis(number(value)?),
                 "promise" => config.promise_max = Nanos::from_millis(number(value)?),
+                "fall" => config.ejection.fall = number(value)? as u32,
+                "rise" => config.ejection.rise = number(value)? as u32,
+                "interval" => config.ejection.interval = Nanos::from_millis(number(value)?),
+                "ejected_max" => config.ejection.ejected_percent_max = number(value)? as u8,
                 "seed" => config.seed = number(value)?,
                 _ => return Err(format!("unknown setting {name:?}")),
             }
@@ -152,6 +157,19 @@ impl Interpreter {
         Ok(outputs)
     }
 
+    /// `silent r1`: it gives no sign of life; `heard r1`: it does again.
+    fn silence(&mut self, command: &str, arguments: &[&str]) -> Outputs {
+        let [replica] = arguments else {
+            return Err("expected a replica".into());
+        };
+        let (replica, mut released) = (replica_id(replica)?, Vec::new());
+        match command {
+            "silent" => self.router.silent(replica, self.now, &mut released),
+            _ => self.router.heard(replica, self.now, &mut released),
+        }
+        Ok(self.released(&released))
+    }
+
     fn abandon(&mut self, arguments: &[&str]) -> Outputs {
         for name in arguments {
             let waiter = self.parked.remove(*name).ok_or(format!("{name} is not parked"))?;
@@ -192,6 +210,8 @@ impl Interpreter {
         let line = |replica: &router_core::ReplicaStats| {
             let mut facts = vec![format!("r{}: {} in flight", replica.id.0, replica.in_flight)];
             facts.extend(replica.backoff_until.map(|until| format!("left alone until {until}")));
+            facts.extend(replica.ejected_until.map(|until| format!("ejected until {until}")));
+            facts.extend(replica.is_silent.then(|| "silent".into()));
             let said = |load: Load| format!("reported {} of {}", load.in_flight, load.limit);
             facts.extend(replica.reported.map(said));
             let reported = self.router.models_of(replica.id);
@@ -220,7 +240,9 @@ impl Interpreter {
             ("refusals", stats.refusals),
             ("connect_failures", stats.connect_failures),
             ("failed", stats.failed),
+            ("late", stats.late),
             ("cancelled", stats.cancelled),
+            ("ejections", stats.ejections),
             ("stale_tickets", stats.stale_tickets),
             ("stale_waiters", stats.stale_waiters),
         ];
@@ -296,9 +318,11 @@ fn number(text: &str) -> Result<u64, String> {
 fn outcome_of(word: &str, load: Option<Load>) -> Result<Outcome, String> {
     Ok(match word {
         "done" => Outcome::done(load),
+        "bad" => Outcome::Done { load, is_failure: true, first_message_at: None },
         "refused" => Outcome::Refused { load },
         "unreachable" => Outcome::ConnectFailed,
         "failed" => Outcome::Failed,
+        "late" => Outcome::Late,
         "cancelled" => Outcome::Cancelled,
         _ => return Err(format!("unknown outcome {word:?}")),
     })

@@ -1,0 +1,50 @@
+//! What failed calls and silence say about a replica.
+
+use super::{Outcome, Release, Router};
+use crate::replica::ReplicaId;
+use crate::time::Nanos;
+
+impl Router {
+    /// `replica` gives no sign of life: it gets nothing new until [`Router::heard`]. Calls there
+    /// go on. Of no member, or said before: ignored.
+    pub fn silent(&mut self, replica: ReplicaId, now: Nanos, released: &mut Vec<Release>) {
+        self.set_silent(replica, true, now, released);
+    }
+
+    /// `replica` has given a sign of life, after [`Router::silent`] or not.
+    pub fn heard(&mut self, replica: ReplicaId, now: Nanos, released: &mut Vec<Release>) {
+        self.set_silent(replica, false, now, released);
+    }
+
+    fn set_silent(
+        &mut self,
+        replica: ReplicaId,
+        is_silent: bool,
+        now: Nanos,
+        released: &mut Vec<Release>,
+    ) {
+        let Some(slot) = self.fleet.member(replica) else {
+            return;
+        };
+        self.settle(now, released);
+        if self.fleet.set_silent(slot, is_silent, now) {
+            self.wake_all();
+        }
+        self.release(now, released);
+    }
+
+    /// What the outcome says about the replica's health. A refusal, or no connection, says nothing:
+    /// there is the backoff for that.
+    #[inline]
+    pub(super) fn judge(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
+        let config = &self.config.ejection;
+        match outcome {
+            Outcome::Done { is_failure: false, .. } => self.fleet.on_good(slot, config, now),
+            Outcome::Done { is_failure: true, .. } | Outcome::Failed | Outcome::Late => {
+                let is_ejected = self.fleet.on_bad(slot, config, now);
+                self.totals.ejections += u64::from(is_ejected);
+            }
+            Outcome::Refused { .. } | Outcome::ConnectFailed | Outcome::Cancelled => {}
+        }
+    }
+}
