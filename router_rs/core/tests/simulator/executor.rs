@@ -1,0 +1,264 @@
+//! How a replica spends its time: a state machine that is told the time and says what is done.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use router_core::{BatchLoad, Nanos};
+
+use super::scenario::{Executes, Scenario, millis};
+
+/// A call inside a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Job {
+    pub(crate) call: u32,
+    pub(crate) attempt: u32,
+    pub(crate) entered_at: Nanos,
+    /// At speed 1, before what is kept makes it less or more.
+    pub(crate) work: Nanos,
+    pub(crate) key: Option<u32>,
+}
+
+/// What happened to keys in one replica, for the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) steps: u64,
+    pub(crate) stepped: u64,
+    /// Time with at least one job running.
+    pub(crate) busy: Nanos,
+}
+
+#[derive(Debug)]
+pub(crate) struct Executor {
+    kind: Kind,
+    slowness: f64,
+    kept: Kept,
+    pub(crate) counts: Counts,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Serial { waiting: VecDeque<Job>, running: Option<(Job, Nanos)> },
+    Parallel { running: BinaryHeap<Reverse<(Nanos, Job)>> },
+    Batches { waiting: VecDeque<Job>, running: Vec<Job>, ends_at: Nanos, step: Step },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    size_max: usize,
+    window: Nanos,
+    fixed: Nanos,
+    per_call: Nanos,
+}
+
+/// The models, or the prefixes, that a replica has in its memory.
+#[derive(Debug)]
+struct Kept {
+    slots: usize,
+    /// The most recently used is the last.
+    keys: Vec<u32>,
+    load: Nanos,
+    saves: f64,
+    changed: bool,
+}
+
+// === impl Executor ===
+
+impl Executor {
+    pub(crate) fn new(scenario: &Scenario, speed: f64) -> Self {
+        let kind = match scenario.executes {
+            Executes::Serial => Kind::Serial { waiting: VecDeque::new(), running: None },
+            Executes::Parallel => Kind::Parallel { running: BinaryHeap::new() },
+            Executes::Batches => Kind::Batches {
+                waiting: VecDeque::new(),
+                running: Vec::new(),
+                ends_at: Nanos::ZERO,
+                step: Step {
+                    size_max: scenario.batch_size_max,
+                    window: millis(scenario.batch_window_ms),
+                    fixed: millis(scenario.step_fixed_ms),
+                    per_call: millis(scenario.step_per_call_ms),
+                },
+            },
+        };
+        let kept = Kept {
+            slots: scenario.slots,
+            keys: Vec::new(),
+            load: millis(scenario.load_works * scenario.work_ms),
+            saves: scenario.prefix_saves,
+            changed: false,
+        };
+        Self { kind, slowness: 1.0 / speed, kept, counts: Counts::default() }
+    }
+
+    pub(crate) fn add(&mut self, job: Job, now: Nanos) {
+        match &mut self.kind {
+            Kind::Serial { waiting, .. } | Kind::Batches { waiting, .. } => waiting.push_back(job),
+            Kind::Parallel { running } => {
+                let takes = times(self.kept.work(&job, &mut self.counts), self.slowness);
+                running.push(Reverse((now.saturating_add(takes), job)));
+            }
+        }
+        self.start(now);
+    }
+
+    /// When [`Executor::advance`] has something to do.
+    pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
+        match &self.kind {
+            Kind::Serial { running, .. } => running.map(|(_, ends_at)| ends_at),
+            Kind::Parallel { running } => running.peek().map(|Reverse((at, _))| *at),
+            Kind::Batches { running, ends_at, .. } if !running.is_empty() => Some(*ends_at),
+            Kind::Batches { waiting, step, .. } => {
+                waiting.front().map(|first| first.entered_at.saturating_add(step.window))
+            }
+        }
+    }
+
+    /// Ends what is over by now and starts what can start.
+    pub(crate) fn advance(&mut self, now: Nanos, done: &mut Vec<Job>) {
+        match &mut self.kind {
+            Kind::Serial { running, .. } => {
+                done.extend(running.take_if(|(_, ends_at)| *ends_at <= now).map(|(job, _)| job));
+            }
+            Kind::Parallel { running } => {
+                while running.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+                    done.extend(running.pop().map(|Reverse((_, job))| job));
+                }
+            }
+            Kind::Batches { running, ends_at, .. } if *ends_at <= now => done.append(running),
+            Kind::Batches { .. } => {}
+        }
+        self.start(now);
+    }
+
+    /// Takes out a call that has not begun; one that runs goes on, its caller gone or not.
+    pub(crate) fn cancel(&mut self, call: u32) -> bool {
+        match &mut self.kind {
+            Kind::Serial { waiting, .. } | Kind::Batches { waiting, .. } => {
+                let before = waiting.len();
+                waiting.retain(|job| job.call != call);
+                waiting.len() < before
+            }
+            Kind::Parallel { running } => {
+                let before = running.len();
+                running.retain(|Reverse((_, job))| job.call != call);
+                running.len() < before
+            }
+        }
+    }
+
+    /// The process is gone: everything inside breaks off.
+    pub(crate) fn crash(&mut self, broken: &mut Vec<Job>) {
+        match &mut self.kind {
+            Kind::Serial { waiting, running } => {
+                broken.extend(running.take().map(|(job, _)| job));
+                broken.extend(waiting.drain(..));
+            }
+            Kind::Parallel { running } => {
+                broken.extend(running.drain().map(|Reverse((_, job))| job));
+            }
+            Kind::Batches { waiting, running, .. } => {
+                broken.append(running);
+                broken.extend(waiting.drain(..));
+            }
+        }
+    }
+
+    /// From now on everything takes `factor` times as long, what a serial replica runs included.
+    pub(crate) fn slow_down(&mut self, factor: f64, now: Nanos) {
+        self.slowness *= factor;
+        if let Kind::Serial { running: Some((_, ends_at)), .. } = &mut self.kind {
+            let left = ends_at.saturating_sub(now);
+            self.counts.busy = self.counts.busy.saturating_sub(left);
+            let left = times(left, factor);
+            self.counts.busy = self.counts.busy.saturating_add(left);
+            *ends_at = now.saturating_add(left);
+        }
+    }
+
+    /// The keys that are kept, if they have changed since the last call.
+    pub(crate) fn changed_keys(&mut self) -> Option<Vec<u32>> {
+        std::mem::take(&mut self.kept.changed).then(|| self.kept.keys.clone())
+    }
+
+    /// What the batcher says about itself.
+    pub(crate) fn batch_load(&self, now: Nanos) -> Option<BatchLoad> {
+        let Kind::Batches { waiting, running, ends_at, step } = &self.kind else {
+            return None;
+        };
+        let opened = waiting.front().map_or(now, |first| first.entered_at);
+        let busy = if running.is_empty() { Nanos::ZERO } else { ends_at.saturating_sub(now) };
+        Some(BatchLoad {
+            size_max: step.size_max as u32,
+            waiting: waiting.len() as u32,
+            busy,
+            window: opened.saturating_add(step.window).saturating_sub(now),
+            step_fixed: times(step.fixed, self.slowness),
+            step_per_call: times(step.per_call, self.slowness),
+        })
+    }
+
+    fn start(&mut self, now: Nanos) {
+        let Self { kind, slowness, kept, counts } = self;
+        match kind {
+            Kind::Serial { waiting, running: running @ None } => {
+                if let Some(job) = waiting.pop_front() {
+                    let takes = times(kept.work(&job, counts), *slowness);
+                    counts.busy = counts.busy.saturating_add(takes);
+                    *running = Some((job, now.saturating_add(takes)));
+                }
+            }
+            Kind::Batches { waiting, running, ends_at, step } if running.is_empty() => {
+                let Some(first) = waiting.front() else { return };
+                let leaves_at = first.entered_at.saturating_add(step.window);
+                if waiting.len() < step.size_max && now < leaves_at {
+                    return;
+                }
+                let size = waiting.len().min(step.size_max);
+                running.extend(waiting.drain(..size));
+                let takes = step.fixed.saturating_add(step.per_call.saturating_mul(size as u64));
+                let takes = times(takes, *slowness);
+                counts.busy = counts.busy.saturating_add(takes);
+                counts.steps += 1;
+                counts.stepped += size as u64;
+                *ends_at = now.saturating_add(takes);
+            }
+            Kind::Serial { .. } | Kind::Parallel { .. } | Kind::Batches { .. } => {}
+        }
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// What `job` takes at speed 1, now that it begins.
+    fn work(&mut self, job: &Job, counts: &mut Counts) -> Nanos {
+        let Some(key) = job.key else { return job.work };
+        if self.touch(key) {
+            counts.hits += 1;
+            return times(job.work, 1.0 - self.saves);
+        }
+        counts.misses += 1;
+        job.work.saturating_add(self.load)
+    }
+
+    /// Makes `key` the most recently used; returns whether it was there.
+    fn touch(&mut self, key: u32) -> bool {
+        let place = self.keys.iter().position(|kept| *kept == key);
+        if let Some(place) = place {
+            self.keys.remove(place);
+        } else {
+            self.changed = true;
+            if self.keys.len() >= self.slots {
+                self.keys.remove(0);
+            }
+        }
+        self.keys.push(key);
+        place.is_some()
+    }
+}
+
+fn times(time: Nanos, factor: f64) -> Nanos {
+    Nanos((time.0 as f64 * factor).round() as u64)
+}

@@ -1,0 +1,94 @@
+//! A replica: a gate, an executor and what it says about itself.
+
+use std::collections::VecDeque;
+
+use router_core::{Gate, Load, Nanos};
+
+use super::executor::{Executor, Job};
+use super::scenario::{Scenario, millis};
+
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) gate: Gate,
+    pub(crate) executor: Executor,
+    pub(crate) is_alive: bool,
+    /// Answers `RESOURCE_EXHAUSTED` instead of working.
+    pub(crate) is_failing: bool,
+    /// When the world has last promised to come by.
+    pub(crate) visit_at: Option<Nanos>,
+    report_age: Nanos,
+    /// With an age: the loads since then, and the last one before.
+    past: VecDeque<(Nanos, Load)>,
+    /// Since when the gate has had its present count, and the call seconds until then.
+    counted_until: Nanos,
+    pub(crate) call_seconds: f64,
+}
+
+// === impl Replica ===
+
+impl Replica {
+    pub(crate) fn new(scenario: &Scenario, index: usize) -> Self {
+        Self {
+            gate: Gate::new((scenario.limit > 0).then_some(scenario.limit), 0),
+            executor: Executor::new(scenario, scenario.speed(index)),
+            is_alive: true,
+            is_failing: false,
+            visit_at: None,
+            report_age: millis(scenario.report_age_ms),
+            past: VecDeque::new(),
+            counted_until: Nanos::ZERO,
+            call_seconds: 0.0,
+        }
+    }
+
+    /// What the answer to a call that entered at `entered_at` says, before the call leaves.
+    pub(crate) fn load(&mut self, entered_at: Option<Nanos>, now: Nanos) -> Load {
+        let load = Load { batch: self.executor.batch_load(now), ..self.gate.load() };
+        let load = if self.report_age == Nanos::ZERO { load } else { self.aged(load, now) };
+        Load { processing: entered_at.map(|entered_at| now.saturating_sub(entered_at)), ..load }
+    }
+
+    /// Lets a call in; says whether it is in.
+    pub(crate) fn enter(&mut self, job: Job, now: Nanos) -> bool {
+        self.count(now);
+        let entered = self.gate.try_enter(1).is_ok();
+        if entered {
+            self.executor.add(job, now);
+            self.remember(now);
+        }
+        entered
+    }
+
+    pub(crate) fn leave(&mut self, now: Nanos) {
+        self.count(now);
+        self.gate.leave(1);
+        self.remember(now);
+    }
+
+    /// Brings `call_seconds` to `now`; starts it anew at the end of a warm-up.
+    pub(crate) fn count(&mut self, now: Nanos) {
+        let since = now.saturating_sub(self.counted_until);
+        self.call_seconds += f64::from(self.gate.in_flight()) * since.0 as f64 / 1e9;
+        self.counted_until = now;
+    }
+
+    fn remember(&mut self, now: Nanos) {
+        if self.report_age > Nanos::ZERO {
+            let load = Load { batch: self.executor.batch_load(now), ..self.gate.load() };
+            self.past.push_back((now, load));
+        }
+    }
+
+    /// The load as it was `report_age` ago.
+    fn aged(&mut self, load: Load, now: Nanos) -> Load {
+        let then = now.saturating_sub(self.report_age);
+        while self.past.get(1).is_some_and(|(at, _)| *at <= then) {
+            self.past.pop_front();
+        }
+        match self.past.front() {
+            Some((at, past)) if *at <= then => *past,
+            // Nobody was there yet.
+            _ => Load { in_flight: 0, ..load },
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The shipping router as a system: one or several, each call at one of them, with checkers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use router_core::{
+    Decision, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind, Refusal, Release,
+    ReplicaId, ReplicaSpec, Router, RouterConfig, Ticket, WaiterId,
+};
+
+use super::log::End;
+use super::scenario::Scenario;
+use super::system::{Answer, Move, System};
+use super::traffic::Wants;
+
+/// Attempts of a call that fails, the first included.
+const ATTEMPTS_MAX: u32 = 3;
+/// Retries over calls.
+const RETRY_BUDGET: f64 = 0.2;
+/// Retries that a quiet time saves up for; arbitrary.
+const RETRIES_SAVED_MAX: f64 = 10.0;
+/// No call waits longer than this plus what arrived before it has passed: `queue::HORIZON`.
+const HORIZON: Nanos = Nanos::from_secs(5);
+/// How long after news of a failure every send is checked, otherwise every 16th.
+const WATCHED: Nanos = Nanos::from_secs(1);
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Undecided,
+    Parked(WaiterId),
+    Sent(Ticket, ReplicaId),
+}
+
+#[derive(Debug)]
+struct Open {
+    router: usize,
+    offered_at: Nanos,
+    place: Place,
+    failures: u32,
+}
+
+/// One router and what is known about it without asking it.
+struct Desk {
+    router: Router,
+    parked: BTreeMap<WaiterId, u32>,
+    /// Parked calls that take any replica, by arrival.
+    patient: BTreeSet<(Nanos, u32)>,
+    in_flight: BTreeMap<ReplicaId, u32>,
+    offered: u64,
+    completed: u64,
+    retries: f64,
+    watched_until: Nanos,
+    sends: u64,
+}
+
+pub(crate) struct Routers {
+    desks: Vec<Desk>,
+    calls: BTreeMap<u32, Open>,
+    names: Vec<String>,
+    what_keys_are: Keys,
+    capacity: u32,
+    queue_len_max: u32,
+    released: Vec<Release>,
+    pub(crate) in_flight_max: u32,
+}
+
+/// What routers are told of a call's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keys {
+    Nothing,
+    Models,
+    Sessions,
+}
+
+impl Routers {
+    pub(crate) fn new(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Self {
+        Self::of(scenario, seed, |config| Router::new(RouterConfig { policy, ..config }))
+    }
+
+    /// With a policy from outside.
+    pub(crate) fn with_policy(
+        scenario: &Scenario,
+        seed: u64,
+        policy: fn() -> Box<dyn Policy>,
+    ) -> Self {
+        Self::of(scenario, seed, |config| Router::with_policy(config, policy()))
+    }
+
+    fn of(scenario: &Scenario, seed: u64, make: impl Fn(RouterConfig) -> Router) -> Self {
+        let near = scenario.prefer_near;
+        let config = |index: u64| RouterConfig {
+            queue_len_max: scenario.queue_len_max,
+            locality: Locality { prefer_node: near, prefer_zone: near },
+            seed: seed.wrapping_mul(1_000).wrapping_add(index),
+            ..RouterConfig::default()
+        };
+        let desk = |index| Desk {
+            router: make(config(index)),
+            parked: BTreeMap::new(),
+            patient: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            offered: 0,
+            completed: 0,
+            retries: RETRIES_SAVED_MAX,
+            watched_until: Nanos::ZERO,
+            sends: 0,
+        };
+        Self {
+            desks: (0..scenario.routers as u64).map(desk).collect(),
+            calls: BTreeMap::new(),
+            names: (0..scenario.models.max(scenario.sessions))
+                .map(|key| format!("k{key}"))
+                .collect(),
+            what_keys_are: match (scenario.models, scenario.sessions) {
+                (0, 0) => Keys::Nothing,
+                (0, _) => Keys::Sessions,
+                _ => Keys::Models,
+            },
+            capacity: scenario.capacity(),
+            queue_len_max: scenario.queue_len_max,
+            released: Vec::new(),
+            in_flight_max: 0,
+        }
+    }
+
+    /// Tells routers nothing of models and sessions.
+    pub(crate) fn blind(self) -> Self {
+        Self { what_keys_are: Keys::Nothing, ..self }
+    }
+
+    /// Does what a router decided about a call that is in no place now.
+    fn decided(&mut self, call: u32, decision: Decision, now: Nanos, moves: &mut Vec<Move>) {
+        let open = self.calls.get_mut(&call).expect("the call is open");
+        let desk = &mut self.desks[open.router];
+        match decision {
+            Decision::Send(assignment) => {
+                let replica = assignment.replica;
+                open.place = Place::Sent(assignment.ticket, replica);
+                let in_flight = desk.sent(replica, now);
+                assert!(in_flight <= self.capacity, "{replica:?} has {in_flight} calls");
+                self.in_flight_max = self.in_flight_max.max(in_flight);
+                moves.push(Move::Send { call, replica });
+            }
+            Decision::Parked(waiter) => {
+                open.place = Place::Parked(waiter);
+                desk.parked.insert(waiter, call);
+                if self.what_keys_are != Keys::Models {
+                    desk.patient.insert((open.offered_at, call));
+                }
+                let parked = desk.parked.len();
+                assert!(parked as u64 <= u64::from(self.queue_len_max), "{parked} calls wait");
+            }
+            Decision::Refused(refusal) => {
+                let is_full = matches!(refusal, Refusal::QueueFull { .. });
+                moves.push(Move::End {
+                    call,
+                    end: if is_full { End::QueueFull } else { End::Late },
+                });
+                self.calls.remove(&call);
+            }
+        }
+    }
+
+    /// Does what `released` says.
+    fn follow(&mut self, router: usize, now: Nanos, moves: &mut Vec<Move>) {
+        let mut released = std::mem::take(&mut self.released);
+        for release in released.drain(..) {
+            let (Release::Send { waiter, .. } | Release::Expired { waiter }) = release;
+            let desk = &mut self.desks[router];
+            let call = desk.parked.remove(&waiter).expect("a release names a parked call");
+            let offered_at = self.calls[&call].offered_at;
+            desk.patient.remove(&(offered_at, call));
+            match release {
+                Release::Send { assignment, .. } => {
+                    desk.check_turn(offered_at);
+                    self.decided(call, Decision::Send(assignment), now, moves);
+                }
+                Release::Expired { .. } => {
+                    self.decided(call, Decision::Refused(Refusal::Expired), now, moves);
+                }
+            }
+        }
+        self.released = released;
+    }
+
+    fn complete(&mut self, call: u32, outcome: Outcome, now: Nanos, moves: &mut Vec<Move>) {
+        let open = self.calls.remove(&call).expect("the call is open");
+        let Place::Sent(ticket, replica) = open.place else { panic!("{open:?} is not sent") };
+        let desk = &mut self.desks[open.router];
+        desk.back(replica);
+        desk.completed += 1;
+        desk.router.complete(ticket, outcome, now, &mut self.released);
+        self.follow(open.router, now, moves);
+    }
+
+    fn reoffer(&mut self, call: u32, outcome: Outcome, now: Nanos, moves: &mut Vec<Move>) {
+        let open = &self.calls[&call];
+        let router = open.router;
+        let Place::Sent(ticket, replica) = open.place else { panic!("{open:?} is not sent") };
+        let desk = &mut self.desks[router];
+        desk.back(replica);
+        desk.watched_until = now.saturating_add(WATCHED);
+        let decision = desk.router.reoffer(ticket, outcome, now, &mut self.released);
+        self.follow(router, now, moves);
+        self.decided(call, decision, now, moves);
+    }
+
+    /// The application failed: again elsewhere, if the budget allows.
+    fn failed(&mut self, call: u32, load: Option<Load>, now: Nanos, moves: &mut Vec<Move>) {
+        let outcome = Outcome::Done { load, is_failure: true, first_message_at: None };
+        let open = self.calls.get_mut(&call).expect("the call is open");
+        open.failures += 1;
+        let desk = &mut self.desks[open.router];
+        if open.failures < ATTEMPTS_MAX && desk.retries >= 1.0 {
+            desk.retries -= 1.0;
+            self.reoffer(call, outcome, now, moves);
+        } else {
+            desk.watched_until = now.saturating_add(WATCHED);
+            self.complete(call, outcome, now, moves);
+            moves.push(Move::End { call, end: End::Failed });
+        }
+    }
+}
+
+impl System for Routers {
+    fn join(&mut self, specs: &[ReplicaSpec], now: Nanos, moves: &mut Vec<Move>) {
+        for router in 0..self.desks.len() {
+            self.desks[router].router.apply(specs, now, &mut self.released);
+            self.follow(router, now, moves);
+        }
+    }
+
+    fn offer(&mut self, call: u32, wants: &Wants, now: Nanos, moves: &mut Vec<Move>) {
+        let name = wants.key.map_or("", |key| &self.names[key as usize]);
+        let (model, session) = match self.what_keys_are {
+            Keys::Nothing => ("", ""),
+            Keys::Models => (name, ""),
+            Keys::Sessions => ("", name),
+        };
+        let desk = &mut self.desks[wants.router];
+        desk.offered += 1;
+        desk.retries = (desk.retries + RETRY_BUDGET).min(RETRIES_SAVED_MAX);
+        let offer = Offer { deadline: wants.deadline, model, session, ..Offer::default() };
+        let decision = desk.router.offer(offer, now);
+        if matches!(decision, Decision::Send(_)) {
+            desk.check_turn(now);
+        }
+        let open =
+            Open { router: wants.router, offered_at: now, place: Place::Undecided, failures: 0 };
+        self.calls.insert(call, open);
+        self.decided(call, decision, now, moves);
+    }
+
+    fn answered(
+        &mut self,
+        call: u32,
+        answer: Answer,
+        load: Option<Load>,
+        now: Nanos,
+        moves: &mut Vec<Move>,
+    ) {
+        match answer {
+            Answer::Done => {
+                self.complete(call, Outcome::done(load), now, moves);
+                moves.push(Move::End { call, end: End::Done });
+            }
+            Answer::Broken => {
+                self.complete(call, Outcome::Failed, now, moves);
+                moves.push(Move::End { call, end: End::Failed });
+            }
+            Answer::Failure => self.failed(call, load, now, moves),
+            Answer::Refused => self.reoffer(call, Outcome::Refused { load }, now, moves),
+            Answer::ConnectFailed => self.reoffer(call, Outcome::ConnectFailed, now, moves),
+        }
+    }
+
+    fn gone(&mut self, call: u32, now: Nanos, moves: &mut Vec<Move>) {
+        let open = &self.calls[&call];
+        match open.place {
+            Place::Parked(waiter) => {
+                let desk = &mut self.desks[open.router];
+                desk.parked.remove(&waiter);
+                desk.patient.remove(&(open.offered_at, call));
+                desk.router.abandon(waiter, now);
+                self.calls.remove(&call);
+            }
+            Place::Sent(..) => self.complete(call, Outcome::Cancelled, now, moves),
+            Place::Undecided => unreachable!("an offered call is somewhere"),
+        }
+    }
+
+    fn keys(&mut self, replica: ReplicaId, keys: &[u32], now: Nanos, moves: &mut Vec<Move>) {
+        if self.what_keys_are != Keys::Models {
+            return;
+        }
+        let models: Vec<String> =
+            keys.iter().map(|key| self.names[*key as usize].clone()).collect();
+        for router in 0..self.desks.len() {
+            self.desks[router].router.models(replica, &models, now, &mut self.released);
+            self.follow(router, now, moves);
+        }
+    }
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        self.desks.iter().filter_map(|desk| desk.router.next_wakeup()).min()
+    }
+
+    fn tick(&mut self, now: Nanos, moves: &mut Vec<Move>) {
+        for router in 0..self.desks.len() {
+            if self.desks[router].router.next_wakeup().is_some_and(|at| at <= now) {
+                self.desks[router].router.tick(now, &mut self.released);
+                self.follow(router, now, moves);
+            }
+        }
+    }
+
+    fn check_end(&self) {
+        assert!(self.calls.is_empty(), "calls without an end: {:?}", self.calls);
+        for desk in &self.desks {
+            desk.check_end();
+        }
+    }
+}
+
+// === impl Desk ===
+
+impl Desk {
+    /// Counts a call that goes to `replica`, and checks that it may get one.
+    fn sent(&mut self, replica: ReplicaId, now: Nanos) -> u32 {
+        self.sends += 1;
+        if now < self.watched_until || self.sends % 16 == 0 {
+            let stats = self.router.stats();
+            let found = stats.replicas.iter().find(|stats| stats.id == replica);
+            let found = found.expect("the router knows where it sends");
+            let until = found.backoff_until;
+            assert!(found.is_member, "{replica:?} is no member any more");
+            assert!(until.is_none_or(|until| until <= now), "{replica:?} is left alone: {found:?}");
+        }
+        let in_flight = self.in_flight.entry(replica).or_default();
+        *in_flight += 1;
+        *in_flight
+    }
+
+    fn back(&mut self, replica: ReplicaId) {
+        *self.in_flight.get_mut(&replica).expect("it has been sent a call") -= 1;
+    }
+
+    /// A call that was offered at `offered_at` is sent: nobody who came longer than the horizon
+    /// before it may wait still.
+    fn check_turn(&self, offered_at: Nanos) {
+        if let Some((first, call)) = self.patient.first() {
+            let overtaken_for = offered_at.saturating_sub(*first);
+            assert!(overtaken_for <= HORIZON, "call {call} is overtaken after {overtaken_for}");
+        }
+    }
+
+    fn check_end(&self) {
+        let stats = self.router.stats();
+        assert_eq!((0, 0), (stats.in_flight, stats.parked), "{stats:?}");
+        assert_eq!((self.offered, self.completed), (stats.offered, stats.completed), "{stats:?}");
+        assert_eq!((0, 0), (stats.stale_tickets, stats.stale_waiters), "{stats:?}");
+    }
+}

@@ -1,0 +1,329 @@
+//! What a scenario file may say.
+//!
+//! One `name = value` a line, in the part of TOML that needs no library: numbers, `true`, quoted
+//! words and lists of numbers in one line; `#` starts a comment. Units are part of the names.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+use router_core::Nanos;
+
+/// How a replica spends its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Executes {
+    /// One call after the other.
+    Serial,
+    /// All its calls at once.
+    Parallel,
+    /// In steps of several calls, as `pyserve/batching/batcher.py` with a fixed window.
+    Batches,
+}
+
+/// The distribution of a call's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Lognormal,
+    Exponential,
+    Constant,
+}
+
+/// A world, as a file describes it. Times are in the units of the names; `0` in a time or a count
+/// that can be off means off.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) routers: usize,
+    /// A replica's report of its load is as old as this when a router gets it.
+    pub(crate) report_age_ms: f64,
+    pub(crate) replicas: usize,
+    /// Work per time, relative; replica `i` has the `i`-th, and again from the start.
+    pub(crate) speeds: Vec<f64>,
+    /// `max_ongoing_requests`; 0: none.
+    pub(crate) limit: u32,
+    pub(crate) executes: Executes,
+    /// The first replicas are on the routers' node, the next ones in their zone, the rest beyond.
+    pub(crate) on_node: usize,
+    pub(crate) in_zone: usize,
+    pub(crate) prefer_near: bool,
+    /// One way through the network, to the node, the zone and beyond.
+    pub(crate) network_ms: Vec<f64>,
+
+    /// Offered work over what the replicas can do, each at its speed and all hits.
+    pub(crate) load: f64,
+    /// Callers who ask again as soon as they are answered, instead of `load`; 0: none.
+    pub(crate) users: usize,
+    pub(crate) duration_s: f64,
+    /// Calls that are offered earlier are not in the figures.
+    pub(crate) warmup_s: f64,
+    pub(crate) shape: Shape,
+    pub(crate) work_ms: f64,
+    /// Of the logarithm of the work, when the shape is lognormal.
+    pub(crate) work_sigma: f64,
+    pub(crate) work_max_ms: f64,
+    pub(crate) queue_len_max: u32,
+    pub(crate) deadline_ms: f64,
+    /// How many calls have the deadline.
+    pub(crate) deadline_percent: f64,
+    /// How many callers leave; they wait for an exponential time with the mean of the work.
+    pub(crate) cancelled_percent: f64,
+
+    /// Replica 0 takes this many times as long, from and until.
+    pub(crate) slow_factor: f64,
+    pub(crate) slow_from_s: f64,
+    pub(crate) slow_until_s: f64,
+    /// Replica 0 answers `RESOURCE_EXHAUSTED` after a millisecond from then on.
+    pub(crate) fails_from_s: f64,
+    /// Replica 0 dies then, which the membership learns `CRASH_SEEN_AFTER` later.
+    pub(crate) crash_at_s: f64,
+
+    /// Calls name one of so many models; popularity is Zipf's with `zipf`.
+    pub(crate) models: usize,
+    /// Calls belong to one of so many sessions, alike.
+    pub(crate) sessions: usize,
+    pub(crate) zipf: f64,
+    /// Models, or the prefixes of sessions, that a replica keeps: the least recently used leaves.
+    pub(crate) slots: usize,
+    /// What the load of a model takes, in mean works.
+    pub(crate) load_works: f64,
+    /// The part of the work that a known prefix saves.
+    pub(crate) prefix_saves: f64,
+
+    pub(crate) batch_size_max: usize,
+    pub(crate) batch_window_ms: f64,
+    pub(crate) step_fixed_ms: f64,
+    pub(crate) step_per_call_ms: f64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            routers: 1,
+            report_age_ms: 0.0,
+            replicas: 16,
+            speeds: vec![1.0],
+            limit: 4,
+            executes: Executes::Serial,
+            on_node: 0,
+            in_zone: 0,
+            prefer_near: false,
+            network_ms: vec![0.1, 0.1, 0.1],
+            load: 0.9,
+            users: 0,
+            duration_s: 40.0,
+            warmup_s: 2.0,
+            shape: Shape::Lognormal,
+            work_ms: 10.0,
+            work_sigma: 1.0,
+            work_max_ms: f64::INFINITY,
+            queue_len_max: 10_000,
+            deadline_ms: 0.0,
+            deadline_percent: 100.0,
+            cancelled_percent: 0.0,
+            slow_factor: 1.0,
+            slow_from_s: 0.0,
+            slow_until_s: 0.0,
+            fails_from_s: 0.0,
+            crash_at_s: 0.0,
+            models: 0,
+            sessions: 0,
+            zipf: 1.0,
+            slots: 0,
+            load_works: 0.0,
+            prefix_saves: 0.0,
+            batch_size_max: 0,
+            batch_window_ms: 0.0,
+            step_fixed_ms: 0.0,
+            step_per_call_ms: 0.0,
+        }
+    }
+}
+
+// === impl Scenario: files ===
+
+impl Scenario {
+    /// Reads `tests/scenarios/<name>.toml`.
+    pub(crate) fn read(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+        let path = folder.join(format!("{name}.toml"));
+        let text =
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self { name: name.to_owned(), ..Self::parse(&text) }
+    }
+
+    /// Panics with the line of what it does not know.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut fields = Fields::of(text);
+        let mut scenario = Self::default();
+        scenario.take_places(&mut fields);
+        scenario.take_calls(&mut fields);
+        scenario.take_events(&mut fields);
+        scenario.take_contents(&mut fields);
+        fields.finish();
+        scenario
+    }
+
+    fn take_places(&mut self, fields: &mut Fields) {
+        fields.number("routers", &mut self.routers);
+        fields.number("report_age_ms", &mut self.report_age_ms);
+        fields.number("replicas", &mut self.replicas);
+        fields.list("speeds", &mut self.speeds);
+        fields.number("limit", &mut self.limit);
+        fields.word("executes", &mut self.executes, |word| match word {
+            "serial" => Some(Executes::Serial),
+            "parallel" => Some(Executes::Parallel),
+            "batches" => Some(Executes::Batches),
+            _ => None,
+        });
+        fields.number("on_node", &mut self.on_node);
+        fields.number("in_zone", &mut self.in_zone);
+        fields.number("prefer_near", &mut self.prefer_near);
+        fields.list("network_ms", &mut self.network_ms);
+    }
+
+    fn take_calls(&mut self, fields: &mut Fields) {
+        fields.number("load", &mut self.load);
+        fields.number("users", &mut self.users);
+        fields.number("duration_s", &mut self.duration_s);
+        fields.number("warmup_s", &mut self.warmup_s);
+        fields.word("shape", &mut self.shape, |word| match word {
+            "lognormal" => Some(Shape::Lognormal),
+            "exponential" => Some(Shape::Exponential),
+            "constant" => Some(Shape::Constant),
+            _ => None,
+        });
+        fields.number("work_ms", &mut self.work_ms);
+        fields.number("work_sigma", &mut self.work_sigma);
+        fields.number("work_max_ms", &mut self.work_max_ms);
+        fields.number("queue_len_max", &mut self.queue_len_max);
+        fields.number("deadline_ms", &mut self.deadline_ms);
+        fields.number("deadline_percent", &mut self.deadline_percent);
+        fields.number("cancelled_percent", &mut self.cancelled_percent);
+    }
+
+    fn take_events(&mut self, fields: &mut Fields) {
+        fields.number("slow_factor", &mut self.slow_factor);
+        fields.number("slow_from_s", &mut self.slow_from_s);
+        fields.number("slow_until_s", &mut self.slow_until_s);
+        fields.number("fails_from_s", &mut self.fails_from_s);
+        fields.number("crash_at_s", &mut self.crash_at_s);
+    }
+
+    fn take_contents(&mut self, fields: &mut Fields) {
+        fields.number("models", &mut self.models);
+        fields.number("sessions", &mut self.sessions);
+        fields.number("zipf", &mut self.zipf);
+        fields.number("slots", &mut self.slots);
+        fields.number("load_works", &mut self.load_works);
+        fields.number("prefix_saves", &mut self.prefix_saves);
+        fields.number("batch_size_max", &mut self.batch_size_max);
+        fields.number("batch_window_ms", &mut self.batch_window_ms);
+        fields.number("step_fixed_ms", &mut self.step_fixed_ms);
+        fields.number("step_per_call_ms", &mut self.step_per_call_ms);
+    }
+}
+
+// === impl Scenario: what follows from it ===
+
+impl Scenario {
+    /// Replica `index` works this fast when nothing slows it.
+    pub(crate) fn speed(&self, index: usize) -> f64 {
+        self.speeds[index % self.speeds.len()]
+    }
+
+    /// Calls a second that all replicas can answer together.
+    pub(crate) fn capacity_per_s(&self) -> f64 {
+        let speeds: f64 = (0..self.replicas).map(|index| self.speed(index)).sum();
+        let calls_per_ms = match self.executes {
+            Executes::Serial => 1.0 / self.work_ms,
+            Executes::Parallel => f64::from(self.limit) / self.work_ms,
+            Executes::Batches => {
+                let size = self.batch_size_max as f64;
+                size / (self.step_fixed_ms + size * self.step_per_call_ms)
+            }
+        };
+        speeds * calls_per_ms * 1e3
+    }
+
+    /// Which of the three entries of `network_ms` is the way to the replica.
+    pub(crate) fn tier(&self, index: usize) -> usize {
+        match index {
+            _ if index < self.on_node => 0,
+            _ if index < self.on_node + self.in_zone => 1,
+            _ => 2,
+        }
+    }
+
+    pub(crate) fn one_way(&self, index: usize) -> Nanos {
+        millis(self.network_ms[self.tier(index)])
+    }
+
+    /// The most calls a router may have at a replica.
+    pub(crate) fn capacity(&self) -> u32 {
+        if self.limit == 0 { u32::MAX } else { self.limit }
+    }
+}
+
+/// The nearest number of nanoseconds.
+pub(crate) fn millis(millis: f64) -> Nanos {
+    Nanos((millis * 1e6).round() as u64)
+}
+
+pub(crate) fn seconds(seconds: f64) -> Nanos {
+    millis(seconds * 1e3)
+}
+
+// === impl Fields ===
+
+/// The lines of a file by name.
+struct Fields(BTreeMap<String, String>);
+
+impl Fields {
+    fn of(text: &str) -> Self {
+        let mut fields = BTreeMap::new();
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let (name, value) = line
+                .split_once('=')
+                .unwrap_or_else(|| panic!("{line}: this is not `name = value`"));
+            let known = fields.insert(name.trim().to_owned(), value.trim().to_owned());
+            assert!(known.is_none(), "{line}: said twice");
+        }
+        Self(fields)
+    }
+
+    fn number<T: FromStr<Err: Display>>(&mut self, name: &str, field: &mut T) {
+        if let Some(text) = self.0.remove(name) {
+            let value = text.parse();
+            *field = value.unwrap_or_else(|error| panic!("{name} = {text}: {error}"));
+        }
+    }
+
+    fn list(&mut self, name: &str, field: &mut Vec<f64>) {
+        if let Some(text) = self.0.remove(name) {
+            let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            let inside = inside.unwrap_or_else(|| panic!("{name} = {text}: no list"));
+            let parse = |item: &str| {
+                item.trim().parse().unwrap_or_else(|error| panic!("{name} = {text}: {error}"))
+            };
+            *field = inside.split(',').map(parse).collect();
+        }
+    }
+
+    fn word<T>(&mut self, name: &str, field: &mut T, meaning: impl Fn(&str) -> Option<T>) {
+        if let Some(text) = self.0.remove(name) {
+            *field = meaning(text.trim_matches('"'))
+                .unwrap_or_else(|| panic!("{name} = {text}: unknown"));
+        }
+    }
+
+    fn finish(self) {
+        assert!(self.0.is_empty(), "nobody knows these fields: {:?}", self.0);
+    }
+}

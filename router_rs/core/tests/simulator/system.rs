@@ -1,0 +1,135 @@
+//! What a system answers to: the world tells it what happens and does the moves that it appends.
+
+use router_core::{Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
+
+use super::central::Central;
+use super::log::End;
+use super::routers::Routers;
+use super::scenario::Scenario;
+use super::seeds_rule::SeedsRule;
+use super::traffic::Wants;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The shipping router with this policy.
+    Router(PolicyKind),
+    /// The same, without a word about models, sessions and tiers: what a policy gains by them.
+    Blind(PolicyKind),
+    /// One queue for all replicas; whoever is free takes the first. Nothing is ever sent to a
+    /// replica that is not free, and the network between takes no time.
+    Central,
+    /// Power of two choices as in the seeds.
+    Seeds,
+    /// The replica that the session hashes to, whatever its load.
+    PureHash,
+}
+
+/// How an attempt ended, as the router gets to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Answer {
+    Done,
+    /// The application answered `RESOURCE_EXHAUSTED`.
+    Failure,
+    /// The gate kept it out.
+    Refused,
+    ConnectFailed,
+    /// The replica died.
+    Broken,
+}
+
+/// What a system wants done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Move {
+    Send {
+        call: u32,
+        replica: ReplicaId,
+    },
+    /// The call is over.
+    End {
+        call: u32,
+        end: End,
+    },
+    /// Ask a replica how many calls it has; the answer comes as [`System::probed`].
+    Probe {
+        replica: ReplicaId,
+        tag: u64,
+    },
+}
+
+/// What stands between the callers and the replicas.
+///
+/// Every call that is offered gets one [`Move::End`], unless [`System::gone`] took it back.
+pub(crate) trait System {
+    fn join(&mut self, specs: &[ReplicaSpec], now: Nanos, moves: &mut Vec<Move>);
+    fn offer(&mut self, call: u32, wants: &Wants, now: Nanos, moves: &mut Vec<Move>);
+    fn answered(
+        &mut self,
+        call: u32,
+        answer: Answer,
+        load: Option<Load>,
+        now: Nanos,
+        moves: &mut Vec<Move>,
+    );
+    /// The caller of a sent or waiting call has left.
+    fn gone(&mut self, call: u32, now: Nanos, moves: &mut Vec<Move>);
+    /// The replica has these keys, loaded or loading.
+    fn keys(&mut self, _replica: ReplicaId, _keys: &[u32], _now: Nanos, _moves: &mut Vec<Move>) {}
+    /// Whether it asks for [`System::admitted`].
+    fn wants_admissions(&self) -> bool {
+        false
+    }
+    /// A replica let a call of `router` in, and has so many now.
+    fn admitted(&mut self, _router: usize, _replica: ReplicaId, _in_flight: u32, _now: Nanos) {}
+    fn probed(
+        &mut self,
+        _tag: u64,
+        _replica: ReplicaId,
+        _in_flight: u32,
+        _now: Nanos,
+        _moves: &mut Vec<Move>,
+    ) {
+    }
+    fn next_wakeup(&self) -> Option<Nanos>;
+    fn tick(&mut self, now: Nanos, moves: &mut Vec<Move>);
+    /// Everything is over: its own books must say so.
+    fn check_end(&self);
+}
+
+impl Rule {
+    pub(crate) fn build(self, scenario: &Scenario, seed: u64) -> Box<dyn System> {
+        match self {
+            Self::Router(policy) => Box::new(Routers::new(scenario, policy, seed)),
+            Self::Blind(policy) => Box::new(Routers::new(scenario, policy, seed).blind()),
+            Self::Central => Box::new(Central::new(scenario)),
+            Self::Seeds => Box::new(SeedsRule::new(scenario, seed)),
+            Self::PureHash => Box::new(Central::pinned(scenario)),
+        }
+    }
+
+    /// A central queue stands in no network.
+    pub(crate) fn is_remote(self) -> bool {
+        self != Self::Central
+    }
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Router(policy) => snake_case(policy),
+            Self::Blind(policy) => format!("{} blind", snake_case(policy)),
+            Self::Central => "central queue".to_owned(),
+            Self::Seeds => "seeds' rule".to_owned(),
+            Self::PureHash => "pure hashing".to_owned(),
+        }
+    }
+}
+
+fn snake_case(policy: PolicyKind) -> String {
+    let name = match policy {
+        PolicyKind::P2c => "p2c",
+        PolicyKind::Least => "least",
+        PolicyKind::RoundRobin => "round_robin",
+        PolicyKind::ConsistentHash => "consistent_hash",
+        PolicyKind::Predicted => "predicted",
+    };
+    name.to_owned()
+}

@@ -1,0 +1,113 @@
+//! The calls that a seed gives, the same for every system.
+
+use router_core::{Nanos, SplitMix64};
+
+use super::scenario::{Scenario, Shape, millis};
+
+/// One call, as its caller knows it; `work` only the world knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wants {
+    pub(crate) router: usize,
+    /// At speed 1.
+    pub(crate) work: Nanos,
+    pub(crate) deadline: Option<Nanos>,
+    /// When its caller leaves.
+    pub(crate) leaves_at: Option<Nanos>,
+    /// The model or the session, if the scenario has any.
+    pub(crate) key: Option<u32>,
+}
+
+/// Draws calls in the order in which they are offered.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    scenario: Scenario,
+    arrivals: SplitMix64,
+    works: SplitMix64,
+    /// Of the keys, in per one, added up.
+    popularity: Vec<f64>,
+    drawn: usize,
+}
+
+impl Traffic {
+    pub(crate) fn new(scenario: &Scenario, seed: u64) -> Self {
+        let mut streams = SplitMix64::new(seed);
+        Self {
+            arrivals: SplitMix64::new(streams.next_u64()),
+            works: SplitMix64::new(streams.next_u64()),
+            popularity: popularity(scenario.models.max(scenario.sessions), scenario.zipf),
+            drawn: 0,
+            scenario: scenario.clone(),
+        }
+    }
+
+    /// The time to the next call of an open loop.
+    pub(crate) fn pause(&mut self) -> Nanos {
+        let per_ms = self.scenario.load * self.scenario.capacity_per_s() / 1e3;
+        millis(exponential(&mut self.arrivals) / per_ms)
+    }
+
+    pub(crate) fn call(&mut self, now: Nanos) -> Wants {
+        let work_ms = self.work_ms();
+        let Self { scenario, works: rng, .. } = self;
+        let has_deadline = scenario.deadline_ms > 0.0;
+        let has_deadline = has_deadline && uniform(rng) * 100.0 < scenario.deadline_percent;
+        let deadline = has_deadline.then(|| now.saturating_add(millis(scenario.deadline_ms)));
+        let leaves = scenario.cancelled_percent > 0.0;
+        let leaves = leaves && uniform(rng) * 100.0 < scenario.cancelled_percent;
+        let leaves_at =
+            leaves.then(|| now.saturating_add(millis(exponential(rng) * scenario.work_ms)));
+        let key = (!self.popularity.is_empty()).then(|| {
+            let drawn = uniform(rng);
+            self.popularity.partition_point(|sum| *sum < drawn) as u32
+        });
+        self.drawn += 1;
+        let router = self.drawn % self.scenario.routers;
+        Wants { router, work: millis(work_ms), deadline, leaves_at, key }
+    }
+
+    fn work_ms(&mut self) -> f64 {
+        let Scenario { shape, work_ms: mean, work_sigma: sigma, work_max_ms, .. } = self.scenario;
+        let drawn = match shape {
+            Shape::Constant => mean,
+            Shape::Exponential => exponential(&mut self.works) * mean,
+            Shape::Lognormal => {
+                mean * (sigma * normal(&mut self.works) - sigma * sigma / 2.0).exp()
+            }
+        };
+        drawn.min(work_max_ms)
+    }
+}
+
+/// Zipf's law: key `i` is as popular as `1 / (i + 1)^exponent`.
+fn popularity(keys: usize, exponent: f64) -> Vec<f64> {
+    let weights: Vec<f64> = (1..=keys).map(|rank| (rank as f64).powf(-exponent)).collect();
+    let whole: f64 = weights.iter().sum();
+    let mut sum = 0.0;
+    let mut sums: Vec<f64> = weights
+        .iter()
+        .map(|weight| {
+            sum += weight / whole;
+            sum
+        })
+        .collect();
+    // What rounding has left belongs to the last one.
+    if let Some(last) = sums.last_mut() {
+        *last = 1.0;
+    }
+    sums
+}
+
+/// In `0..1`, with 53 random bits.
+pub(crate) fn uniform(rng: &mut SplitMix64) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// With mean 1.
+pub(crate) fn exponential(rng: &mut SplitMix64) -> f64 {
+    -(1.0 - uniform(rng)).ln()
+}
+
+/// With mean 0 and deviation 1 (Box and Muller 1958).
+fn normal(rng: &mut SplitMix64) -> f64 {
+    (2.0 * exponential(rng)).sqrt() * (std::f64::consts::TAU * uniform(rng)).cos()
+}
