@@ -21,7 +21,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 # must not change until the call has ended.
 Payload = bytes | list[Buffer]
 
-# Names in lower case, as ASGI has them.
+# Names in any case. What is about one connection only (`connection`, `te`, ...) is left out.
 HttpHeaders = Sequence[tuple[bytes, bytes]]
 
 # Kinds of events. Every event is a tuple ``(kind, token, subject, payload)``.

@@ -173,7 +173,7 @@ class HttpCall:
     # --- the answer ---------------------------------------------------------------------
 
     def respond(self, status: int, headers: HttpHeaders, body: _router.Payload) -> None:
-        """Queue a whole answer. Names of headers are in lower case."""
+        """Queue a whole answer. Names of headers may be in any case."""
         if not self.is_over:
             must_flush = self.call.respond(status, headers, body)
             # Not before: what the ring refuses is a failure that still has to be told.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from pyserve.replica.asgi.http import serve_http
@@ -37,12 +38,12 @@ class AsgiApplication:
         """
         await self._lifespan.startup()
 
-    async def handle(self, call: HttpCall) -> None:
+    def handle(self, call: HttpCall) -> Awaitable[None]:
         """Answer one request, or serve one WebSocket until it is closed."""
+        # No coroutine of its own: each one in the chain costs every request.
         if call.head.is_websocket:
-            await self._serve_websocket(call)
-        else:
-            await serve_http(self._app, call, self._state)
+            return self._serve_websocket(call)
+        return serve_http(self._app, call, self._state)
 
     async def _serve_websocket(self, call: HttpCall) -> None:
         from pyserve.replica.asgi.websocket import WebSocketSession

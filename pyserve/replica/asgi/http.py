@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 HeaderList = list[tuple[bytes, bytes]]
-# They are about one connection, and not that of the client.
-_HOP_BY_HOP = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
-)
+_CONTENT_LENGTH = b"content-length"
 FAILURE_BODY = b"Internal Server Error"
 FAILURE_HEADERS = [
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -46,40 +43,40 @@ async def serve_http(app: Application, call: HttpCall, state: Mapping[str, Any])
         return
     if result is not None:
         exchange.fail("the application returned %r, which has no meaning; return None", result)
-    elif not exchange.is_complete:
+    elif not exchange.ended and not call.is_over:
         exchange.fail("the application returned without an answer's end")
 
 
-def without_hop_by_hop(
-    headers: Iterable[Iterable[bytes]],
-) -> tuple[HeaderList, int | None]:
-    """Return the headers of an answer as they are sent, and the content-length among them."""
-    kept: HeaderList = []
-    content_length: int | None = None
+def pairs(headers: Iterable[Iterable[bytes]]) -> HeaderList:
+    """Return the headers of an answer as the native side takes them.
+
+    It puts names in lower case and leaves out what is about one connection only.
+    """
+    return list(map(tuple, headers))  # type: ignore[arg-type]  # the native side counts them
+
+
+def _content_length(headers: HeaderList) -> int | None:
     for name, value in headers:
-        key = name.lower()
-        if key == b"content-length" and content_length is None:
-            content_length = int(value)
-        if key not in _HOP_BY_HOP:
-            kept.append((key, value))
-    return kept, content_length
+        if len(name) == len(_CONTENT_LENGTH) and name.lower() == _CONTENT_LENGTH:
+            return int(value)
+    return None
 
 
 class HttpExchange:
     """Connects an application with one request.
 
     Attributes:
-        is_complete: The answer's end was sent, or nobody waits for it.
+        ended: The answer's end was sent.
     """
 
-    __slots__ = ("_all_read", "_bytes_left", "_call", "_ended", "_has_head", "_head", "_is_head")
+    __slots__ = ("_all_read", "_bytes_left", "_call", "_has_head", "_head", "_is_head", "ended")
 
     def __init__(self, call: HttpCall) -> None:
         self._call = call
         self._all_read = False
         self._head: tuple[int, HeaderList] | None = None  # It waits for the body.
         self._has_head = False
-        self._ended = False
+        self.ended = False
         self._bytes_left: int | None = None  # Of the body, by its content-length.
         self._is_head = call.head.method == "HEAD"
 
@@ -93,7 +90,7 @@ class HttpExchange:
             if whole is not None:
                 self._all_read = True
                 return {"type": "http.request", "body": whole, "more_body": False}
-            if not self._ended:
+            if not self.ended:
                 try:
                     piece = await call.read()
                 except ClientDisconnected:
@@ -114,7 +111,7 @@ class HttpExchange:
             if kind != "http.response.start":
                 raise RuntimeError(f"expected 'http.response.start', the application sent {kind!r}")
             self._start(message["status"], message.get("headers", ()))
-        elif self._ended:
+        elif self.ended:
             raise RuntimeError(f"the application sent {kind!r} after the answer's end")
         elif kind != "http.response.body":
             raise RuntimeError(f"expected 'http.response.body', the application sent {kind!r}")
@@ -125,7 +122,8 @@ class HttpExchange:
             await self._add(body, more=message.get("more_body", False))
 
     def _start(self, status: int, headers: Iterable[Iterable[bytes]]) -> None:
-        kept, self._bytes_left = without_hop_by_hop(headers)
+        kept = pairs(headers)
+        self._bytes_left = _content_length(kept)
         self._has_head = True
         self._head = (status, kept)
         self._call.kit.loop.call_soon(self._send_head)
@@ -143,7 +141,7 @@ class HttpExchange:
         # A HEAD without a length must not get that of its missing body.
         if head is not None and not more and (self._bytes_left is not None or not self._is_head):
             self._head = None
-            self._ended = True
+            self.ended = True
             call.respond(*head, body)
             return
         self._send_head()
@@ -152,7 +150,7 @@ class HttpExchange:
         except ClientDisconnected:
             return  # The task is cancelled, or goes on for nobody, as its client wished.
         if not more:
-            self._ended = True
+            self.ended = True
             call.end()
 
     def _send_head(self) -> None:
@@ -163,22 +161,17 @@ class HttpExchange:
 
     # --- what is left when it has ended -------------------------------------------------
 
-    @property
-    def is_complete(self) -> bool:
-        """The answer's end was sent, or nobody waits for it."""
-        return self._ended or self._call.is_over
-
     def fail(self, text: str, *values: object, error: BaseException | None = None) -> None:
         """Log what went wrong; answer with 500, or break off an answer that has begun."""
         call = self._call
-        if call.is_over and not self._ended:
+        if call.is_over and not self.ended:
             _LOGGER.debug(text, *values, exc_info=error)  # Often because nobody waits any more.
             return
         path = call.head.target.partition(b"?")[0].decode("latin-1")
         _LOGGER.error(f"{call.head.method} {{}}: {text}".format(path), *values, exc_info=error)
-        if self._ended:
+        if self.ended:
             return
-        self._ended = True
+        self.ended = True
         if not self._has_head:
             call.respond(500, FAILURE_HEADERS, b"" if self._is_head else FAILURE_BODY)
         else:

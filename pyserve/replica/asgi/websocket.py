@@ -22,7 +22,7 @@ from wsproto.handshake import server_extensions_handshake
 from wsproto.utilities import LocalProtocolError
 
 from pyserve.aio import ClientDisconnected
-from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, without_hop_by_hop
+from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, pairs
 from pyserve.replica.asgi.inbox import Inbox, MessageTooLarge
 from pyserve.replica.asgi.scope import tokens, websocket_scope
 
@@ -167,7 +167,7 @@ class WebSocketSession:
             self._state = _State.CLOSED
             self._call.respond(403, [(b"content-length", b"0")], b"")
         elif kind == "websocket.http.response.start":
-            headers, _ = without_hop_by_hop(message.get("headers", ()))
+            headers = pairs(message.get("headers", ()))
             self._denial = (message["status"], headers)
             self._state = _State.DENYING
         else:
@@ -196,7 +196,7 @@ class WebSocketSession:
             self._call.end()
 
     def _accept(self, message: Message) -> None:
-        headers, _ = without_hop_by_hop(message.get("headers", ()))
+        headers = pairs(message.get("headers", ()))
         subprotocol = message.get("subprotocol")
         if subprotocol is not None:
             if subprotocol not in self._scope["subprotocols"]:

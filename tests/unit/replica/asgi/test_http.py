@@ -28,14 +28,14 @@ def _body(data: bytes = b"", *, more: bool = False) -> dict[str, Any]:
 
 async def test_one_body_message_is_one_command() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        headers = [(b"Content-Length", b"2"), (b"Connection", b"close"), (b"x-a", b"B")]
+        headers = [(b"Content-Length", b"2"), [b"x-a", b"B"]]
         await send({**START, "status": 201, "headers": headers})
         await send(_body(b"ok"))
 
     async with serving(app) as served:
         call = served.request()
         commands = await served.released(call)
-        assert [("respond", 201, ((b"content-length", b"2"), (b"x-a", b"B")), b"ok")] == commands
+        assert [("respond", 201, ((b"Content-Length", b"2"), (b"x-a", b"B")), b"ok")] == commands
 
 
 async def test_a_head_leaves_in_its_turn_when_no_body_follows() -> None:

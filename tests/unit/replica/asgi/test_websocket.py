@@ -95,7 +95,7 @@ async def test_subprotocol_headers_and_compression_are_answered() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert ["a", "b"] == scope["subprotocols"]
         assert ("websocket", "wss") == (scope["type"], scope["scheme"])
-        await send({**ACCEPT, "subprotocol": "b", "headers": [(b"X-A", b"1")]})
+        await send({**ACCEPT, "subprotocol": "b", "headers": [(b"x-a", b"1")]})
         await send({"type": "websocket.send", "text": "x" * 1000})
         await send({"type": "websocket.close", "code": 4001, "reason": "done"})
 
@@ -244,7 +244,7 @@ async def test_a_keepalive_ping_that_stays_unanswered_closes(
                 {"type": "websocket.http.response.start", "status": 402, "headers": [(b"A", b"b")]},
                 {"type": "websocket.http.response.body", "body": b"pay"},
             ],
-            ("respond", 402, ((b"a", b"b"),), b"pay"),
+            ("respond", 402, ((b"A", b"b"),), b"pay"),
         ),
     ],
 )
