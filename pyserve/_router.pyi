@@ -330,11 +330,17 @@ class Channel:
         model_id: str = "",  # sent as metadata multiplexed_model_id, and routed by
         replica_id: str = "",  # with a table: this replica or UNAVAILABLE, whatever its load
         reservation: Reservation | None = None,  # with a table: the place that was chosen
+        options: CallOptions | None = None,
     ) -> ClientCall:
         """Queue a new call at ``endpoint``; ``ClientCall.started`` says whether to flush."""
 
     def choose(
-        self, endpoint: Endpoint, path: str, timeout_s: float | None, model_id: str
+        self,
+        endpoint: Endpoint,
+        path: str,
+        timeout_s: float | None,
+        model_id: str,
+        options: CallOptions | None = None,
     ) -> tuple[int, bool]:
         """Take a place at a replica, as a call would; with a table only.
 
@@ -390,6 +396,42 @@ class ClientCall:
     def trailing_metadata(self) -> Metadata | None: ...
 
 @final
+class CallOptions:
+    """What a call through a table wants of the router; for any number of calls."""
+
+    def __new__(
+        cls,
+        *,
+        session_id: str = "",  # sent as metadata x-session-id, and routed by
+        priority: int = 0,  # -128 to 127; higher ones leave the queue first
+        caller: int = 0,  # below 2**63; the queue is fair between callers; 0: the channel
+        idempotent: bool = False,  # may be sent again after it has started
+        locality: tuple[bool, bool] | None = None,  # near first: node, zone; None: as deployed
+    ) -> CallOptions: ...
+
+@final
+class RouterSettings:
+    """How a deployment's calls are routed; see docs/reference/deployment-options.md."""
+
+    def __new__(
+        cls,
+        *,
+        policy: str = "p2c",
+        prefer_node: bool = False,
+        prefer_zone: bool = False,
+        initial_backoff_s: float = 0.025,
+        backoff_multiplier: float = 2.0,
+        max_backoff_s: float = 0.5,
+        slow_start_s: float = 0.0,
+        retry_attempts_max: int = 1,  # of one call; 1: no retry
+        retry_budget_percent: int = 20,  # further attempts in a hundred calls
+        hedging: bool = False,
+        ejection_fall: int = 5,  # failures in a row; 0: nobody is ejected
+        ejection_rise: int = 2,  # good answers in a row
+        ejection_interval_s: float = 5.0,
+    ) -> RouterSettings: ...
+
+@final
 class ReplicaRoute:
     def __new__(
         cls,
@@ -418,6 +460,7 @@ class DeploymentRoute:
         http_prefixes: Sequence[str] = (),  # of plain HTTP; "/" or without a slash at the end
         queue_full_status: int = 503,  # of plain HTTP
         file_descriptors: Sequence[bytes] = (),  # serialized FileDescriptorProtos
+        router: RouterSettings | None = None,  # None: its defaults
     ) -> DeploymentRoute: ...
 
 @final

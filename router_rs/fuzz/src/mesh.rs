@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use router_net::dispatch::{
-    DeploymentRoute, ReplicaLimits, ReplicaRoute, RoutingTable, ServiceRoute, TableConfig,
+    DeploymentRoute, ReplicaLimits, ReplicaRoute, RouterSettings, RoutingTable, ServiceRoute,
+    TableConfig,
 };
 use router_net::fuzzing::transcode;
 use router_net::grpc::{Encoding, Message, Status};
@@ -190,6 +191,7 @@ fn deployment(address: String) -> DeploymentRoute {
         max_queued_requests: u32::MAX,
         request_timeout: None,
         max_request_bytes: SIZE_MAX,
+        router: RouterSettings::default(),
         model_matching_timeout: Duration::from_secs(1),
         http_prefixes: vec!["/app".to_owned()],
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,

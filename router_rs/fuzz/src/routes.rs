@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use router_core::{AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Ruling};
-use router_net::dispatch::{DeploymentRoute, ServiceRoute};
+use router_net::dispatch::{DeploymentRoute, RouterSettings, ServiceRoute};
 
 use crate::input::Input;
 
@@ -44,6 +44,7 @@ fn deployment(text: &str) -> DeploymentRoute {
         max_queued_requests: text.len() as u32,
         request_timeout: None,
         max_request_bytes: 0,
+        router: RouterSettings::default(),
         model_matching_timeout: Duration::ZERO,
         http_prefixes: Vec::new(),
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use router_net::client::{Channel, ChannelConfig, ClientCall, Connectivity, NewCall};
-use router_net::dispatch::Placement;
+use router_net::dispatch::{CallOptions, Placement};
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message, compress};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
@@ -96,6 +96,7 @@ fn ping() -> NewCall {
         encoding: None,
         wait_for_ready: false,
         placement: Placement::Any,
+        options: CallOptions::default(),
         is_response_streaming: false,
     }
 }

@@ -8,7 +8,7 @@ use http::HeaderValue;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use router_net::client::{self, ChannelConfig, NewCall};
+use router_net::client::{self, ChannelConfig, NewCall, NewChoice};
 use router_net::dispatch::{self, Placement};
 use router_net::grpc::content_type;
 use router_net::link::{Command, Mailbox};
@@ -18,6 +18,7 @@ use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata
 use crate::endpoint::Endpoint;
 use crate::payload;
 use crate::ring::Ring;
+use crate::routing::CallOptions;
 use crate::runtime;
 use crate::table::RoutingTable;
 use crate::tls::ClientTls;
@@ -71,7 +72,7 @@ impl Channel {
     #[pyo3(signature = (
         endpoint, path, metadata, timeout_s, message, compression, wait_for_ready,
         response_streaming, *, subtype = "", framed = false, model_id = "",
-        replica_id = "", reservation = None,
+        replica_id = "", reservation = None, options = None,
     ))]
     #[allow(clippy::too_many_arguments)] // one call from Python instead of several
     fn start_call(
@@ -89,6 +90,7 @@ impl Channel {
         model_id: &str,
         replica_id: &str,
         reservation: Option<&Reservation>,
+        options: Option<&CallOptions>,
     ) -> PyResult<ClientCall> {
         let placement = self.placement(replica_id, reservation)?;
         let ring = &endpoint.ring;
@@ -99,6 +101,9 @@ impl Channel {
         if !model_id.is_empty() {
             metadata.insert(names::MODEL_ID, model_id_value(model_id)?);
         }
+        if let Some(session) = options.and_then(|options| options.session.as_ref()) {
+            metadata.insert(names::SESSION_ID, session.clone());
+        }
         let new = NewCall {
             path,
             metadata,
@@ -108,6 +113,7 @@ impl Channel {
             encoding: if compression < 0 { None } else { Some(encoding(compression)?) },
             wait_for_ready,
             placement,
+            options: options.map_or_else(Default::default, |options| options.options),
             is_response_streaming: response_streaming,
         };
         let ring = ring.clone();
@@ -117,7 +123,7 @@ impl Channel {
     }
 
     /// `path` will matter when methods have limits of their own.
-    #[pyo3(signature = (endpoint, path, timeout_s, model_id))]
+    #[pyo3(signature = (endpoint, path, timeout_s, model_id, options = None))]
     #[allow(unused_variables)]
     fn choose(
         &self,
@@ -125,11 +131,17 @@ impl Channel {
         path: &str,
         timeout_s: Option<f64>,
         model_id: String,
+        options: Option<&CallOptions>,
     ) -> PyResult<(u64, bool)> {
         self.ensure_table()?;
         let ring = endpoint.ring.clone();
-        let timeout = timeout_s.map(convert::timeout);
-        let token = self.channel.choose(ring.clone(), timeout, model_id);
+        let new = NewChoice {
+            timeout: timeout_s.map(convert::timeout),
+            model: model_id,
+            session: options.map_or_else(String::new, CallOptions::session),
+            options: options.map_or_else(Default::default, |options| options.options),
+        };
+        let token = self.channel.choose(ring.clone(), new);
         Ok((token, ring.note(self.channel.thread().clone())))
     }
 

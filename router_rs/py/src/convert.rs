@@ -6,6 +6,7 @@ use http::HeaderMap;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
+use router_core::Nanos;
 use router_net::grpc::Encoding;
 use router_net::grpc::metadata::{self, Value};
 use router_net::server::Keepalive;
@@ -82,6 +83,11 @@ pub(crate) fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
         return Err(PyValueError::new_err(text));
     }
     Ok(Duration::from_secs_f64(seconds.min(FAR_S)))
+}
+
+pub(crate) fn nanos(name: &str, seconds: f64) -> PyResult<Nanos> {
+    let nanos = duration(name, seconds)?.as_nanos();
+    Ok(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
 
 /// A call's timeout: one in the past is one of zero.

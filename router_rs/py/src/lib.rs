@@ -13,6 +13,7 @@ mod http;
 mod limits;
 mod payload;
 mod ring;
+mod routing;
 mod runtime;
 mod server;
 mod table;
@@ -33,6 +34,8 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Channel>()?;
     module.add_class::<client::ClientCall>()?;
     module.add_class::<client::Reservation>()?;
+    module.add_class::<routing::RouterSettings>()?;
+    module.add_class::<routing::CallOptions>()?;
     module.add_class::<table::ReplicaRoute>()?;
     module.add_class::<table::DeploymentRoute>()?;
     module.add_class::<table::RoutingTable>()?;

@@ -17,6 +17,7 @@ use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 use crate::access::AccessPolicy;
 use crate::convert;
 use crate::limits::IngressLimits;
+use crate::routing::RouterSettings;
 use crate::runtime::{self, ensure_not_forked};
 use crate::tls::{ClientTls, ServerTls};
 
@@ -62,7 +63,7 @@ impl DeploymentRoute {
     #[pyo3(signature = (
         *, application, deployment, services, replicas, max_queued_requests, request_timeout_s,
         max_request_bytes, model_matching_timeout_s = 1.0, http_prefixes = Vec::new(),
-        queue_full_status = 503, file_descriptors = Vec::new(),
+        queue_full_status = 503, file_descriptors = Vec::new(), router = None,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -77,6 +78,7 @@ impl DeploymentRoute {
         http_prefixes: Vec<String>,
         queue_full_status: u16,
         file_descriptors: Vec<PyBackedBytes>,
+        router: Option<&RouterSettings>,
     ) -> PyResult<Self> {
         http_prefixes.iter().try_for_each(|prefix| check_prefix("http_prefixes", prefix))?;
         let request_timeout = request_timeout_s
@@ -96,6 +98,7 @@ impl DeploymentRoute {
             max_queued_requests,
             request_timeout,
             max_request_bytes,
+            router: router.map(|router| router.settings).unwrap_or_default(),
             model_matching_timeout: convert::duration(
                 "model_matching_timeout_s",
                 model_matching_timeout_s,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
-use crate::dispatch::Placement;
+use crate::dispatch::{CallOptions, Placement};
 use crate::grpc::{Encoding, Message, Status, subtype};
 use crate::link::{Link, Mailbox};
 
@@ -29,8 +29,21 @@ pub struct NewCall {
     pub wait_for_ready: bool,
     /// Where a call to a deployment may go.
     pub placement: Placement,
+    /// What it wants of the router; a caller of 0 stands for the channel.
+    pub options: CallOptions,
     /// Messages come as events; otherwise the only one comes with `Done`.
     pub is_response_streaming: bool,
+}
+
+/// A place that a user wants to take before it is known what will be called there.
+#[derive(Clone, Debug, Default)]
+pub struct NewChoice {
+    pub timeout: Option<Duration>,
+    /// Empty: none.
+    pub model: String,
+    /// Empty: none.
+    pub session: String,
+    pub options: CallOptions,
 }
 
 /// One call. The task on the I/O thread fills it in before the event that tells of it.

@@ -9,7 +9,7 @@ use http::uri::{Authority, Scheme};
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::call::{ClientCall, NewCall};
+use super::call::{ClientCall, NewCall, NewChoice};
 use super::connectivity::{Connectivity, Tracker};
 use super::dial::{AddressTarget, Target};
 use super::liveness::LivenessConfig;
@@ -17,7 +17,7 @@ use super::pool;
 use super::runner;
 use super::target::{TargetError, parse};
 use crate::dispatch::exchange::Stop;
-use crate::dispatch::{KeptBudget, RoutingTable};
+use crate::dispatch::{CallOptions, KeptBudget, RoutingTable};
 use crate::grpc::{Code, Encoding, Status};
 use crate::io::tls::ClientTls;
 use crate::io::{IoThread, IoThreads, Work};
@@ -56,6 +56,8 @@ pub(super) struct ChannelShared {
     pub tracker: Tracker,
     /// For calls that the server says it has not seen.
     pub budget: Arc<KeptBudget>,
+    /// Who calls, where a call does not say it.
+    caller: u64,
     /// All calls of a channel run on one thread and share its connections.
     thread: IoThread,
     /// The thread lives at least as long as its channels.
@@ -133,6 +135,7 @@ impl Channel {
             destination,
             tracker: Tracker::new(seed),
             budget: Arc::default(),
+            caller: next_token(),
             thread: threads.next().clone(),
             _threads: threads,
             is_closed: AtomicBool::new(false),
@@ -156,16 +159,11 @@ impl Channel {
 
     /// Queues the choice of a place without waking the I/O thread: `thread().wake()` must follow.
     /// One `Chosen` event with the returned token says how it went.
-    pub fn choose(
-        &self,
-        sink: Arc<dyn EventSink>,
-        timeout: Option<Duration>,
-        model: String,
-    ) -> u64 {
+    pub fn choose(&self, sink: Arc<dyn EventSink>, new: NewChoice) -> u64 {
         let token = next_token();
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = new.timeout.map(|timeout| Instant::now() + timeout);
         let shared = Arc::clone(&self.shared);
-        let choice = runner::Choice { token, sink, deadline, model };
+        let choice = runner::Choice { token, sink, deadline, new };
         self.shared.thread.queue(Work::Run(Box::new(move || {
             tokio::task::spawn_local(runner::choose_place(shared, choice));
         })));
@@ -224,6 +222,14 @@ impl Drop for Channel {
 }
 
 impl ChannelShared {
+    /// `options` with somebody who calls.
+    pub(super) fn options(&self, options: CallOptions) -> CallOptions {
+        match options.caller {
+            0 => CallOptions { caller: self.caller, ..options },
+            _ => options,
+        }
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }

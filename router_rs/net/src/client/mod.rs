@@ -15,7 +15,7 @@ mod runner;
 mod target;
 mod user;
 
-pub use call::{ClientCall, End, NewCall};
+pub use call::{ClientCall, End, NewCall, NewChoice};
 pub use channel::{Channel, ChannelConfig};
 pub use connectivity::Connectivity;
 pub use target::TargetError;

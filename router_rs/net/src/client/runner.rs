@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, request};
 use tokio::time::sleep_until;
 
-use super::call::{ClientCall, NewCall};
+use super::call::{ClientCall, NewCall, NewChoice};
 use super::channel::{ChannelShared, CloseListener, Destination, closed};
 use super::connection::Connection;
 use super::connectivity::Connectivity;
@@ -19,7 +19,7 @@ use super::dial::{DialError, Target};
 use super::pool::{Acquired, acquire};
 use super::user::{MessageRules, User};
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
-use crate::dispatch::{Deployment, Kept, Upload, choose};
+use crate::dispatch::{Deployment, Kept, Upload, Wish, choose};
 use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress};
 use crate::link::{Event, EventSink, Mailbox};
 
@@ -49,7 +49,8 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
     if let Some(message) = new.message {
         user.push_only(message);
     }
-    let head = Head { parts, timeout_since: None };
+    let options = channel.options(new.options);
+    let head = Head { parts, timeout_since: None, options };
     let stop = CloseListener::new(&channel);
     let limits = Limits::new(call.link().deadline, &stop);
     let ending = match &channel.destination {
@@ -77,14 +78,16 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
 
 /// Takes a place for a call of the user's and tells the user.
 pub(super) async fn choose_place(channel: Arc<ChannelShared>, choice: Choice) {
-    let Choice { token, sink, deadline, model } = choice;
+    let Choice { token, sink, deadline, new } = choice;
     let stop = CloseListener::new(&channel);
     let chosen = match deployment(&channel) {
         _ if channel.is_closed() => Err(closed()),
         Err(status) => Err(status),
         Ok(deployment) => {
             let limits = Limits::new(deadline, &stop);
-            choose(&deployment.entry, deadline, &model, limits).await
+            let options = channel.options(new.options);
+            let wish = Wish { deadline, model: &new.model, session: &new.session, options };
+            choose(&deployment.entry, &wish, limits).await
         }
     };
     sink.push(token, Event::Chosen(chosen.map(Arc::new)));
@@ -96,8 +99,7 @@ pub(super) struct Choice {
     pub token: u64,
     pub sink: Arc<dyn EventSink>,
     pub deadline: Option<Instant>,
-    /// Empty: none.
-    pub model: String,
+    pub new: NewChoice,
 }
 
 /// Dials when nothing is connected, for a user who wants to see the channel ready.

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use super::guards::{TicketGuard, WaiterGuard};
 use super::kept::KeptBudget;
 use super::loads::{self, Loads};
+use super::settings::Wish;
 use super::table::{Clock, ReplicaModels};
 use crate::client::dial::Target;
 
@@ -113,18 +114,18 @@ impl DeploymentEntry {
         Self { application, deployment, budget, clock, loads, locked, earlier }
     }
 
-    /// Asks for a replica for a new call; `model` is empty for none. On an I/O thread only.
-    pub(crate) fn offer(self: &Arc<Self>, deadline: Option<Instant>, model: &str) -> Admission {
+    /// Asks for a replica for a new call. On an I/O thread only.
+    pub(crate) fn offer(self: &Arc<Self>, wish: &Wish<'_>) -> Admission {
         let now = self.clock.now();
-        let deadline = deadline.map(|deadline| self.clock.at(deadline));
-        if !model.is_empty() {
+        let deadline = wish.deadline.map(|deadline| self.clock.at(deadline));
+        if !wish.model.is_empty() {
             loads::on_call(self, now);
         }
         let mut locked = self.locked.lock();
         if locked.is_removed {
             return Admission::Refused(Refused::Removed);
         }
-        let decision = locked.router.offer(Offer { deadline, model, ..Offer::default() }, now);
+        let decision = locked.router.offer(wish.offer(deadline), now);
         self.admit(locked, decision, Wakers::new())
     }
 

@@ -18,6 +18,7 @@ use super::download::{Answer, Download};
 use super::entry::{Admission, DeploymentEntry, Refused};
 use super::guards::TicketGuard;
 use super::place::Placement;
+use super::settings::{CallOptions, Wish};
 use super::silence::Silence;
 use super::upload::Upload;
 use crate::client::connection::{Connection, Started};
@@ -25,7 +26,7 @@ use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, GRPC_TIMEOUT, Status, format_timeout};
 use crate::io::Alarm;
-use crate::mesh::names::{self, BYPASS};
+use crate::mesh::names::{self, BYPASS, SESSION_ID};
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.
@@ -65,6 +66,7 @@ pub(crate) struct Head {
     pub parts: request::Parts,
     /// When the head came with just the timeout that the limits hold; `None`: it has another.
     pub timeout_since: Option<Instant>,
+    pub options: CallOptions,
 }
 
 /// What may end a call from outside, besides its caller.
@@ -113,7 +115,7 @@ impl<C: Caller> Exchange<'_, C> {
     ///
     /// Dropping the future resets what was sent and gives the place back.
     pub(crate) async fn through(&mut self, entry: &Arc<DeploymentEntry>) -> Ending {
-        let mut admission = entry.offer(self.limits.deadline, self.model());
+        let mut admission = entry.offer(&self.wish());
         let mut last = None;
         loop {
             let ticket = match self.wait_for_place(entry, admission, last.as_ref()).await {
@@ -182,6 +184,18 @@ impl<C: Caller> Exchange<'_, C> {
                 ticket.complete(outcome);
                 Ending::Failed(failure)
             }
+        }
+    }
+
+    /// What the call asks of the router.
+    fn wish(&self) -> Wish<'_> {
+        let session = names::spelled(&self.head.parts.headers, &SESSION_ID);
+        let session = session.and_then(|session| std::str::from_utf8(session.as_bytes()).ok());
+        Wish {
+            deadline: self.limits.deadline,
+            model: self.model(),
+            session: session.unwrap_or_default(),
+            options: self.head.options,
         }
     }
 

@@ -3,13 +3,13 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::entry::{Admission, DeploymentEntry};
 use super::exchange::{Limits, refusal};
 use super::guards::TicketGuard;
+use super::settings::Wish;
 use crate::grpc::Status;
 
 /// What the caller wants.
@@ -24,17 +24,16 @@ pub enum Placement {
     Reserved(Arc<Reservation>),
 }
 
-/// Takes a place at a replica as a call with this deadline and model would, waiting if need be.
+/// Takes a place at a replica as a call with this wish would, waiting if need be.
 ///
 /// # Errors
 /// What the call would have been answered with.
 pub(crate) async fn choose(
     entry: &Arc<DeploymentEntry>,
-    deadline: Option<Instant>,
-    model: &str,
+    wish: &Wish<'_>,
     mut limits: Limits<'_>,
 ) -> Result<Reservation, Status> {
-    let placed = match entry.offer(deadline, model) {
+    let placed = match entry.offer(wish) {
         Admission::Send(ticket) => Ok(ticket),
         Admission::Refused(refused) => Err(refused),
         Admission::Parked(mut waiter) => {

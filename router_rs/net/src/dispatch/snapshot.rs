@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::entry::DeploymentEntry;
 use super::prefixes::Prefixes;
+use super::settings::RouterSettings;
 use crate::transcode::MethodTable;
 
 /// The application that serves health and reflection on behalf of the whole mesh.
@@ -59,6 +60,7 @@ pub struct DeploymentRoute {
     pub request_timeout: Option<Duration>,
     /// A unary message up to this size is kept whole for a possible refusal.
     pub max_request_bytes: usize,
+    pub router: RouterSettings,
     /// How long a call waits for a replica that has its model while others have room.
     pub model_matching_timeout: Duration,
     /// Plain HTTP below these goes here; `/`, or without a slash at the end.

@@ -8,25 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use router_core::{
-    Nanos, PolicyKind, ReplicaId, ReplicaSpec, RouterConfig, RouterStats, SplitMix64, Tier,
-};
+use router_core::{Nanos, ReplicaId, ReplicaSpec, RouterStats, SplitMix64, Tier};
 
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
+use super::settings::{RouterSettings, config_of, nanos};
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use crate::client::dial::{ReplicaLimits, ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
 use crate::transcode::Source;
-
-/// Refusals after which a call parks (design 7).
-const REFUSALS_MAX: u8 = 3;
-/// First and longest backoff (design 6).
-const BACKOFF_INITIAL: Nanos = Nanos::from_millis(25);
-const BACKOFF_MAX: Nanos = Nanos::from_millis(500);
-/// Replicas report a model when its load begins, so a promise that old was not kept. Arbitrary:
-/// far above what a call takes to get there, far below what a wrong entry would cost for long.
-const PROMISE_MAX: Nanos = Nanos::from_secs(10);
 
 /// Where the table's routers are, and what they may prove.
 #[derive(Clone, Debug)]
@@ -65,7 +55,14 @@ struct State {
 struct Known {
     entry: Arc<DeploymentEntry>,
     queue_len_max: u32,
+    router: RouterSettings,
     members: Vec<(ReplicaTarget, Arc<Target>)>,
+}
+
+impl Known {
+    fn fits(&self, route: &DeploymentRoute) -> bool {
+        self.queue_len_max == route.max_queued_requests && self.router == route.router
+    }
 }
 
 // === impl RoutingTable ===
@@ -88,7 +85,7 @@ impl RoutingTable {
         })
     }
 
-    /// Replaces the table's content. A router lives on with its calls while its queue's bound is
+    /// Replaces the table's content. A router lives on with its calls while its settings are
     /// the same; replicas that are gone get nothing new, and their calls go on; parked calls
     /// of deployments that are gone end `UNAVAILABLE`.
     pub fn apply(&self, deployments: Vec<DeploymentRoute>) {
@@ -102,7 +99,7 @@ impl RoutingTable {
             let name = (route.application.clone(), route.deployment.clone());
             let known = before.remove(&name);
             let (known, retired) = match known {
-                Some(known) if known.queue_len_max == route.max_queued_requests => (known, None),
+                Some(known) if known.fits(&route) => (known, None),
                 other => (self.create(&route, &mut state.seeds, other.as_ref()), other),
             };
             let known = self.update(known, &route);
@@ -169,26 +166,15 @@ impl RoutingTable {
         seeds: &mut SplitMix64,
         before: Option<&Known>,
     ) -> Known {
-        let config = RouterConfig {
-            queue_len_max: route.max_queued_requests,
-            refusals_max: REFUSALS_MAX,
-            backoff_initial: BACKOFF_INITIAL,
-            backoff_max: BACKOFF_MAX,
-            model_wait_max: nanos(route.model_matching_timeout),
-            promise_max: PROMISE_MAX,
-            policy: PolicyKind::P2c,
-            seed: seeds.next_u64(),
-            ..RouterConfig::default()
-        };
         let entry = Arc::new(DeploymentEntry::new(
             route.application.clone(),
             route.deployment.clone(),
-            config,
+            config_of(route, seeds.next_u64()),
             self.clock,
             Arc::clone(&self.budget),
         ));
         let members = before.map_or_else(Vec::new, |known| known.members.clone());
-        Known { entry, queue_len_max: route.max_queued_requests, members }
+        Known { entry, queue_len_max: route.max_queued_requests, router: route.router, members }
     }
 
     /// Gives the deployment its replicas; those it had before keep their connections and counts.
@@ -245,10 +231,6 @@ fn described(route: &DeploymentRoute) -> Source<'_> {
         services: &route.services,
         files: &route.file_descriptors,
     }
-}
-
-fn nanos(duration: Duration) -> Nanos {
-    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A target's key is as unique as the router wants its ids.

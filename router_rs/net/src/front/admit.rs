@@ -19,7 +19,7 @@ use super::request_id;
 use super::upstream::{APPLICATION, Upstream};
 use super::{builtin, websocket};
 use crate::dispatch::exchange::Head;
-use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, strip_mesh_headers};
+use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, strip_mesh_headers};
 use crate::grpc::{
     HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
@@ -130,8 +130,14 @@ fn admit_call(
     let bound = timeout.map(|timeout| received + timeout);
     let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
     let deadline = if is_own { deadline } else { bound };
-    let head = Head { parts, timeout_since: is_own.then_some(received) };
+    let head =
+        Head { parts, timeout_since: is_own.then_some(received), options: options(connection) };
     Ok((head, deadline, upstream))
+}
+
+/// What the calls of a connection have in common.
+fn options(connection: &ConnectionState) -> CallOptions {
+    CallOptions { caller: connection.number, ..CallOptions::default() }
 }
 
 fn refuse_method(mut respond: SendResponse<Bytes>) {
@@ -314,7 +320,7 @@ fn prepare<T: Transport>(
             (deadline, acceptance) = (None, until);
         }
     }
-    let head = Head { parts, timeout_since: None };
+    let head = Head { parts, timeout_since: None, options: options(connection) };
     Ok(Forward { head, deadline, acceptance, upstream: route.upstream })
 }
 

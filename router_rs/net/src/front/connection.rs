@@ -24,6 +24,7 @@ use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
 use crate::io::{Peer, Stream};
+use crate::link::next_token;
 use crate::phase::Phase;
 use crate::server::ConnectionInfo;
 
@@ -49,6 +50,8 @@ pub(crate) struct ConnectionState {
     pub(super) directory: Directory,
     pub(super) peer: SocketAddr,
     pub(super) caller: Caller,
+    /// Names the connection among those who call.
+    pub(super) number: u64,
     pub(super) is_tls: bool,
     pub(super) gauge: Arc<Gauge>,
     /// No further request is wanted.
@@ -116,6 +119,7 @@ pub(crate) async fn open(
         front,
         peer,
         caller,
+        number: next_token(),
         is_tls: client.is_tls,
         gauge,
         is_draining: Cell::new(false),

@@ -59,6 +59,9 @@ pub fn passes(name: &HeaderName) -> bool {
 /// Metadatum with the model that a call is for, as it is sent.
 pub const MODEL_ID: HeaderName = HeaderName::from_static("multiplexed_model_id");
 
+/// Metadatum of calls that belong together.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+
 /// What clients may write for [`MODEL_ID`], with `-` as good as `_`.
 const MODEL_ID_SPELLINGS: [&str; 2] = ["multiplexed_model_id", "serve_multiplexed_model_id"];
 

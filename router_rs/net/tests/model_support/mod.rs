@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
-use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall};
-use router_net::dispatch::{Placement, ReplicaRoute, Reservation, RoutingTable};
+use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall, NewChoice};
+use router_net::dispatch::{CallOptions, Placement, ReplicaRoute, Reservation, RoutingTable};
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
@@ -161,6 +161,7 @@ impl Fixture {
             encoding: None,
             wait_for_ready: false,
             placement,
+            options: CallOptions::default(),
             is_response_streaming: false,
         };
         let call = self.channel.start(self.events.clone(), new);
@@ -178,7 +179,8 @@ impl Fixture {
 
     pub async fn choose(&self, model: &str, timeout_ms: u64) -> Result<Arc<Reservation>, Code> {
         let timeout = Some(Duration::from_millis(timeout_ms));
-        let token = self.channel.choose(self.events.clone(), timeout, model.to_owned());
+        let new = NewChoice { timeout, model: model.to_owned(), ..NewChoice::default() };
+        let token = self.channel.choose(self.events.clone(), new);
         self.channel.thread().wake();
         match self.events.next(token).await {
             Event::Chosen(chosen) => chosen.map_err(|status| status.code),

@@ -13,7 +13,8 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use router_net::dispatch::{
-    DeploymentRoute, ReplicaLimits, ReplicaRoute, RoutingTable, ServiceRoute, TableConfig,
+    DeploymentRoute, ReplicaLimits, ReplicaRoute, RouterSettings, RoutingTable, ServiceRoute,
+    TableConfig,
 };
 use router_net::ingress::{Ingress, IngressConfig};
 use router_net::mesh::{names, proof};
@@ -309,6 +310,7 @@ pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
         max_queued_requests: u32::MAX,
         request_timeout: None,
         max_request_bytes: 4 << 20,
+        router: RouterSettings::default(),
         model_matching_timeout: Duration::from_secs(1),
         http_prefixes: Vec::new(),
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
