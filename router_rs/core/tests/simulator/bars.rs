@@ -2,7 +2,7 @@
 
 use router_core::{Nanos, PolicyKind};
 
-use super::log::{Log, mean, quantile};
+use super::log::{End, Log, Record, mean, quantile};
 use super::scenario::{Scenario, seconds};
 use super::system::Rule;
 use super::world::run;
@@ -30,10 +30,21 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 3] = [
+pub(crate) const BARS: [Bar; 14] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
+    Bar { scenario: "l4_failing_replica", measure: failing_replica },
+    Bar { scenario: "l5_overload", measure: overload },
+    Bar { scenario: "l6_models", measure: models },
+    Bar { scenario: "l6_models_cold", measure: cold_models },
+    Bar { scenario: "l7_prefixes", measure: prefixes },
+    Bar { scenario: "l8_batches", measure: batches },
+    Bar { scenario: "l10_near_replicas", measure: near_replicas },
+    Bar { scenario: "l10_near_overloaded", measure: near_overloaded },
+    Bar { scenario: "l11_four_routers", measure: four_routers },
+    Bar { scenario: "closed_loop_8", measure: closed_loop },
+    Bar { scenario: "closed_loop_32", measure: closed_loop },
 ];
 
 // === the bars ===
@@ -70,6 +81,111 @@ fn slow_replica(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figur
         at_most("share while slow, after a second", slow_share, 0.01),
         at_most("p99.9 / p99.9 without", tail(&ours) / tail(&healthy), 1.5),
         at_least("share 10 s later / fair share", ours.share(0, back, Nanos::MAX) / fair, 0.8),
+    ]
+}
+
+fn failing_replica(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let from = seconds(scenario.fails_from_s);
+    let failed = ours.answers.iter().filter(|(at, replica)| *at >= from && *replica == 0);
+    // Whoever is left alone before the twentieth answer gets no further call.
+    let known_at = failed.map(|(at, _)| *at).nth(19).unwrap_or(from);
+    let calls = ours.calls().count() as f64;
+    let done = ours.calls().filter(|record| record.end == End::Done).count() as f64;
+    vec![
+        at_most("share after 20 answers", ours.share(0, known_at, Nanos::MAX), 0.02),
+        at_least("calls that succeed", done / calls, 0.999),
+        at_most("attempts / calls", ours.sends.len() as f64 / ours.records.len() as f64, 1.2),
+    ]
+}
+
+fn overload(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let busy = Scenario { load: 0.9, ..scenario.clone() };
+    let busy = run(&busy, Rule::Router(policy), seed).latencies_ms();
+    let refused = ours.calls().filter(|record| record.end != End::Done);
+    let refused: Vec<f64> = refused.map(Record::took_ms).collect();
+    vec![
+        at_least("goodput / capacity", ours.goodput_per_s() / scenario.capacity_per_s(), 0.95),
+        at_most("p99 / p99 at a load of 0.9", p99(&ours.latencies_ms()) / p99(&busy), 2.0),
+        at_most("median ms to a refusal", median(&refused), 5.0),
+    ]
+}
+
+fn models(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let p2c = run(scenario, Rule::Blind(PolicyKind::P2c), seed);
+    let loads = |log: &Log| 1.0 - log.hit_share();
+    vec![
+        at_most("loads / loads of p2c", loads(&ours) / loads(&p2c), 0.2),
+        at_most("most / mean in flight", ours.imbalance(), 1.25),
+    ]
+}
+
+fn cold_models(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let seeds_rule = run(scenario, Rule::Seeds, seed);
+    let loads = |log: &Log| 1.0 - log.hit_share();
+    vec![at_most("loads / loads of the seeds' rule", loads(&ours) / loads(&seeds_rule), 0.5)]
+}
+
+fn prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let hashed = run(scenario, Rule::PureHash, seed);
+    let p2c = run(scenario, Rule::Router(PolicyKind::P2c), seed).latencies_ms();
+    vec![
+        at_least("hits / hits of pure hashing", ours.hit_share() / hashed.hit_share(), 0.9),
+        at_most("most / mean in flight", ours.imbalance(), 1.25),
+        at_most("p99 / p99 of p2c", p99(&ours.latencies_ms()) / p99(&p2c), 0.5),
+    ]
+}
+
+fn batches(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let p2c = run(scenario, Rule::Router(PolicyKind::P2c), seed);
+    let tail = |log: &Log| p99(&log.latencies_ms());
+    vec![
+        at_least("mean batch / that of p2c", ours.batch_mean() / p2c.batch_mean(), 1.5),
+        at_most("p99 / p99 of p2c", tail(&ours) / tail(&p2c), 1.1),
+    ]
+}
+
+fn near_replicas(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let near: f64 = ours.shares(scenario.on_node).iter().sum();
+    vec![at_least("share of the near ones", near, 0.95)]
+}
+
+fn near_overloaded(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed).latencies_ms();
+    let anywhere = Scenario { prefer_near: false, ..scenario.clone() };
+    let anywhere = run(&anywhere, Rule::Router(policy), seed).latencies_ms();
+    vec![at_most("p99 / p99 without preference", p99(&ours) / p99(&anywhere), 1.1)]
+}
+
+fn four_routers(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let one = Scenario { routers: 1, report_age_ms: 0.0, ..scenario.clone() };
+    let one = run(&one, Rule::Router(policy), seed).latencies_ms();
+    let dispersion = ours.dispersion(scenario.replicas, Nanos::from_millis(200));
+    vec![
+        at_most("p99 / p99 of one router", p99(&ours.latencies_ms()) / p99(&one), 1.3),
+        // A random choice has 1: herding is what lies above.
+        at_most("variance / mean of calls in 200 ms", dispersion, 1.0),
+    ]
+}
+
+fn closed_loop(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let seeds_rule = run(scenario, Rule::Seeds, seed);
+    let slower = |of_1000| {
+        let of = |log: &Log| quantile(&log.latencies_ms(), of_1000);
+        of(&ours) / of(&seeds_rule)
+    };
+    vec![
+        at_least("p25 of utilisation", quantile(&ours.utilisations(scenario), 250), 0.99),
+        at_most("p50 / p50 of the seeds' rule", slower(500), 1.0),
+        at_most("p99 / p99 of the seeds' rule", slower(990), 1.0),
     ]
 }
 

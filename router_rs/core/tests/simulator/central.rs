@@ -131,7 +131,7 @@ impl System for Central {
         self.leave(call, now, moves);
     }
 
-    fn gone(&mut self, call: u32, now: Nanos, moves: &mut Vec<Move>) {
+    fn gone(&mut self, call: u32, _is_late: bool, now: Nanos, moves: &mut Vec<Move>) {
         if self.at.contains_key(&call) {
             self.leave(call, now, moves);
         } else {

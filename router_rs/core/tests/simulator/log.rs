@@ -3,6 +3,7 @@
 use router_core::Nanos;
 
 use super::executor::Counts;
+use super::scenario::Scenario;
 
 /// How a call ended for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +95,12 @@ impl Log {
         f64::from(there) / f64::from(all.max(1))
     }
 
+    /// The part of the sends after the warm-up that each replica got.
+    pub(crate) fn shares(&self, replicas: usize) -> Vec<f64> {
+        let share = |replica| self.share(replica, self.warm_at, Nanos::MAX);
+        (0..replicas as u64).map(share).collect()
+    }
+
     /// Variance over mean of the calls that a replica is sent in a window, the mean over the
     /// replicas: 1 when each call goes anywhere at random, more when routers run after each other.
     pub(crate) fn dispersion(&self, replicas: usize, window: Nanos) -> f64 {
@@ -114,12 +121,19 @@ impl Log {
         self.call_seconds.iter().copied().fold(0.0, f64::max) / mean(&self.call_seconds)
     }
 
-    pub(crate) fn hits(&self) -> u64 {
-        self.counts.iter().map(|counts| counts.hits).sum()
+    /// The part of the calls with a key that found it kept.
+    pub(crate) fn hit_share(&self) -> f64 {
+        let hits: u64 = self.counts.iter().map(|counts| counts.hits).sum();
+        let misses: u64 = self.counts.iter().map(|counts| counts.misses).sum();
+        hits as f64 / (hits + misses).max(1) as f64
     }
 
-    pub(crate) fn misses(&self) -> u64 {
-        self.counts.iter().map(|counts| counts.misses).sum()
+    /// How much of their limit the replicas used on average, in order of size.
+    pub(crate) fn utilisations(&self, scenario: &Scenario) -> Vec<f64> {
+        let possible = (scenario.duration_s - scenario.warmup_s) * f64::from(scenario.limit);
+        let mut used: Vec<f64> = self.call_seconds.iter().map(|used| used / possible).collect();
+        used.sort_unstable_by(f64::total_cmp);
+        used
     }
 
     /// Calls of a step; 0 without batches.

@@ -34,8 +34,8 @@ mod system;
 mod traffic;
 mod world;
 
-pub(crate) use bars::{BARS, Figure, Limit};
-pub(crate) use log::{End, Log, mean};
+pub(crate) use bars::{BARS, Bar, Figure, Limit, median};
+pub(crate) use log::{End, Log, mean, quantile};
 pub(crate) use scenario::{Executes, Scenario, Shape};
 pub(crate) use system::Rule;
 pub(crate) use world::{run, run_policy};

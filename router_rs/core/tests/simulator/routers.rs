@@ -273,7 +273,7 @@ impl System for Routers {
         }
     }
 
-    fn gone(&mut self, call: u32, now: Nanos, moves: &mut Vec<Move>) {
+    fn gone(&mut self, call: u32, is_late: bool, now: Nanos, moves: &mut Vec<Move>) {
         let open = &self.calls[&call];
         match open.place {
             Place::Parked(waiter) => {
@@ -283,6 +283,7 @@ impl System for Routers {
                 desk.router.abandon(waiter, now);
                 self.calls.remove(&call);
             }
+            Place::Sent(..) if is_late => self.complete(call, Outcome::Late, now, moves),
             Place::Sent(..) => self.complete(call, Outcome::Cancelled, now, moves),
             Place::Undecided => unreachable!("an offered call is somewhere"),
         }
@@ -331,9 +332,10 @@ impl Desk {
             let stats = self.router.stats();
             let found = stats.replicas.iter().find(|stats| stats.id == replica);
             let found = found.expect("the router knows where it sends");
-            let until = found.backoff_until;
             assert!(found.is_member, "{replica:?} is no member any more");
-            assert!(until.is_none_or(|until| until <= now), "{replica:?} is left alone: {found:?}");
+            for until in [found.backoff_until, found.ejected_until].into_iter().flatten() {
+                assert!(until <= now, "{replica:?} is to be left alone: {found:?}");
+            }
         }
         let in_flight = self.in_flight.entry(replica).or_default();
         *in_flight += 1;

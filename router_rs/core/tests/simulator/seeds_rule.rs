@@ -239,7 +239,7 @@ impl System for SeedsRule {
         moves.push(Move::End { call, end });
     }
 
-    fn gone(&mut self, call: u32, _now: Nanos, _moves: &mut Vec<Move>) {
+    fn gone(&mut self, call: u32, _is_late: bool, _now: Nanos, _moves: &mut Vec<Move>) {
         if let Some(Sent { router, replica, .. }) = self.sent.remove(&call) {
             return self.desks[router].one_less(replica);
         }

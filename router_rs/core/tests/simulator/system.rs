@@ -71,8 +71,8 @@ pub(crate) trait System {
         now: Nanos,
         moves: &mut Vec<Move>,
     );
-    /// The caller of a sent or waiting call has left.
-    fn gone(&mut self, call: u32, now: Nanos, moves: &mut Vec<Move>);
+    /// The caller of a sent or waiting call has left, late when the call's deadline has passed.
+    fn gone(&mut self, call: u32, is_late: bool, now: Nanos, moves: &mut Vec<Move>);
     /// The replica has these keys, loaded or loading.
     fn keys(&mut self, _replica: ReplicaId, _keys: &[u32], _now: Nanos, _moves: &mut Vec<Move>) {}
     /// Whether it asks for [`System::admitted`].

@@ -22,8 +22,8 @@ const FAILS_AFTER: Nanos = Nanos::from_millis(1);
 pub(crate) fn run(scenario: &Scenario, rule: Rule, seed: u64) -> Log {
     let mut world = scenario.clone();
     match rule {
-        // What it sends is a step already.
-        Rule::Central => world.batch_window_ms = 0.0,
+        // What it sends in one moment is a step, so the batcher waits no longer than that.
+        Rule::Central => world.batch_window_ms = 1e-6,
         Rule::PureHash => world.limit = 0,
         Rule::Router(_) | Rule::Blind(_) | Rule::Seeds => {}
     }
@@ -260,7 +260,7 @@ impl<'a> World<'a> {
                 replica.leave(self.now);
             }
         }
-        self.system.gone(id, self.now, &mut self.moves);
+        self.system.gone(id, is_late, self.now, &mut self.moves);
         self.end(id, if is_late { End::Late } else { End::Cancelled });
     }
 
