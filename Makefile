@@ -129,6 +129,10 @@ bench-multiplexing: build ## A hundred models in slots for a quarter of them (a 
 bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
 	$(PY) -m benchmarks.payloads $(ARGS)
 
+.PHONY: sim
+sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: tables and JSON (four minutes)
+	$(PY) -m benchmarks.router_sim $(ARGS)
+
 .PHONY: soak
 soak: build ## A million calls with cancels, deadlines and killed replicas
 	$(CARGO) build --locked --release -p pyserve-loadgen

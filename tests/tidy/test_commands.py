@@ -11,7 +11,7 @@ from tests.tidy.tree import ROOT
 
 TARGETS = (
     "run", "serve", "test", "check", "build", "gen", "gen-check", "bench", "soak", "hostile",
-    "fuzz", "fmt", "lint",
+    "fuzz", "fmt", "lint", "sim",
     "parity", "types", "clean", "help",
 )  # fmt: skip
 

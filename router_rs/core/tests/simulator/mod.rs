@@ -1,4 +1,4 @@
-#![allow(dead_code, unused_imports)] // each program that has this module uses a part of it
+#![allow(dead_code)] // each program that has this module uses a part of it
 
 //! A discrete-event world in virtual time around whatever chooses replicas.
 //!
@@ -34,8 +34,17 @@ mod system;
 mod traffic;
 mod world;
 
+#[allow(unused_imports)]
 pub(crate) use bars::{BARS, Bar, Figure, Limit, median};
+#[allow(unused_imports)]
+pub(crate) use executor::{Executor, Job};
+#[allow(unused_imports)]
 pub(crate) use log::{End, Log, mean, quantile};
+#[allow(unused_imports)]
 pub(crate) use scenario::{Executes, Scenario, Shape};
-pub(crate) use system::Rule;
-pub(crate) use world::{run, run_policy};
+#[allow(unused_imports)]
+pub(crate) use system::{Answer, Move, Rule, System};
+#[allow(unused_imports)]
+pub(crate) use traffic::Wants;
+#[allow(unused_imports)]
+pub(crate) use world::{run, run_policy, run_system};
