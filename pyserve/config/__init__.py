@@ -17,9 +17,9 @@ from pyserve.config.parts import (
     AutoscalingConfig,
     BackpressureConfig,
     BatchingConfig,
-    RequestRouterConfig,
     Resources,
 )
+from pyserve.config.routing import RequestRouterConfig, RouterDefaults
 
 __all__ = [
     "AutoscalingConfig",
@@ -34,6 +34,7 @@ __all__ = [
     "ProxyLocation",
     "RequestRouterConfig",
     "Resources",
+    "RouterDefaults",
     "check_address",
     "check_name",
     "gRPCOptions",

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyserve.config import routing
 from pyserve.config import variables as read
 from pyserve.config.ingress import (
     ALIASES,
@@ -24,6 +25,7 @@ from pyserve.config.ingress import (
     read_direct_settings,
     read_ingress_settings,
 )
+from pyserve.config.routing import RouterDefaults, read_router_defaults
 from pyserve.config.tls import (
     SecuritySettings,
     TlsFiles,
@@ -43,6 +45,7 @@ _ALIASES = {
     "PYSERVE_USE_GRPC_BY_DEFAULT": "RAY_SERVE_USE_GRPC_BY_DEFAULT",
     "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
     **ALIASES,
+    **routing.ALIASES,
 }
 # The length prefix is unsigned, but grpc's own peers stop at the signed range.
 MESSAGE_BYTES_MAX = 2**31 - 1
@@ -115,6 +118,7 @@ class MeshSettings:
         ingress: of a mesh that this process runs.
         direct_ingress: of a replica.
         security: of the ingress of a mesh that this process runs.
+        routing: of the routers of this process.
     """
 
     home: Path
@@ -128,6 +132,7 @@ class MeshSettings:
     ingress: IngressSettings = field(default_factory=IngressSettings)
     direct_ingress: DirectIngressSettings = field(default_factory=DirectIngressSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    routing: RouterDefaults = field(default_factory=RouterDefaults)
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -165,6 +170,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
         ingress=read_ingress_settings(variables),
         direct_ingress=direct,
         security=security,
+        routing=read_router_defaults(variables),
     )
 
 

@@ -19,10 +19,10 @@ from pyserve.config.parts import (
     AutoscalingConfig,
     BackpressureConfig,
     BatchingConfig,
-    RequestRouterConfig,
     Resources,
     check_names,
 )
+from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.validation import (
     check_integer,
     check_json,
@@ -55,6 +55,14 @@ def check_name(field_name: str, value: object) -> str:
     return value
 
 
+def check_target(field_name: str, value: str) -> str:
+    """Return ``value`` if it may name an application, or ``application/Deployment``."""
+    for part in value.split("/", 1):
+        if not _NAME.match(part):
+            raise refuse(field_name, value, "an application, or 'application/Deployment'")
+    return value
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeploymentOptions:
     """All options of one deployment; see ``docs/reference`` for each one's meaning.
@@ -80,6 +88,9 @@ class DeploymentOptions:
     env_vars: Mapping[str, str] = field(default_factory=dict)
     working_dir: str | None = None
     request_router_config: RequestRouterConfig = field(default_factory=RequestRouterConfig)
+    # Other deployments by name, and their shares of the calls from outside that lead here.
+    traffic: Mapping[str, float] = field(default_factory=dict)
+    mirror: Mapping[str, float] = field(default_factory=dict)
     request_timeout_s: float | None = None
     max_receive_message_bytes: int = field(
         default_factory=lambda: (
@@ -107,6 +118,7 @@ class DeploymentOptions:
         check_text_mapping("env_vars", self.env_vars)
         if self.working_dir is not None:
             check_text("working_dir", self.working_dir, "the path of a directory")
+        self._check_shares()
         check_text("serializer", self.serializer, "the name of a serializer, such as 'pickle'")
         level = check_mapping("logging_config", self.logging_config).get("log_level", "INFO")
         if level not in LOG_LEVELS:
@@ -149,6 +161,18 @@ class DeploymentOptions:
                 minimum=1,
                 maximum=MESSAGE_BYTES_MAX,
             )
+
+    def _check_shares(self) -> None:
+        for name, shares in (("traffic", self.traffic), ("mirror", self.mirror)):
+            for target, share in check_mapping(name, shares).items():
+                check_target(f"{name}[{target!r}]", target)
+                if check_number(f"{name}[{target!r}]", share, minimum=0) > 1:
+                    raise refuse(f"{name}[{target!r}]", share, "a share from 0 to 1")
+            # A float's sum of ten tenths is a little off.
+            if sum(shares.values()) > 1 + 1e-9:
+                raise refuse(name, dict(shares), "shares that are at most 1 together")
+            if shares and sum(shares.values()) == 0:
+                raise refuse(name, dict(shares), "at least one share above 0, or none at all")
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> DeploymentOptions:
@@ -245,7 +269,7 @@ def _read_parts(given: dict[str, object]) -> None:
             del given[name]  # None: the default
     if isinstance(given.get("logging_config"), str):
         given["logging_config"] = {"log_level": given["logging_config"]}
-    for name in ("logging_config", "env_vars", "interceptors"):
+    for name in ("logging_config", "env_vars", "interceptors", "traffic", "mirror"):
         if name in given and given[name] is None:
             del given[name]
     interceptors = given.get("interceptors", ())

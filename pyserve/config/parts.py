@@ -1,4 +1,4 @@
-"""The nested parts of the deployment options: batching, autoscaling, resources, routing.
+"""The nested parts of the deployment options: batching, autoscaling, resources.
 
 Each part is frozen, checks itself when it is made, and has the names and defaults of
 ``docs/reference``; ``of`` reads it from the mapping that a user wrote.
@@ -23,7 +23,6 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
-POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
 AGGREGATIONS = ("mean", "max", "min")
 
 
@@ -198,30 +197,3 @@ class Resources(Part):
             check_text("resources.accelerator_type", self.accelerator_type)
         for name, amount in check_mapping("resources.resources", self.resources).items():
             check_number(f"resources.resources[{name!r}]", amount, minimum=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestRouterConfig(Part):
-    """How routers pick a replica: the policy, locality, and the safety net's backoff."""
-
-    policy: str = "p2c"
-    prefer_local_node: bool = True
-    prefer_local_zone: bool = True
-    initial_backoff_s: float = 0.025
-    backoff_multiplier: float = 2.0
-    max_backoff_s: float = 0.5
-
-    def __post_init__(self) -> None:
-        # A colon marks an import path, "module:Class".
-        if ":" not in check_text("request_router_config.policy", self.policy):
-            check_choice(
-                "request_router_config.policy",
-                self.policy,
-                POLICIES,
-                also="an import path 'module:Class'",
-            )
-        check_flag("request_router_config.prefer_local_node", self.prefer_local_node)
-        check_flag("request_router_config.prefer_local_zone", self.prefer_local_zone)
-        for name in ("initial_backoff_s", "max_backoff_s"):
-            check_seconds(f"request_router_config.{name}", getattr(self, name), exclusive=True)
-        check_number("request_router_config.backoff_multiplier", self.backoff_multiplier, minimum=1)

@@ -36,6 +36,35 @@ def seconds(variables: Variables, name: str, default: float, *, exclusive: bool 
     return time_s
 
 
+def duration_seconds(variables: Variables, name: str, default: float) -> float:
+    """Read a time above 0: a number of seconds, or one with the unit ``s`` or ``ms``."""
+    value = variables.get(name, "")
+    number, factor = value, 1.0
+    if value.endswith("ms"):
+        number, factor = value.removesuffix("ms"), 0.001
+    elif value.endswith("s"):
+        number = value.removesuffix("s")
+    try:
+        time_s = float(number) * factor if value else default
+    except ValueError:
+        time_s = math.nan
+    if not 0 < time_s < math.inf:
+        raise refuse(name, value, "a number of seconds above 0, or such as 5s or 250ms")
+    return time_s
+
+
+def number(variables: Variables, name: str, default: float, *, minimum: float) -> float:
+    """Read a number of at least ``minimum``."""
+    value = variables.get(name, "")
+    try:
+        found = float(value) if value else default
+    except ValueError:
+        found = math.nan
+    if not minimum <= found < math.inf:
+        raise refuse(name, value, f"a number of at least {minimum:g}")
+    return found
+
+
 def limit_seconds(variables: Variables, name: str, default: float | None) -> float | None:
     """Read a time limit; 0 is none."""
     return seconds(variables, name, 0.0 if default is None else default) or None

@@ -118,6 +118,7 @@ class _Mesh:
             tls=self._tls,
             security=IngressSecurity(settings.security),
             settings=settings.ingress,
+            defaults=settings.routing,
         )
         self._controller = Controller(
             self._launcher,

@@ -36,6 +36,7 @@ from pyserve.control.sessions import Session
 from pyserve.control.specs import Versions, changes_limits_only, read_versions
 from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Place, Replica, Version
 from pyserve.control.status import application_statuses
+from pyserve.control.traffic import check_traffic
 from pyserve.control.views import views_of
 from pyserve.errors import MeshError, MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId, ServiceName
@@ -108,6 +109,7 @@ class Controller:
         application = ApplicationName(check_name("application", request.application))
         versions = read_versions(application, request.deployments, next(self._deploys))
         info = self._applications.check(application, request, self.state)
+        check_traffic(versions, {**self._applications.infos, application: info}, self.state)
         for watch in self._watches:
             if watch.application == application:
                 watch.failed(application, "a newer deploy of the same application replaced it")
@@ -302,6 +304,7 @@ class Controller:
             desired.services = tuple(map(ServiceName, ready.services))
             desired.file_descriptors = tuple(ready.file_descriptors)
             desired.http, desired.http_prefixes = ready.http, tuple(ready.http_prefixes)
+            desired.idempotent_methods = tuple(ready.idempotent_methods)
 
     def _adopt(self, key: DeploymentKey, hello: mesh_pb2.Hello) -> Replica:
         """Make a place for a replica that nobody here started."""
@@ -353,7 +356,7 @@ class Controller:
             note = f"plain HTTP below {prefix} goes to {holder}; give route_prefix to reach this"
             self.state.notes.append((key, note))
         self._refused_prefixes = set(routes.refused)
-        self.registry.offer(views_of(self.state, routes), now)
+        self.registry.offer(views_of(self.state, routes, self._applications.infos), now)
 
     def _carry_out(self, action: Action, now: float) -> None:
         match action:

@@ -14,6 +14,16 @@ from pyserve.wire.v1 import mesh_pb2
 
 _HASH_LENGTH = 8
 
+# Options that replicas are told while they run, or that only routers look at.
+_NOT_OF_REPLICAS = (
+    "max_ongoing_requests",
+    "max_queued_requests",
+    "backpressure_config",
+    "request_router_config",
+    "traffic",
+    "mirror",
+)
+
 Versions = dict[DeploymentKey, tuple[Version, mesh_pb2.DeploymentSpec]]
 
 
@@ -43,7 +53,8 @@ def read_versions(
         whole = mesh_pb2.DeploymentSpec()
         whole.CopyFrom(spec)
         whole.application = application
-        versions[key] = Version(f"{digest[:_HASH_LENGTH]}.{deploy}", options), whole
+        version_id = f"{digest[:_HASH_LENGTH]}.{deploy}"
+        versions[key] = Version(version_id, options, sys_path=tuple(spec.code.sys_path)), whole
     if not versions:
         raise UsageError(f"the application {application!r} has no deployment")
     return versions
@@ -55,9 +66,9 @@ def changes_limits_only(
 ) -> bool:
     """Return whether running replicas of an application can take on what was deployed.
 
-    That is so when ``max_ongoing_requests`` differs somewhere and nothing else does anywhere,
-    and the driver's source files are what they were. Deploying the very same again is a wish
-    for new replicas.
+    That is so when limits of calls, or what only routers look at, differ somewhere and nothing else
+    does anywhere, and the driver's source files are what they were. Deploying the very same again
+    is a wish for new replicas.
     """
     return (
         before != after
@@ -72,5 +83,6 @@ def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentS
     rest.CopyFrom(spec)
     rest.options_json = ""
     options = json.loads(spec.options_json or "{}")
-    options.pop("max_ongoing_requests", None)
+    for name in _NOT_OF_REPLICAS:
+        options.pop(name, None)
     return rest, options

@@ -60,6 +60,7 @@ class Version:
         proven: a replica of it has been ready once.
         completed: all its replicas were ready at once, and no older version served any more.
         failed: it was given up, and is not started again.
+        sys_path: where the driver finds modules.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Version:
     failed: bool = False
     start_failures: int = 0
     first_failure: Failure | None = None
+    sys_path: tuple[str, ...] = ()
 
     @property
     def num_replicas(self) -> int:
@@ -94,6 +96,7 @@ class Desired:
         file_descriptors: serialized, dependencies first, for reflection.
         http: it takes plain HTTP.
         http_prefixes: where, besides the application's own prefix.
+        idempotent_methods: paths of those that may be called again after a failure.
     """
 
     key: DeploymentKey
@@ -104,6 +107,7 @@ class Desired:
     file_descriptors: tuple[bytes, ...] = ()
     http: bool = False
     http_prefixes: tuple[str, ...] = ()
+    idempotent_methods: tuple[str, ...] = ()
 
     def is_settled(self) -> bool:
         """Nothing is left to bring up or to take out of service."""
@@ -199,12 +203,14 @@ class MeshState:
         assert target is not None, "limits change while a target serves"
         if target.options == options:
             return []
+        before = target.options.ongoing_requests_limit()
         target.options = options
         told = [item for item in self.of_deployment(key) if item.version == target.id]
         for replica in told:
             replica.options = options
         limit = options.ongoing_requests_limit()
-        self.notes.append((key, f"its replicas take {limit} requests at once from now on"))
+        if limit != before:
+            self.notes.append((key, f"its replicas take {limit} requests at once from now on"))
         return [replica.id for replica in told]
 
     def on_delete(self, application: ApplicationName) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pyserve.config import BackpressureConfig, DeploymentOptions
 from pyserve.control.applications import HttpRoutes
+from pyserve.control.routing import router_settings
 from pyserve.control.state import Desired, MeshState, Replica
+from pyserve.control.traffic import Infos, shares_of
 from pyserve.types import DeploymentKey
 from pyserve.wire.v1 import mesh_pb2
 
 
-def views_of(state: MeshState, routes: HttpRoutes) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
+def views_of(
+    state: MeshState, routes: HttpRoutes, infos: Infos
+) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
     """Return a view of every deployment whose services are known.
 
     A deployment without a replica that serves keeps its view, so that requests wait for the next
@@ -19,14 +24,24 @@ def views_of(state: MeshState, routes: HttpRoutes) -> dict[DeploymentKey, mesh_p
         serving = [replica for replica in state.of_deployment(key) if replica.serves]
         if desired.services and (serving or desired.target is not None):
             views[key] = _view(desired, serving, routes.of_deployment.get(key, ()))
+    known = frozenset(views)
+    for key, view in views.items():
+        options = _options(state.deployments[key], list(state.of_deployment(key)))
+        view.traffic.extend(shares_of(key, options.traffic, infos, known))
+        view.mirror.extend(shares_of(key, options.mirror, infos, known))
     return views
+
+
+def _options(desired: Desired, replicas: list[Replica]) -> DeploymentOptions:
+    version = desired.target or desired.fallback
+    return version.options if version is not None else replicas[0].options
 
 
 def _view(
     desired: Desired, serving: list[Replica], http_prefixes: tuple[str, ...]
 ) -> mesh_pb2.DeploymentView:
+    options = _options(desired, serving)
     version = desired.target or desired.fallback
-    options = version.options if version is not None else serving[0].options
     return mesh_pb2.DeploymentView(
         key=mesh_pb2.DeploymentKey(
             application=desired.key.application, name=desired.key.deployment
@@ -40,6 +55,11 @@ def _view(
         serializer=options.serializer,
         http_prefixes=http_prefixes,
         queue_full_status=options.queue_full_status,
+        retry_after_s=(options.backpressure_config or BackpressureConfig()).retry_after_s or 0.0,
+        router=router_settings(
+            options.request_router_config, () if version is None else version.sys_path
+        ),
+        idempotent_methods=desired.idempotent_methods,
     )
 
 

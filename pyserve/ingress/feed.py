@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from pyserve import _router
-from pyserve.config import NodeSettings
+from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import Channel, dial
 from pyserve.ingress.routes import route_of
@@ -33,6 +33,7 @@ class TableFeed:
         extra_routes: called with each new view, before it is applied; the routes that it returns
             are applied too (what a process answers by itself).
         connect: makes the channel to the controller's address.
+        defaults: of the routers, where a deployment does not say it.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class TableFeed:
         *,
         extra_routes: Callable[[Views], Sequence[_router.DeploymentRoute]] | None = None,
         connect: Callable[[str], Channel] = dial,
+        defaults: RouterDefaults | None = None,
     ) -> None:
+        self._defaults = defaults or RouterDefaults()
         self._table = table
         self._extra_routes = extra_routes
         # The registry counts anew after a restart; a table never goes back.
@@ -79,7 +82,7 @@ class TableFeed:
         await self._watcher.close()
 
     def _on_view(self, state: ViewState) -> None:
-        routes = [route_of(view) for view in state.views.values()]
+        routes = [route_of(view, self._defaults) for view in state.views.values()]
         if self._extra_routes is not None:
             routes += self._extra_routes(state.views)
         self._table_version += 1

@@ -12,6 +12,7 @@ import concurrent.futures
 import secrets
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from pyserve import _router, aio
 from pyserve.aio.certificates import MeshTls, mesh_tls
 from pyserve.api.context import replica_context
 from pyserve.api.handles.loops import CallsLoop
-from pyserve.config import NodeSettings
+from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import dial_natively
 from pyserve.errors import MeshUnavailable
@@ -42,6 +43,7 @@ class InProcessRouter:
         controller: Whom to follow.
         node: Where this process is.
         run_dir: Where sockets of this process go; ``None``: the temporary folder.
+        defaults: Of the routers, where a deployment does not say it.
 
     Attributes:
         controller: The same.
@@ -52,8 +54,14 @@ class InProcessRouter:
     """
 
     def __init__(
-        self, controller: MeshAddress, node: NodeSettings, run_dir: Path | None = None
+        self,
+        controller: MeshAddress,
+        node: NodeSettings,
+        run_dir: Path | None = None,
+        defaults: RouterDefaults | None = None,
     ) -> None:
+        # Near replicas of the same machine come first for those handles only that ask for it.
+        self._defaults = replace(defaults or RouterDefaults(), prefer_local_node=False)
         self.controller = controller
         self.tls = mesh_tls(node.tls)
         self._node = node
@@ -159,15 +167,22 @@ class InProcessRouter:
         if self._closed:
             raise MeshUnavailable("the mesh of this handle has been shut down")
         if self._running is None:
-            self._running = _Running(self.controller, self._node, self.tls)
+            self._running = _Running(self.controller, self._node, self.tls, self._defaults)
         return self._running
 
 
 class _Running:
     """The table, and the thread that feeds it."""
 
-    def __init__(self, controller: MeshAddress, node: NodeSettings, tls: MeshTls | None) -> None:
+    def __init__(
+        self,
+        controller: MeshAddress,
+        node: NodeSettings,
+        tls: MeshTls | None,
+        defaults: RouterDefaults,
+    ) -> None:
         self._tls = tls
+        self._defaults = defaults
         self.table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
@@ -226,6 +241,7 @@ class _Running:
             None,
             extra_routes=self._note,
             connect=partial(dial_natively, tls=self._tls),
+            defaults=self._defaults,
         )
         follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
         feed.start()

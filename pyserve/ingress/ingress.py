@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyserve import _router
 from pyserve.aio.certificates import MeshTls
-from pyserve.config import NodeSettings, is_loopback
+from pyserve.config import NodeSettings, RouterDefaults, is_loopback
 from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
 from pyserve.control.discovery import MeshAddress
@@ -46,6 +46,7 @@ class IngressServer:
         tls: certificates for connections to replicas over TCP; None: plain.
         security: what guards the listener; None: nothing.
         settings: limits and times.
+        defaults: of the routers, where a deployment does not say it.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class IngressServer:
         tls: MeshTls | None = None,
         security: IngressSecurity | None = None,
         settings: IngressSettings | None = None,
+        defaults: RouterDefaults | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self._settings = settings = settings or IngressSettings()
@@ -74,7 +76,12 @@ class IngressServer:
         self._follower: asyncio.Task[None] | None = None
         self._builtin = BuiltinServices(run_dir, node, controller.token, self._table, tls)
         self.feed = TableFeed(
-            controller, node, self._table, None, extra_routes=self._builtin.routes
+            controller,
+            node,
+            self._table,
+            None,
+            extra_routes=self._builtin.routes,
+            defaults=defaults,
         )
         self._native: _router.Ingress | None = None
         if addresses:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import get_running_loop
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyserve import _router
@@ -48,6 +49,17 @@ class NativeCaller:
         self._start = self._channel.start_call
         self._endpoint: LoopEndpoint | None = None
 
+    def prepare(self, route: Route) -> Route:
+        """Return the route with the native options of its calls; see ``Caller``."""
+        options = _router.CallOptions(
+            session_id=route.session_id,
+            priority=route.priority,
+            caller=route.caller,
+            idempotent=route.idempotent,
+            locality=route.locality,
+        )
+        return replace(route, native=options)
+
     def start(
         self,
         route: Route,
@@ -75,6 +87,7 @@ class NativeCaller:
                 subtype=route.codec,
                 framed=True,
                 model_id=route.model_id,
+                options=route.native,  # type: ignore[arg-type]  # what ``prepare`` has made
             )
         else:
             call = self._start_at(endpoint.raw, route, message, timeout_s, place)
@@ -105,6 +118,7 @@ class NativeCaller:
             subtype=route.codec,
             framed=True,
             model_id=route.model_id,
+            options=route.native,  # type: ignore[arg-type]  # what ``prepare`` has made
             **chosen,
         )
 
@@ -131,7 +145,11 @@ class NativeCaller:
         """Take a place at a replica; see ``Caller``."""
         endpoint = running_endpoint()
         token, must_flush = self._channel.choose(
-            endpoint.raw, route.path, timeout_s, route.model_id
+            endpoint.raw,
+            route.path,
+            timeout_s,
+            route.model_id,
+            route.native,  # type: ignore[arg-type]  # what ``prepare`` has made
         )
         choice = _Choice(endpoint, route)
         endpoint.receivers[token] = choice

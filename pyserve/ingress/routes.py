@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import functools
 from http import HTTPStatus
+from typing import TypeVar
 
 from google.protobuf import descriptor_pb2
 
 from pyserve import _router
+from pyserve.config import RouterDefaults
 from pyserve.wire.v1 import mesh_pb2
 
+Value = TypeVar("Value", bool, int, float)
 
-def route_of(view: mesh_pb2.DeploymentView) -> _router.DeploymentRoute:
-    """Return the route of one deployment."""
+
+def route_of(view: mesh_pb2.DeploymentView, defaults: RouterDefaults) -> _router.DeploymentRoute:
+    """Return the route of one deployment.
+
+    Args:
+        view: what the controller says.
+        defaults: what holds in this process where the deployment does not say it.
+    """
     methods = _methods(tuple(view.file_descriptors))
     return _router.DeploymentRoute(
         application=view.key.application,
@@ -25,6 +34,31 @@ def route_of(view: mesh_pb2.DeploymentView) -> _router.DeploymentRoute:
         http_prefixes=view.http_prefixes,
         queue_full_status=view.queue_full_status or HTTPStatus.SERVICE_UNAVAILABLE,
         file_descriptors=view.file_descriptors,
+        model_matching_timeout_s=defaults.model_matching_timeout_s,
+        router=_settings(view.router, defaults),
+    )
+
+
+def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> _router.RouterSettings:
+    def choose(name: str, default: Value) -> Value:
+        value: Value = getattr(said, name) if said.HasField(name) else default
+        return value
+
+    initial_s = choose("initial_backoff_s", defaults.initial_backoff_s)
+    return _router.RouterSettings(
+        policy=said.policy or "p2c",
+        prefer_node=choose("prefer_node", defaults.prefer_local_node),
+        prefer_zone=choose("prefer_zone", defaults.prefer_local_zone),
+        initial_backoff_s=initial_s,
+        backoff_multiplier=choose("backoff_multiplier", defaults.backoff_multiplier),
+        max_backoff_s=max(initial_s, choose("max_backoff_s", defaults.max_backoff_s)),
+        slow_start_s=said.slow_start_s,
+        retry_attempts_max=choose("retry_attempts_max", defaults.max_attempts),
+        retry_budget_percent=said.retry_budget_percent,
+        hedging=said.hedging,
+        ejection_fall=choose("ejection_fall", defaults.ejection_fall),
+        ejection_rise=choose("ejection_rise", defaults.ejection_rise),
+        ejection_interval_s=choose("ejection_interval_s", defaults.ejection_interval_s),
     )
 
 

@@ -10,7 +10,9 @@ from pyserve.replica.worker import WorkerSettings
 
 def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
     controller = MeshAddress(controller=settings.controller, token=settings.token)
-    return InProcessRouter(controller, settings.mesh.node, settings.mesh.run_dir)
+    return InProcessRouter(
+        controller, settings.mesh.node, settings.mesh.run_dir, settings.mesh.routing
+    )
 
 
 sys.exit(main(_open_mesh))

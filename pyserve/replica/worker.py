@@ -27,6 +27,7 @@ from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
+from pyserve.replica.idempotence import idempotent_paths
 from pyserve.replica.loading import (
     Loaded,
     LoadError,
@@ -326,6 +327,7 @@ def _ready(
         file_descriptors=file_descriptors([service.file for service in loaded.services]),
         deployment_version=assign.deployment_version,
         http=takes_http,
+        idempotent_methods=idempotent_paths(loaded.target, loaded.methods, plain_service),
     )
     add_inference(ready, loaded)
     return ready

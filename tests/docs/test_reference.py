@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyserve.config import DeploymentOptions, read_settings
+from pyserve.config import DeploymentOptions, RequestRouterConfig, read_settings, routing
 from pyserve.config.ingress import ALIASES, read_direct_settings, read_ingress_settings
+from pyserve.config.routing import read_router_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>[^|]*)\|", re.MULTILINE)
@@ -50,6 +51,24 @@ def test_every_environment_variable_is_described():
     source = (ROOT / "pyserve" / "config" / "environment.py").read_text()
 
     assert set(re.findall(r'"(PYSERVE_\w+)"', source)) == set(_rows("environment.md"))
+
+
+def test_every_setting_of_routing_is_described():
+    rows = _rows("routing.md")
+    fields = {field.name for field in dataclasses.fields(RequestRouterConfig)}
+    undescribed = {"policy_kwargs", "request_routing_stats_period_s"} | fields - set(rows)
+    text = (ROOT / "docs" / "reference" / "routing.md").read_text()
+
+    assert [] == sorted(name for name in undescribed if f"`{name}`" not in text)
+    asked = Asked()
+    read_router_defaults(asked)
+    assert asked.names == {name for name in rows if name.startswith("PYSERVE_")}
+    assert routing.ALIASES == {
+        row["name"]: row["alias"]
+        for row in re.finditer(
+            r"^\| `(?P<name>PYSERVE_\w+)` \| `(?P<alias>\w+)`", text, re.MULTILINE
+        )
+    }
 
 
 class Asked(dict[str, str]):

@@ -10,6 +10,8 @@ FUNCTION_LINES_MAX = 70
 
 # Modules that decide and do nothing else: they take `now` and randomness as arguments.
 PURE_MODULES = (
+    "pyserve/control/routing.py",
+    "pyserve/control/traffic.py",
     "pyserve/batching/batcher.py",
     "pyserve/control/applications.py",
     "pyserve/control/reconcile.py",

@@ -29,9 +29,12 @@ class Route:
         streaming: The answer is a stream.
         model_id: The multiplexed model, or ``""``.
         session_id: Equal ones go to the same replica where the policy looks at it; or ``""``.
-        priority: Higher ones leave a queue first.
+        priority: Higher ones leave a queue first, from -128 to 127.
+        caller: Which handle calls; the queue is fair between handles.
         idempotent: It may be sent again after it has started.
-        prefer_local: Replicas on this node first.
+        locality: Whether replicas on this node come first, and those in this zone; ``None``: as
+            deployed.
+        native: What ``Caller.prepare`` has made of it.
     """
 
     key: DeploymentKey
@@ -41,8 +44,10 @@ class Route:
     model_id: str = ""
     session_id: str = ""
     priority: int = 0
+    caller: int = 0
     idempotent: bool = False
-    prefer_local: bool = False
+    locality: tuple[bool, bool] | None = None
+    native: object = None
 
 
 class WireCall(Protocol):
@@ -96,6 +101,9 @@ class Pinned:
 
 class Caller(Protocol):
     """Makes the calls of this process to one deployment. Cheap to look up, for any thread."""
+
+    def prepare(self, route: Route) -> Route:
+        """Return the route as ``start`` and ``choose`` want it; once for all calls of a handle."""
 
     def start(
         self,

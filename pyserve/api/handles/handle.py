@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic
@@ -21,6 +22,8 @@ from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, Replic
 if TYPE_CHECKING:
     import grpc.aio
 
+# Each handle of this process has one of its own; taking one is atomic.
+_NUMBERS = itertools.count(1)
 # More names than a class has methods come from outside, and are not kept. Arbitrary.
 _METHODS_MAX = 64
 
@@ -34,12 +37,14 @@ class DeploymentHandle(Generic[Deployed_co]):
     readers and type checkers.
     """
 
-    __slots__ = ("_key", "_methods", "_options", "_plan")
+    __slots__ = ("_key", "_methods", "_number", "_options", "_plan")
 
     def __init__(self, deployment_name: str, app_name: str, **options: object) -> None:
         checked(options)
         self._key = DeploymentKey(ApplicationName(app_name), DeploymentName(deployment_name))
         self._options: Options = options
+        # Copies share it: together they are one caller to the queues of routers.
+        self._number = next(_NUMBERS)
         self._plan: Plan | None = None
         self._methods: dict[str, DeploymentHandle[Deployed_co]] | None = None
 
@@ -84,7 +89,7 @@ class DeploymentHandle(Generic[Deployed_co]):
             OptionError: An option has an unknown name or a wrong value.
         """
         checked(options)
-        return self._copy(self._key, {**self._options, **options})
+        return self._copy({**self._options, **options})
 
     @asynccontextmanager
     async def choose_replica(
@@ -114,7 +119,11 @@ class DeploymentHandle(Generic[Deployed_co]):
         Raises:
             UsageError: The selection was used already, or is another deployment's.
         """
-        return _started(Plan(self._key, self._options, selection.take(self._key)), args, kwargs)
+        return _started(
+            Plan(self._key, self._options, selection.take(self._key), number=self._number),
+            args,
+            kwargs,
+        )
 
     def broadcast(self, method: str, /, *args: Any, **kwargs: Any) -> BroadcastResponse[Any]:
         """Call a method at every replica that is ready, whatever it has to do.
@@ -148,7 +157,7 @@ class DeploymentHandle(Generic[Deployed_co]):
         places = [Pinned(ReplicaId(replica_id)) for replica_id, _, _ in replicas]
         return BroadcastResponse(
             {
-                place.replica_id: Plan(self._key, options, place).start(
+                place.replica_id: Plan(self._key, options, place, number=self._number).start(
                     DeploymentResponse, args, kwargs
                 )
                 for place in places
@@ -158,7 +167,7 @@ class DeploymentHandle(Generic[Deployed_co]):
     def _own_plan(self) -> Plan:
         plan = self._plan
         if plan is None:
-            plan = self._plan = Plan(self._key, self._options)
+            plan = self._plan = Plan(self._key, self._options, number=self._number)
         return plan
 
     def __getattr__(self, name: str) -> DeploymentHandle[Deployed_co]:
@@ -170,7 +179,7 @@ class DeploymentHandle(Generic[Deployed_co]):
             methods = self._methods = {}
         found = methods.get(name)
         if found is None:
-            found = self._copy(self._key, {**self._options, "method_name": name})
+            found = self._copy({**self._options, "method_name": name})
             if len(methods) < _METHODS_MAX:
                 found = methods.setdefault(name, found)
         return found
@@ -185,11 +194,11 @@ class DeploymentHandle(Generic[Deployed_co]):
         self._plan = None
         self._methods = None
 
-    @classmethod
-    def _copy(cls, key: DeploymentKey, options: Options) -> DeploymentHandle[Deployed_co]:
+    def _copy(self, options: Options) -> DeploymentHandle[Deployed_co]:
         # Without the constructor, which would look at every option again.
-        copy = cls.__new__(cls)
-        copy._key = key  # noqa: SLF001  # of this class
+        copy = type(self).__new__(type(self))
+        copy._key = self._key  # noqa: SLF001  # of this class
+        copy._number = self._number  # noqa: SLF001
         copy._options = options  # noqa: SLF001
         copy._plan = None  # noqa: SLF001
         copy._methods = None  # noqa: SLF001

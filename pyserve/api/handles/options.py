@@ -89,9 +89,15 @@ def _seconds(name: str, value: object) -> None:
         raise _refuse(name, value, "a number of seconds above 0, or None for no limit")
 
 
-def _integer(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 1000:
-        raise _refuse(name, value, "an integer from -1000 to 1000")
+def _priority(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 127:
+        raise _refuse(name, value, "an integer from -128 to 127")
+
+
+def _locality(name: str, value: object) -> None:
+    if value is not None and value is not True and value is not False and value != "zone":
+        allowed = "True for node and zone, 'zone', False for neither, or None for the default"
+        raise _refuse(name, value, allowed)
 
 
 _CHECKS: dict[str, Callable[[str, object], None]] = {
@@ -100,11 +106,11 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "session_id": _text,
     "method_name": _method,
     "timeout_s": _seconds,
-    "priority": _integer,
+    "priority": _priority,
     "idempotent": _boolean,
     "detached": _boolean,
     "request_serialization": _codec,
     "response_serialization": _codec,
     "_by_reference": _optional_boolean,
-    "_prefer_local_routing": _boolean,
+    "_prefer_local_routing": _locality,
 }

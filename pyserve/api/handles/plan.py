@@ -51,6 +51,10 @@ _BULKY_BYTES_MIN = 8 * 1024 * 1024
 _SMALL = frozenset({int, float, bool, str, type(None), list, dict, tuple})
 
 
+# Node and zone first, by the option ``_prefer_local_routing``.
+_LOCALITIES = {None: None, True: (True, True), "zone": (False, True), False: (False, False)}
+
+
 class Plan:
     """The fixed part of the calls of one handle. Immutable but for what it remembers.
 
@@ -71,6 +75,7 @@ class Plan:
         "_held_bytes_min",
         "_key",
         "_mesh",
+        "_number",
         "_options",
         "_prefix",
         "_request_codec",
@@ -88,7 +93,10 @@ class Plan:
         key: DeploymentKey,
         options: Mapping[str, Any],
         place: Reservation | Pinned | None = None,
+        *,
+        number: int = 0,
     ) -> None:
+        self._number = number
         get = options.get
         self._key = key
         self._options = options
@@ -115,7 +123,7 @@ class Plan:
         response = codec(get("response_serialization") or request.name)
         self._request_codec, self.response_codec = request, response
         self._answer_codec = "" if response.name == request.name else response.name
-        self.route = Route(
+        route = Route(
             key=key,
             path=f"/{key.application}.{key.deployment}/{get('method_name', '__call__')}",
             codec=request.name,
@@ -124,8 +132,10 @@ class Plan:
             session_id=get("session_id", ""),
             priority=get("priority", 0),
             idempotent=get("idempotent", False),
-            prefer_local=get("_prefer_local_routing", False),
+            caller=self._number,
+            locality=_LOCALITIES[get("_prefer_local_routing")],
         )
+        self.route = caller.prepare(route)
         self._caller = caller
         # Last: another thread that finds the mesh uses what is above.
         self._mesh = mesh

@@ -184,6 +184,10 @@ class LocalCaller:
         self._key = key
         self._find = find
 
+    def prepare(self, route: Route) -> Route:
+        """Return the route as it is: there is one replica, and it takes calls in order."""
+        return route
+
     def start(
         self,
         route: Route,

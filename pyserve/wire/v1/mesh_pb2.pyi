@@ -39,20 +39,22 @@ class Hello(_message.Message):
     def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes")
+    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods")
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     HTTP_FIELD_NUMBER: _ClassVar[int]
     HTTP_PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENT_METHODS_FIELD_NUMBER: _ClassVar[int]
     endpoints: Endpoints
     services: _containers.RepeatedScalarFieldContainer[str]
     file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
     deployment_version: str
     http: bool
     http_prefixes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ...) -> None: ...
+    idempotent_methods: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Endpoints(_message.Message):
     __slots__ = ("address", "unix_path", "direct_http", "direct_grpc")
@@ -187,7 +189,7 @@ class WatchUpdate(_message.Message):
     def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
 
 class DeploymentView(_message.Message):
-    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status")
+    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +200,11 @@ class DeploymentView(_message.Message):
     SERIALIZER_FIELD_NUMBER: _ClassVar[int]
     HTTP_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FULL_STATUS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENT_METHODS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
     key: DeploymentKey
     services: _containers.RepeatedScalarFieldContainer[str]
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaView]
@@ -208,7 +215,62 @@ class DeploymentView(_message.Message):
     serializer: str
     http_prefixes: _containers.RepeatedScalarFieldContainer[str]
     queue_full_status: int
-    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ...) -> None: ...
+    retry_after_s: float
+    router: RouterSettings
+    idempotent_methods: _containers.RepeatedScalarFieldContainer[str]
+    traffic: _containers.RepeatedCompositeFieldContainer[Share]
+    mirror: _containers.RepeatedCompositeFieldContainer[Share]
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., router: _Optional[_Union[RouterSettings, _Mapping]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., mirror: _Optional[_Iterable[_Union[Share, _Mapping]]] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("key", "weight")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    key: DeploymentKey
+    weight: float
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., weight: _Optional[float] = ...) -> None: ...
+
+class RouterSettings(_message.Message):
+    __slots__ = ("policy", "prefer_node", "prefer_zone", "initial_backoff_s", "backoff_multiplier", "max_backoff_s", "slow_start_s", "retry_attempts_max", "retry_budget_percent", "hedging", "ejection_fall", "ejection_rise", "ejection_interval_s", "policy_class")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    PREFER_NODE_FIELD_NUMBER: _ClassVar[int]
+    PREFER_ZONE_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_BACKOFF_S_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    MAX_BACKOFF_S_FIELD_NUMBER: _ClassVar[int]
+    SLOW_START_S_FIELD_NUMBER: _ClassVar[int]
+    RETRY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    RETRY_BUDGET_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    HEDGING_FIELD_NUMBER: _ClassVar[int]
+    EJECTION_FALL_FIELD_NUMBER: _ClassVar[int]
+    EJECTION_RISE_FIELD_NUMBER: _ClassVar[int]
+    EJECTION_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    POLICY_CLASS_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    prefer_node: bool
+    prefer_zone: bool
+    initial_backoff_s: float
+    backoff_multiplier: float
+    max_backoff_s: float
+    slow_start_s: float
+    retry_attempts_max: int
+    retry_budget_percent: int
+    hedging: bool
+    ejection_fall: int
+    ejection_rise: int
+    ejection_interval_s: float
+    policy_class: PolicyClass
+    def __init__(self, policy: _Optional[str] = ..., prefer_node: _Optional[bool] = ..., prefer_zone: _Optional[bool] = ..., initial_backoff_s: _Optional[float] = ..., backoff_multiplier: _Optional[float] = ..., max_backoff_s: _Optional[float] = ..., slow_start_s: _Optional[float] = ..., retry_attempts_max: _Optional[int] = ..., retry_budget_percent: _Optional[int] = ..., hedging: _Optional[bool] = ..., ejection_fall: _Optional[int] = ..., ejection_rise: _Optional[int] = ..., ejection_interval_s: _Optional[float] = ..., policy_class: _Optional[_Union[PolicyClass, _Mapping]] = ...) -> None: ...
+
+class PolicyClass(_message.Message):
+    __slots__ = ("import_path", "kwargs_json", "sys_path")
+    IMPORT_PATH_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    SYS_PATH_FIELD_NUMBER: _ClassVar[int]
+    import_path: str
+    kwargs_json: str
+    sys_path: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, import_path: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., sys_path: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReplicaView(_message.Message):
     __slots__ = ("replica_id", "node", "zone", "endpoints", "max_ongoing_requests")

@@ -51,7 +51,7 @@ class World:
 
     def prefixes(self) -> dict[str, tuple[str, ...]]:
         """What the views say, by application."""
-        views = views_of(self.state, self.applications.routes(self.state))
+        views = views_of(self.state, self.applications.routes(self.state), self.applications.infos)
         return {key.application: tuple(view.http_prefixes) for key, view in views.items()}
 
 

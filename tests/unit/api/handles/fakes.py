@@ -101,6 +101,9 @@ class FakeCaller:
         self.default_codec = ""
         self.near = True
 
+    def prepare(self, route: Route) -> Route:
+        return route
+
     def start(
         self,
         route: Route,

@@ -39,13 +39,13 @@ async def test_options_reach_the_route(handle: pyserve.DeploymentHandle, caller:
     ).tokens.remote()
     [call] = caller.calls
     route = call.route
-    assert (True, "m", "s", 3, True, True) == (
+    assert (True, "m", "s", 3, True, (True, True)) == (
         route.streaming,
         route.model_id,
         route.session_id,
         route.priority,
         route.idempotent,
-        route.prefer_local,
+        route.locality,
     )
     assert ("msgpack", "json", 2) == (route.codec, call.header.response_codec, call.timeout_s)
     assert STREAM == call.flags & (STREAM | HOLD)
@@ -100,7 +100,8 @@ async def test_local_routing_is_set_for_a_handle_or_a_copy(
     handle.remote()
     handle.predict.remote()
     handle.options(_prefer_local_routing=False).remote()
-    assert [True, True, True, False] == [call.route.prefer_local for call in caller.calls]
+    near, nowhere = (True, True), (False, False)
+    assert [near, near, near, nowhere] == [call.route.locality for call in caller.calls]
 
 
 def test_a_method_is_the_same_handle_each_time(handle: pyserve.DeploymentHandle):

@@ -1,0 +1,325 @@
+"""How routers pick replicas: what a deployment says, and what the environment says for the rest.
+
+Whatever a deployment leaves out is decided by the process that has the router, from its own
+environment; the names of Ray Serve are understood in both places.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyserve.config import variables as read
+from pyserve.config.parts import Part
+from pyserve.config.validation import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_json,
+    check_mapping,
+    check_number,
+    check_seconds,
+    check_text,
+    refuse,
+)
+from pyserve.errors import OptionError
+
+POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
+# From near to far. The last one is always there and need not be written.
+TIERS = ("node", "zone", "any")
+ATTEMPTS_MAX = 100
+# What Ray Serve calls the same settings.
+ALIASES = {
+    "PYSERVE_ROUTER_INITIAL_BACKOFF_S": "RAY_SERVE_ROUTER_RETRY_INITIAL_BACKOFF_S",
+    "PYSERVE_ROUTER_BACKOFF_MULTIPLIER": "RAY_SERVE_ROUTER_RETRY_BACKOFF_MULTIPLIER",
+    "PYSERVE_ROUTER_MAX_BACKOFF_S": "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S",
+    "PYSERVE_INGRESS_PREFER_LOCAL_NODE": "RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING",
+    "PYSERVE_PREFER_LOCAL_ZONE": "RAY_SERVE_PROXY_PREFER_LOCAL_AZ_ROUTING",
+    "PYSERVE_MODEL_MATCHING_TIMEOUT_S": "RAY_SERVE_MULTIPLEXED_MODEL_ID_MATCHING_TIMEOUT_S",
+    "PYSERVE_ROUTER_MAX_RETRIES": "RAY_SERVE_HTTP_REQUEST_MAX_RETRIES",
+    "PYSERVE_EJECTION_FALL": "RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL",
+    "PYSERVE_EJECTION_RISE": "RAY_SERVE_HAPROXY_HEALTH_CHECK_RISE",
+    "PYSERVE_EJECTION_INTERVAL_S": "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER",
+}
+# Classes that Ray Serve has, by what stands for them here.
+_RAY_POLICIES = {
+    "PowerOfTwoChoicesRequestRouter": "p2c",
+    "RoundRobinRouter": "round_robin",
+    "RoundRobinRequestRouter": "round_robin",
+    "ConsistentHashRouter": "consistent_hash",
+    "ConsistentHashRequestRouter": "consistent_hash",
+}
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+_OWNER = "request_router_config"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestRouterConfig(Part):
+    """How the calls of one deployment are routed. ``None``: as the router's environment says.
+
+    Attributes:
+        policy: who is picked: a name of ``POLICIES``, or the import path of a class.
+        policy_kwargs: arguments for that class.
+        prefer_local_node: replicas on the router's node first; ``None``: for the ingress only.
+        prefer_local_zone: replicas in its zone before farther ones.
+        initial_backoff_s: how long a replica that has refused a call is left alone.
+        backoff_multiplier: how much longer after each further refusal.
+        max_backoff_s: the longest such time.
+        slow_start_s: how long a new replica takes to get its full share.
+        max_attempts: how often a call is sent that may be repeated; 1: once.
+        retry_budget_percent: repeated and hedged calls in a hundred.
+        hedging: whether a slow call that may be repeated is sent to a second replica.
+        ejection_fall: failures in a row after which a replica is left out; 0: never.
+        ejection_rise: good answers in a row that make it whole again.
+        ejection_interval_s: how long it is left out for the first time; doubles each time.
+        request_routing_stats_period_s: accepted as Ray Serve has it; load is pushed here.
+        request_routing_stats_timeout_s: likewise.
+    """
+
+    policy: str = "p2c"
+    policy_kwargs: Mapping[str, object] = field(default_factory=dict)
+    prefer_local_node: bool | None = None
+    prefer_local_zone: bool | None = None
+    initial_backoff_s: float | None = None
+    backoff_multiplier: float | None = None
+    max_backoff_s: float | None = None
+    slow_start_s: float = 0.0
+    max_attempts: int | None = None
+    retry_budget_percent: int = 20
+    hedging: bool = False
+    ejection_fall: int | None = None
+    ejection_rise: int | None = None
+    ejection_interval_s: float | None = None
+    request_routing_stats_period_s: float = 10.0
+    request_routing_stats_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        self._check_policy()
+        for name in ("prefer_local_node", "prefer_local_zone"):
+            if getattr(self, name) is not None:
+                check_flag(f"{_OWNER}.{name}", getattr(self, name))
+        check_flag(f"{_OWNER}.hedging", self.hedging)
+        self._check_times()
+        if self.max_attempts is not None:
+            check_integer(
+                f"{_OWNER}.max_attempts", self.max_attempts, minimum=1, maximum=ATTEMPTS_MAX
+            )
+        check_integer(
+            f"{_OWNER}.retry_budget_percent", self.retry_budget_percent, minimum=0, maximum=100
+        )
+        if self.ejection_fall is not None:
+            check_integer(f"{_OWNER}.ejection_fall", self.ejection_fall, minimum=0)
+        if self.ejection_rise is not None:
+            check_integer(f"{_OWNER}.ejection_rise", self.ejection_rise, minimum=1)
+
+    @property
+    def policy_path(self) -> str:
+        """The import path of the policy's class; ``""``: it is one of ours."""
+        return self.policy if ":" in self.policy else ""
+
+    def _check_policy(self) -> None:
+        allowed = "an import path 'module:Class'"
+        # A colon marks an import path.
+        if ":" not in check_text(f"{_OWNER}.policy", self.policy):
+            check_choice(f"{_OWNER}.policy", self.policy, POLICIES, also=allowed)
+        elif not _IMPORT_PATH.match(self.policy):
+            raise refuse(f"{_OWNER}.policy", self.policy, allowed)
+        check_json(f"{_OWNER}.policy_kwargs", check_mapping("policy_kwargs", self.policy_kwargs))
+        if self.policy_kwargs and not self.policy_path:
+            raise refuse(
+                f"{_OWNER}.policy_kwargs",
+                dict(self.policy_kwargs),
+                f"none for {self.policy!r}; they are for a policy of your own, {allowed}",
+            )
+
+    def _check_times(self) -> None:
+        for name in ("initial_backoff_s", "max_backoff_s", "ejection_interval_s"):
+            if getattr(self, name) is not None:
+                check_seconds(f"{_OWNER}.{name}", getattr(self, name), exclusive=True)
+        if self.backoff_multiplier is not None:
+            check_number(f"{_OWNER}.backoff_multiplier", self.backoff_multiplier, minimum=1)
+        first, longest = self.initial_backoff_s, self.max_backoff_s
+        if first is not None and longest is not None and longest < first:
+            raise refuse(
+                f"{_OWNER}.max_backoff_s", longest, f"at least initial_backoff_s={first:g}"
+            )
+        check_seconds(f"{_OWNER}.slow_start_s", self.slow_start_s)
+        for name in ("request_routing_stats_period_s", "request_routing_stats_timeout_s"):
+            check_seconds(f"{_OWNER}.{name}", getattr(self, name), exclusive=True)
+
+    @classmethod
+    def _rename(cls, given: dict[str, object]) -> dict[str, object]:
+        _read_router_class(given)
+        if isinstance(given.get("policy"), type):
+            given["policy"] = _path_of(f"{_OWNER}.policy", given["policy"])
+        if "tiers" in given:
+            _read_tiers(given)
+        if "retryPolicy" in given:
+            _read_retry_policy(given)
+        return given
+
+
+def _read_router_class(given: dict[str, object]) -> None:
+    """Read Ray Serve's ``request_router_class`` and ``request_router_kwargs``."""
+    found = given.pop("request_router_class", None)
+    kwargs = given.pop("request_router_kwargs", None)
+    if found is not None:
+        if "policy" in given:
+            raise OptionError(
+                f"{_OWNER} has both policy and request_router_class, which are two names of one "
+                "option; keep policy"
+            )
+        path = _path_of(f"{_OWNER}.request_router_class", found)
+        module, _, name = path.replace(":", ".").rpartition(".")
+        ours = _RAY_POLICIES.get(name) if module.startswith("ray.") else None
+        if ours is None and module.startswith("ray."):
+            raise refuse(
+                f"{_OWNER}.request_router_class",
+                path,
+                f"{', '.join(_RAY_POLICIES)} of Ray Serve, or a class of your own, 'module:Class'",
+            )
+        given["policy"] = ours or f"{module}:{name}"
+        # Theirs tune what ours has no need of, such as the number of virtual nodes.
+        kwargs = None if ours else kwargs
+    if kwargs:
+        given.setdefault("policy_kwargs", kwargs)
+
+
+def _path_of(option: str, value: object) -> str:
+    """Return the import path of a class, or the one that was written."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, type) or "<" in value.__qualname__:
+        raise refuse(option, value, "a class that its module has, or 'module:Class'")
+    if value.__module__ == "__main__":
+        raise refuse(option, value, "a class of an importable module, since routers import it")
+    return f"{value.__module__}:{value.__qualname__}"
+
+
+def _read_tiers(given: dict[str, object]) -> None:
+    """Read ``tiers``: which near replicas come first, as a list of names."""
+    tiers = given.pop("tiers")
+    if not isinstance(tiers, list | tuple):
+        raise refuse(f"{_OWNER}.tiers", tiers, f"a list of {', '.join(map(repr, TIERS))}")
+    for tier in tiers:
+        check_choice(f"{_OWNER}.tiers", tier, TIERS)
+    if [TIERS.index(tier) for tier in tiers] != sorted({TIERS.index(tier) for tier in tiers}):
+        raise refuse(f"{_OWNER}.tiers", tiers, "each tier once, from near to far")
+    for tier, option in (("node", "prefer_local_node"), ("zone", "prefer_local_zone")):
+        if given.setdefault(option, tier in tiers) is not (tier in tiers):
+            raise refuse(f"{_OWNER}.tiers", tiers, f"what {option}={given[option]!r} says too")
+
+
+def _read_retry_policy(given: dict[str, object]) -> None:
+    """Read ``retryPolicy`` as a gRPC service config has it."""
+    owner = f"{_OWNER}.retryPolicy"
+    policy = check_mapping(owner, given.pop("retryPolicy"))
+    names = {"maxAttempts": "max_attempts", "backoffMultiplier": "backoff_multiplier"}
+    times = {"initialBackoff": "initial_backoff_s", "maxBackoff": "max_backoff_s"}
+    for name, value in policy.items():
+        if name in names:
+            given.setdefault(names[name], value)
+        elif name in times:
+            given.setdefault(times[name], _proto_seconds(f"{owner}.{name}", value))
+        elif name == "retryableStatusCodes":
+            # Only that one says that another replica may do better.
+            if value not in (["UNAVAILABLE"], ("UNAVAILABLE",)):
+                raise refuse(f"{owner}.{name}", value, "['UNAVAILABLE']")
+        else:
+            known = ", ".join((*names, *times, "retryableStatusCodes"))
+            raise OptionError(f"{owner} has no option {name!r}; known: {known}")
+
+
+def _proto_seconds(option: str, value: object) -> float:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?s", value):
+        raise refuse(option, value, "seconds with an 's', such as '0.1s'")
+    return float(value[:-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterDefaults:
+    """What a router does where a deployment does not say it.
+
+    Attributes:
+        prefer_local_node: of an ingress; handles have to ask for it.
+        prefer_local_zone: of both.
+        initial_backoff_s: as in ``RequestRouterConfig``, like those that follow.
+        backoff_multiplier: see there.
+        max_backoff_s: see there.
+        model_matching_timeout_s: how long a call waits for a replica that has its model, while
+            others have room.
+        max_attempts: see there.
+        ejection_fall: see there.
+        ejection_rise: see there.
+        ejection_interval_s: see there.
+    """
+
+    prefer_local_node: bool = True
+    prefer_local_zone: bool = True
+    initial_backoff_s: float = 0.025
+    backoff_multiplier: float = 2.0
+    max_backoff_s: float = 0.5
+    model_matching_timeout_s: float = 1.0
+    max_attempts: int = 1
+    ejection_fall: int = 5
+    ejection_rise: int = 2
+    ejection_interval_s: float = 5.0
+
+
+def read_router_defaults(variables: Mapping[str, str]) -> RouterDefaults:
+    """Read what the environment says; the names of Ray Serve have been replaced before.
+
+    Raises:
+        OptionError: a variable has a value that cannot be used.
+    """
+    default = RouterDefaults()
+    initial_s = read.seconds(
+        variables,
+        "PYSERVE_ROUTER_INITIAL_BACKOFF_S",
+        default.initial_backoff_s,
+        exclusive=True,
+    )
+    max_s = read.seconds(
+        variables, "PYSERVE_ROUTER_MAX_BACKOFF_S", max(default.max_backoff_s, initial_s)
+    )
+    if max_s < initial_s:
+        raise refuse(
+            "PYSERVE_ROUTER_MAX_BACKOFF_S",
+            max_s,
+            f"at least PYSERVE_ROUTER_INITIAL_BACKOFF_S={initial_s:g}",
+        )
+    retries = _count(variables, "PYSERVE_ROUTER_MAX_RETRIES", default.max_attempts - 1)
+    return RouterDefaults(
+        prefer_local_node=read.switch(
+            variables, "PYSERVE_INGRESS_PREFER_LOCAL_NODE", default=default.prefer_local_node
+        ),
+        prefer_local_zone=read.switch(
+            variables, "PYSERVE_PREFER_LOCAL_ZONE", default=default.prefer_local_zone
+        ),
+        initial_backoff_s=initial_s,
+        backoff_multiplier=read.number(
+            variables, "PYSERVE_ROUTER_BACKOFF_MULTIPLIER", default.backoff_multiplier, minimum=1
+        ),
+        max_backoff_s=max_s,
+        model_matching_timeout_s=read.seconds(
+            variables, "PYSERVE_MODEL_MATCHING_TIMEOUT_S", default.model_matching_timeout_s
+        ),
+        max_attempts=retries + 1,
+        ejection_fall=_count(variables, "PYSERVE_EJECTION_FALL", default.ejection_fall),
+        ejection_rise=_count(variables, "PYSERVE_EJECTION_RISE", default.ejection_rise, minimum=1),
+        ejection_interval_s=read.duration_seconds(
+            variables, "PYSERVE_EJECTION_INTERVAL_S", default.ejection_interval_s
+        ),
+    )
+
+
+def _count(variables: Mapping[str, str], name: str, default: int, *, minimum: int = 0) -> int:
+    found = read.whole(variables, name, minimum=minimum, maximum=ATTEMPTS_MAX - 1)
+    return default if found is None else found
+
+
+def policy_kwargs_json(config: RequestRouterConfig) -> str:
+    """Return the arguments of a policy of the user's, as they travel to routers."""
+    return json.dumps(dict(config.policy_kwargs), sort_keys=True) if config.policy_kwargs else ""
