@@ -70,7 +70,7 @@ fn rules(scenario: &Scenario) -> Vec<Rule> {
     let mut rules: Vec<Rule> = POLICIES.into_iter().map(Rule::Router).collect();
     rules.push(Rule::Seeds);
     // It knows who is free and not who fails.
-    if scenario.fails_from_s == 0.0 {
+    if scenario.failing == 0 {
         rules.push(Rule::Central);
     }
     if scenario.models > 0 {

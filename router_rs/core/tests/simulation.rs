@@ -5,8 +5,8 @@
 
 mod simulator;
 
-use router_core::{Candidates, P2c, Policy, SplitMix64};
-use simulator::{End, Executes, Log, Scenario, mean, run_policy};
+use router_core::{Candidates, Nanos, P2c, Policy, SplitMix64};
+use simulator::{End, Executes, Log, Record, Scenario, mean, run_policy};
 
 /// What p2c is measured against.
 #[derive(Debug)]
@@ -68,6 +68,33 @@ fn a_freed_place_is_used_at_once_so_full_replicas_stay_busy() {
     let goodput = log.goodput_per_s() / scenario.capacity_per_s();
     // All that is idle is the way there and back: 0.2 ms beside calls of 10 ms.
     assert!(goodput >= 0.95, "the places were busy {goodput} of the time");
+}
+
+#[test]
+fn replicas_that_all_fail_get_little_more_than_the_calls() {
+    let scenario = Scenario {
+        replicas: 10,
+        load: 0.7,
+        failing: 10,
+        attempts_max: 3,
+        fails_from_s: 2.0,
+        fails_until_s: 12.0,
+        duration_s: 20.0,
+        ..Scenario::default()
+    };
+    let (from, until) = (Nanos::from_secs(2), Nanos::from_secs(12));
+    let log = run_p2c(&scenario, seed());
+    let offered = |record: &&Record| (from..until).contains(&record.offered_at);
+    let failing = log.records.iter().filter(offered).count();
+    let attempts = log.sends.iter().filter(|(at, _)| (from..until).contains(at)).count();
+    // Some attempts more: what quiet times before have saved up.
+    let most = failing * 12 / 10 + 20;
+    assert!(attempts <= most, "{attempts} attempts of {failing} calls");
+    assert!(attempts * 10 >= failing * 11, "{attempts} attempts: nobody tries again");
+    // Those that were offered in the last moments before came to an end after.
+    let late = log.records.iter().filter(|record| record.offered_at >= until);
+    assert!(late.clone().count() > 1_000);
+    assert!(late.clone().all(|record| record.end == End::Done), "all is well again");
 }
 
 fn run_p2c(scenario: &Scenario, seed: u64) -> Log {

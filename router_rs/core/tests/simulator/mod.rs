@@ -39,7 +39,7 @@ pub(crate) use bars::{BARS, Bar, Figure, Limit, median};
 #[allow(unused_imports)]
 pub(crate) use executor::{Executor, Job};
 #[allow(unused_imports)]
-pub(crate) use log::{End, Log, mean, quantile};
+pub(crate) use log::{End, Log, Record, mean, quantile};
 #[allow(unused_imports)]
 pub(crate) use scenario::{Executes, Scenario, Shape};
 #[allow(unused_imports)]

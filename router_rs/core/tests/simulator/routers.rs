@@ -12,8 +12,6 @@ use super::scenario::Scenario;
 use super::system::{Answer, Move, System};
 use super::traffic::Wants;
 
-/// Attempts of a call that fails, the first included.
-const ATTEMPTS_MAX: u32 = 3;
 /// Retries over calls.
 const RETRY_BUDGET: f64 = 0.2;
 /// Retries that a quiet time saves up for; arbitrary.
@@ -35,7 +33,7 @@ struct Open {
     router: usize,
     offered_at: Nanos,
     place: Place,
-    failures: u32,
+    failures: u8,
 }
 
 /// One router and what is known about it without asking it.
@@ -59,6 +57,7 @@ pub(crate) struct Routers {
     what_keys_are: Keys,
     capacity: u32,
     queue_len_max: u32,
+    attempts_max: u8,
     released: Vec<Release>,
     pub(crate) in_flight_max: u32,
 }
@@ -117,6 +116,7 @@ impl Routers {
             },
             capacity: scenario.capacity(),
             queue_len_max: scenario.queue_len_max,
+            attempts_max: scenario.attempts_max,
             released: Vec::new(),
             in_flight_max: 0,
         }
@@ -210,7 +210,7 @@ impl Routers {
         let open = self.calls.get_mut(&call).expect("the call is open");
         open.failures += 1;
         let desk = &mut self.desks[open.router];
-        if open.failures < ATTEMPTS_MAX && desk.retries >= 1.0 {
+        if open.failures < self.attempts_max && desk.retries >= 1.0 {
             desk.retries -= 1.0;
             self.reoffer(call, outcome, now, moves);
         } else {

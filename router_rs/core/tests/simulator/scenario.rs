@@ -74,8 +74,13 @@ pub(crate) struct Scenario {
     pub(crate) slow_factor: f64,
     pub(crate) slow_from_s: f64,
     pub(crate) slow_until_s: f64,
-    /// Replica 0 answers `RESOURCE_EXHAUSTED` after a millisecond from then on.
+    /// The first so many replicas answer `RESOURCE_EXHAUSTED` after a millisecond, from and until;
+    /// without an until for ever.
+    pub(crate) failing: usize,
     pub(crate) fails_from_s: f64,
+    pub(crate) fails_until_s: f64,
+    /// How often a call that fails is sent at most.
+    pub(crate) attempts_max: u8,
     /// Replica 0 dies then, which the membership learns `CRASH_SEEN_AFTER` later.
     pub(crate) crash_at_s: f64,
 
@@ -126,7 +131,10 @@ impl Default for Scenario {
             slow_factor: 1.0,
             slow_from_s: 0.0,
             slow_until_s: 0.0,
+            failing: 0,
             fails_from_s: 0.0,
+            fails_until_s: 0.0,
+            attempts_max: 1,
             crash_at_s: 0.0,
             models: 0,
             sessions: 0,
@@ -208,7 +216,10 @@ impl Scenario {
         fields.number("slow_factor", &mut self.slow_factor);
         fields.number("slow_from_s", &mut self.slow_from_s);
         fields.number("slow_until_s", &mut self.slow_until_s);
+        fields.number("failing", &mut self.failing);
         fields.number("fails_from_s", &mut self.fails_from_s);
+        fields.number("fails_until_s", &mut self.fails_until_s);
+        fields.number("attempts_max", &mut self.attempts_max);
         fields.number("crash_at_s", &mut self.crash_at_s);
     }
 

@@ -50,12 +50,12 @@ enum Event {
     Answered { call: u32, attempt: u32, answer: Answer, load: LoadIndex },
     Admitted { router: u32, replica: u32, in_flight: u32 },
     CallerGone { call: u32 },
-    Failing { call: u32, attempt: u32 },
+    Failed { call: u32, attempt: u32 },
     KeysSaid { replica: u32, list: u32 },
     ProbeArrived { replica: u32, tag: u64 },
     Probed { replica: u32, tag: u64, in_flight: u32 },
     Slow { is_begin: bool },
-    FailsFromNowOn,
+    Failing { is_begin: bool },
     Crash,
     Announce,
     Warm,
@@ -157,8 +157,11 @@ impl<'a> World<'a> {
             self.schedule_at(seconds(scenario.slow_from_s), Event::Slow { is_begin: true });
             self.schedule_at(seconds(scenario.slow_until_s), Event::Slow { is_begin: false });
         }
-        if scenario.fails_from_s > 0.0 {
-            self.schedule_at(seconds(scenario.fails_from_s), Event::FailsFromNowOn);
+        if scenario.failing > 0 {
+            self.schedule_at(seconds(scenario.fails_from_s), Event::Failing { is_begin: true });
+        }
+        if scenario.fails_until_s > 0.0 {
+            self.schedule_at(seconds(scenario.fails_until_s), Event::Failing { is_begin: false });
         }
         if scenario.crash_at_s > 0.0 {
             self.schedule_at(seconds(scenario.crash_at_s), Event::Crash);
@@ -193,7 +196,7 @@ impl<'a> World<'a> {
                 self.system.admitted(router as usize, replica, in_flight, self.now);
             }
             Event::CallerGone { call } => self.caller_gone(call),
-            Event::Failing { call, attempt } => self.failing(call, attempt),
+            Event::Failed { call, attempt } => self.failed(call, attempt),
             Event::KeysSaid { replica, list } => {
                 let keys = std::mem::take(&mut self.key_lists[list as usize]);
                 self.system.keys(ReplicaId(replica.into()), &keys, self.now, &mut self.moves);
@@ -207,7 +210,7 @@ impl<'a> World<'a> {
                 self.system.probed(tag, replica, in_flight, self.now, &mut self.moves);
             }
             Event::Slow { is_begin } => self.slow(is_begin),
-            Event::FailsFromNowOn => self.replicas[0].is_failing = true,
+            Event::Failing { is_begin } => self.fail(is_begin),
             Event::Crash => self.crash(),
             Event::Announce => self.announce(),
             Event::Warm => self.warm(),

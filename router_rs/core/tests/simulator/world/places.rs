@@ -20,7 +20,7 @@ impl World<'_> {
             return self.answer(id, attempt, Answer::ConnectFailed, None);
         }
         if replica.is_failing {
-            return self.schedule(FAILS_AFTER, Event::Failing { call: id, attempt });
+            return self.schedule(FAILS_AFTER, Event::Failed { call: id, attempt });
         }
         let Wants { work, key, router, .. } = call.wants;
         let job = Job { call: id, attempt, entered_at: self.now, work, key };
@@ -67,7 +67,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn failing(&mut self, id: u32, attempt: u32) {
+    pub(super) fn failed(&mut self, id: u32, attempt: u32) {
         let call = &self.calls[id as usize];
         if call.is_over || call.attempt != attempt {
             return;
@@ -87,6 +87,12 @@ impl World<'_> {
         let factor = if is_begin { factor } else { 1.0 / factor };
         self.replicas[0].executor.slow_down(factor, self.now);
         self.visit(0);
+    }
+
+    pub(super) fn fail(&mut self, is_begin: bool) {
+        for replica in &mut self.replicas[..self.scenario.failing] {
+            replica.is_failing = is_begin;
+        }
     }
 
     pub(super) fn crash(&mut self) {
