@@ -7,7 +7,8 @@
 //!
 //! A parked call is either *ready*, waiting for any replica with room, or *resting*: there is a
 //! replica with room, but this call was refused too often in a row, so it waits for news instead of
-//! going from door to door; or *faithful*: it waits for a replica that has its model, for a while.
+//! going from door to door; or *pausing*: another attempt of it must not begin yet; or *faithful*:
+//! it waits for a replica that has its model, for a while.
 //! The queue knows calls by number only; the router owns them.
 
 use crate::heap::{Timer, TimerHeap};
@@ -36,12 +37,13 @@ impl Turn {
 
 /// The parked calls of one router.
 ///
-/// Invariant: every parked call is in exactly one of `ready`, `resting` and `faithful`, and in
-/// `expiry` if it has a deadline.
+/// Invariant: every parked call is in exactly one of `ready`, `resting`, `pausing` and `faithful`,
+/// and in `expiry` if it has a deadline.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedQueue {
     ready: TimerHeap,
     resting: TimerHeap,
+    pausing: TimerHeap,
     faithful: TimerHeap,
     expiry: TimerHeap,
 }
@@ -50,7 +52,7 @@ impl ParkedQueue {
     /// Parked calls, whatever they wait for.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.ready.len() + self.resting.len() + self.faithful.len()
+        self.ready.len() + self.resting.len() + self.pausing.len() + self.faithful.len()
     }
 
     /// Whether some call takes the next slot that frees up.
@@ -90,6 +92,12 @@ impl ParkedQueue {
         self.watch(call, turn, deadline);
     }
 
+    /// Parks a call that takes no slot before `until`, whatever happens.
+    pub(crate) fn pause(&mut self, call: u32, turn: Turn, deadline: Option<Nanos>, until: Nanos) {
+        self.pausing.insert(Timer { at: until, sequence: turn.sequence, index: call });
+        self.watch(call, turn, deadline);
+    }
+
     /// Parks a call that waits for certain replicas until `until` or [`ParkedQueue::wake`].
     pub(crate) fn be_faithful(
         &mut self,
@@ -102,9 +110,11 @@ impl ParkedQueue {
         self.watch(call, turn, deadline);
     }
 
-    /// Makes a resting or faithful call ready; `turn` is what it was parked with.
+    /// Makes a resting, pausing or faithful call ready; `turn` is what it was parked with.
     pub(crate) fn wake(&mut self, call: u32, turn: Turn) {
-        if self.resting.remove(call) || self.faithful.remove(call) {
+        let was_waiting =
+            self.resting.remove(call) || self.pausing.remove(call) || self.faithful.remove(call);
+        if was_waiting {
             self.ready.insert(Timer { at: turn.at, sequence: turn.sequence, index: call });
         }
     }
@@ -115,10 +125,10 @@ impl ParkedQueue {
         self.resting.first().map(|timer| timer.index)
     }
 
-    /// A call whose rest is over.
+    /// A call whose rest or pause is over.
     #[inline]
     pub(crate) fn rested(&self, now: Nanos) -> Option<u32> {
-        self.resting.first_due(now)
+        self.resting.first_due(now).or_else(|| self.pausing.first_due(now))
     }
 
     /// A call that has been faithful long enough.
@@ -135,15 +145,22 @@ impl ParkedQueue {
 
     /// Takes a call out, whatever it waits for.
     pub(crate) fn remove(&mut self, call: u32) {
-        let was_parked =
-            self.ready.remove(call) || self.resting.remove(call) || self.faithful.remove(call);
+        let was_parked = self.ready.remove(call)
+            || self.resting.remove(call)
+            || self.pausing.remove(call)
+            || self.faithful.remove(call);
         debug_assert!(was_parked, "call {call} is not parked");
         self.expiry.remove(call);
     }
 
-    /// When a deadline passes, a rest ends or a faithful call gives up next.
+    /// When a deadline passes, a rest or a pause ends or a faithful call gives up next.
     pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
-        let timers = [self.expiry.first(), self.resting.first(), self.faithful.first()];
+        let timers = [
+            self.expiry.first(),
+            self.resting.first(),
+            self.pausing.first(),
+            self.faithful.first(),
+        ];
         timers.into_iter().flatten().map(|timer| timer.at).min()
     }
 

@@ -4,6 +4,9 @@ use super::{Outcome, Release, Router};
 use crate::replica::ReplicaId;
 use crate::time::Nanos;
 
+/// Nobody is told to stay away for longer.
+const PUSHBACK_MAX: Nanos = Nanos::from_secs(60);
+
 impl Router {
     /// `replica` gives no sign of life: it gets nothing new until [`Router::heard`]. Calls there
     /// go on. Of no member, or said before: ignored.
@@ -31,6 +34,16 @@ impl Router {
             self.wake_all();
         }
         self.release(now, released);
+    }
+
+    /// When a call that was refused may well find a place: when as many have ended, at the pace of
+    /// the last answers, as wait now. At least `backoff_initial`, at most a minute.
+    pub fn pushback(&self, now: Nanos) -> Nanos {
+        let (answers, span) = self.fleet.pace(&self.config.ejection, now);
+        let waiting = self.queue.len() as u64 + 1;
+        let wait = u128::from(span.0) * u128::from(waiting) / u128::from(answers.max(1));
+        let wait = Nanos(u64::try_from(wait).unwrap_or(u64::MAX)).min(PUSHBACK_MAX);
+        if answers == 0 { self.config.backoff_max } else { wait.max(self.config.backoff_initial) }
     }
 
     /// What the outcome says about the replica's health. A refusal, or no connection, says nothing:

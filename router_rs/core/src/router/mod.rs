@@ -12,6 +12,7 @@ mod directory;
 mod ejection;
 mod failures;
 mod fleet;
+mod hedging;
 mod retries;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,8 @@ pub use types::{
 
 use affinity::{Choice, Wish, choose, choose_impatient};
 use directory::Directory;
+use hedging::Latencies;
+use retries::Repetitions;
 
 use crate::backoff::BackoffRule;
 use crate::policy::Policy;
@@ -51,6 +54,8 @@ pub struct Router {
     directory: Directory,
     calls: Slab<Call>,
     queue: ParkedQueue,
+    repetitions: Repetitions,
+    latencies: Latencies,
     /// Only its totals; the rest is filled in by [`Router::stats`].
     totals: RouterStats,
 }
@@ -65,6 +70,12 @@ struct Call {
     tried: Vec<ReplicaId>,
     /// Where its caller wants it, in this order; empty: anywhere.
     ranked: Vec<ReplicaId>,
+    /// How often it was sent after it had started.
+    repeats: u8,
+    /// It has a second place, or is one.
+    is_hedged: bool,
+    /// When it was sent last.
+    sent_at: Nanos,
     state: State,
 }
 
@@ -93,6 +104,8 @@ impl Router {
             directory: Directory::default(),
             calls: Slab::new(),
             queue: ParkedQueue::default(),
+            repetitions: Repetitions::new(config.seed),
+            latencies: Latencies::default(),
             totals: RouterStats::default(),
             config,
         }
@@ -103,6 +116,7 @@ impl Router {
     /// Nobody overtakes ready calls: while some are parked, the new one parks too.
     pub fn offer(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
         self.totals.offered += 1;
+        self.repetitions.budget.on_call(now);
         if is_past(offer.deadline, now) {
             self.totals.expired += 1;
             return Decision::Refused(Refusal::Expired);
@@ -146,6 +160,7 @@ impl Router {
         };
         let wish = self.calls.at_mut(index).wish;
         self.totals.completed += 1;
+        self.learn_latency(index, outcome, now);
         self.settle(now, released);
         self.end(slot, wish, outcome, now);
         self.forget(index);
@@ -338,6 +353,8 @@ impl Router {
         call.tried.clear();
         call.ranked.clear();
         call.ranked.extend_from_slice(offer.ranked);
+        call.repeats = 0;
+        call.is_hedged = false;
         index_of(key)
     }
 
@@ -389,6 +406,7 @@ impl Router {
     fn assign(&mut self, index: u32, slot: u32, now: Nanos) -> Assignment {
         let call = self.calls.at_mut(index);
         call.state = State::Sent { slot };
+        call.sent_at = now;
         if let Some(model) = call.wish.model {
             self.directory.on_sent(model, slot, now.saturating_add(self.config.promise_max));
         }

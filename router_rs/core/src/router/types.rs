@@ -140,6 +140,8 @@ pub enum Refusal {
     },
     /// Its deadline has passed.
     Expired,
+    /// It started, and may not be sent again: its attempts or the budget are spent.
+    Spent,
 }
 
 /// How a call that was sent ended.
@@ -231,6 +233,12 @@ pub struct RouterStats {
     pub cancelled: u64,
     /// Replicas left out for their failures, each time anew.
     pub ejections: u64,
+    /// Calls that had started and were sent again.
+    pub retries: u64,
+    /// Those that were not, see [`Refusal::Spent`]; they are among the completed.
+    pub retries_refused: u64,
+    /// Second places for late calls; each counts as a call offered.
+    pub hedges: u64,
     /// Tickets that were unknown or already used; each one is a defect of the driver.
     pub stale_tickets: u64,
     /// Waiters abandoned after their release; harmless, when two threads meet.

@@ -73,7 +73,8 @@ impl Router {
                 return;
             };
             let call = self.calls.at_mut(index);
-            let query = call.wish.query(&[], &call.ranked, now);
+            // Only a call that has paused for another attempt has tried some.
+            let query = call.wish.query(&call.tried, &call.ranked, now);
             let choice = choose(&mut self.fleet, &self.directory, call.wish, query);
             self.unpark(index);
             if let Choice::Slot(slot) = choice {
@@ -81,7 +82,8 @@ impl Router {
                 self.calls.rename(index);
                 released.push(Release::Send { waiter, assignment: self.send(index, slot, now) });
             } else {
-                // A ready call whose model others hold by now; it is still the same waiter.
+                // A ready call whose model others hold by now, or that has been wherever there is
+                // room; it is still the same waiter.
                 self.park(index, now);
             }
         }

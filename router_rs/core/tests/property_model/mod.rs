@@ -335,6 +335,7 @@ impl Model {
         match decision {
             Decision::Send(assignment) => self.follow_send(call, assignment),
             Decision::Parked(waiter) => self.follow_park(call, waiter),
+            Decision::Refused(Refusal::Spent) => panic!("only a retry is refused so"),
             Decision::Refused(Refusal::Expired) => {
                 self.check_late(&call);
                 self.ends.expired += 1;

@@ -41,6 +41,8 @@ impl Interpreter {
             "done" | "bad" | "failed" | "late" | "cancelled" => self.complete(command, &arguments),
             "refused" | "unreachable" => self.reoffer(command, &arguments),
             "give-up" => self.complete("refused", &arguments),
+            "retry" | "retry-failed" => self.retry(command, &arguments),
+            "hedge" => self.hedge(&arguments),
             "silent" | "heard" => self.silence(command, &arguments),
             "abandon" => self.abandon(&arguments),
             "advance" => self.advance(&arguments),
@@ -70,6 +72,9 @@ impl Interpreter {
                 "rise" => config.ejection.rise = number(value)? as u32,
                 "interval" => config.ejection.interval = Nanos::from_millis(number(value)?),
                 "ejected_max" => config.ejection.ejected_percent_max = number(value)? as u8,
+                "attempts" => config.retries.attempts_max = number(value)? as u8,
+                "budget" => config.retries.budget_percent = number(value)? as u8,
+                "hedging" => config.hedging = number(value)? == 1,
                 "seed" => config.seed = number(value)?,
                 _ => return Err(format!("unknown setting {name:?}")),
             }
@@ -155,6 +160,33 @@ impl Interpreter {
             outputs.push(self.decided(name, decision));
         }
         Ok(outputs)
+    }
+
+    /// `retry a pushback=MS`: it ended with a status that blames its replica; send it again.
+    fn retry(&mut self, command: &str, arguments: &[&str]) -> Outputs {
+        let (name, settings) = arguments.split_first().ok_or("expected a call")?;
+        let pushback = settings.first().and_then(|setting| setting.strip_prefix("pushback="));
+        let pushback = pushback.map(number).transpose()?.map(Nanos::from_millis);
+        let ticket = self.sent.remove(*name).ok_or(format!("{name} is not in flight"))?;
+        let outcome = outcome_of(if command == "retry" { "bad" } else { "failed" }, None)?;
+        let mut released = Vec::new();
+        let decision = self.router.retry(ticket, outcome, pushback, self.now, &mut released);
+        let mut outputs = self.released(&released);
+        outputs.push(self.decided(name, decision));
+        Ok(outputs)
+    }
+
+    /// `hedge a b`: a second place, called b, for a.
+    fn hedge(&mut self, arguments: &[&str]) -> Outputs {
+        let [name, second] = arguments else {
+            let after = self.router.hedge_after();
+            return Ok(vec![after.map_or("never".into(), |after| format!("after {after}"))]);
+        };
+        let ticket = *self.sent.get(*name).ok_or(format!("{name} is not in flight"))?;
+        Ok(vec![match self.router.hedge(ticket, self.now) {
+            Some(assignment) => self.decided(second, Decision::Send(assignment)),
+            None => format!("{name}: no second place"),
+        }])
     }
 
     /// `silent r1`: it gives no sign of life; `heard r1`: it does again.
@@ -243,6 +275,9 @@ impl Interpreter {
             ("late", stats.late),
             ("cancelled", stats.cancelled),
             ("ejections", stats.ejections),
+            ("retries", stats.retries),
+            ("retries_refused", stats.retries_refused),
+            ("hedges", stats.hedges),
             ("stale_tickets", stats.stale_tickets),
             ("stale_waiters", stats.stale_waiters),
         ];
@@ -261,6 +296,7 @@ impl Interpreter {
                 format!("{name}: parked")
             }
             Decision::Refused(Refusal::Expired) => format!("{name}: expired"),
+            Decision::Refused(Refusal::Spent) => format!("{name}: may not be sent again"),
             Decision::Refused(Refusal::QueueFull { limit }) => {
                 format!("{name}: queue full, at most {limit}")
             }
