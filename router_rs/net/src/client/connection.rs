@@ -29,6 +29,9 @@ const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 /// lets be open at once.
 const RESET_STREAMS_MAX: usize = 4096;
 
+/// Tells that a peer gives no sign of life; called within the connection's `LocalRuntime`.
+pub(crate) type OnSilence = Box<dyn Fn()>;
+
 /// A connection that takes calls until it closes.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -80,12 +83,16 @@ impl Drop for Permit {
 impl Connection {
     /// Speaks HTTP/2 over `io` and spawns the task that drives it on this thread.
     ///
+    /// `on_silence` is told when a PING goes unanswered for a while, some time before the connection
+    /// is given up.
+    ///
     /// # Errors
     /// What the peer did to the preface or to the settings.
     pub(crate) async fn open<S>(
         io: S,
         peer: String,
         config: LivenessConfig,
+        on_silence: Option<OnSilence>,
     ) -> Result<Rc<Self>, h2::Error>
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -116,7 +123,7 @@ impl Connection {
             connection,
             Rc::downgrade(&opened),
             Rc::clone(&opened.state),
-            config,
+            (config, on_silence),
         ));
         Ok(opened)
     }
@@ -212,11 +219,11 @@ async fn drive<S>(
     mut h2: h2::client::Connection<Observed<S>, Bytes>,
     connection: Weak<Connection>,
     state: Rc<State>,
-    config: LivenessConfig,
+    (config, on_silence): (LivenessConfig, Option<OnSilence>),
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut watch = Watch::new(config, h2.ping_pong());
+    let mut watch = Watch::new(config, h2.ping_pong(), on_silence);
     let why = poll_fn(|cx| {
         if let Poll::Ready(end) = Pin::new(&mut h2).poll_end(cx) {
             return Poll::Ready(end);
@@ -249,13 +256,18 @@ struct Watch {
     liveness: Liveness,
     timer: Pin<Box<Sleep>>,
     ping_pong: Option<PingPong>,
+    on_silence: Option<OnSilence>,
 }
 
 impl Watch {
-    fn new(config: LivenessConfig, ping_pong: Option<PingPong>) -> Self {
+    fn new(
+        config: LivenessConfig,
+        ping_pong: Option<PingPong>,
+        on_silence: Option<OnSilence>,
+    ) -> Self {
         let now = Instant::now();
         let timer = Box::pin(sleep_until(now + config.idle));
-        Self { liveness: Liveness::new(config, now), timer, ping_pong }
+        Self { liveness: Liveness::new(config, now), timer, ping_pong, on_silence }
     }
 
     /// Ready when the connection must be given up, with the reason.
@@ -276,6 +288,12 @@ impl Watch {
                 Verdict::Wait(until) => self.timer.as_mut().reset(until),
                 Verdict::Ping(until) => {
                     self.ping(cx);
+                    self.timer.as_mut().reset(until);
+                }
+                Verdict::Silent(until) => {
+                    if let Some(on_silence) = &self.on_silence {
+                        on_silence();
+                    }
                     self.timer.as_mut().reset(until);
                 }
                 Verdict::Dead => {

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 pub(crate) struct LivenessConfig {
     /// A PING goes out when calls are in flight and nothing came for so long; `None`: never.
     pub quiet: Option<Duration>,
+    /// After so long without an answer to a PING others should not be sent to the peer. Below
+    /// `answer_within`.
+    pub silent: Duration,
     /// So long the peer may take to send anything after a PING.
     pub answer_within: Duration,
     /// A connection without calls is closed after so long.
@@ -19,21 +22,23 @@ pub(crate) struct LivenessConfig {
 
 impl LivenessConfig {
     /// Between processes of one mesh: PING after 500 ms and idle after five minutes (design 7).
-    /// The answer may take 1.5 s, so that a stopped replica is found out within two.
+    /// A stopped replica gets nothing new within two seconds: its last bytes may have come just
+    /// after the timer was set, so the PING goes out after one at the latest, and is waited for
+    /// for three quarters of one. Its calls fail a little later.
     pub(crate) const MESH: Self = Self {
         quiet: Some(Duration::from_millis(500)),
+        silent: Duration::from_millis(750),
         answer_within: Duration::from_millis(1500),
         idle: IDLE,
     };
 
     /// Within this process, where nothing can get lost.
-    pub(crate) const LOCAL: Self =
-        Self { quiet: None, answer_within: Duration::from_millis(1500), idle: IDLE };
+    pub(crate) const LOCAL: Self = Self { quiet: None, ..Self::MESH };
 
     /// Towards any gRPC server; most of them punish PINGs more often than every five minutes, so
     /// nothing is sent unless the user asked for it.
     pub(crate) fn foreign(keepalive_time: Option<Duration>, answer_within: Duration) -> Self {
-        Self { quiet: keepalive_time, answer_within, idle: IDLE }
+        Self { quiet: keepalive_time, silent: answer_within / 2, answer_within, idle: IDLE }
     }
 }
 
@@ -44,6 +49,8 @@ const IDLE: Duration = Duration::from_secs(300);
 pub(crate) enum Verdict {
     Wait(Instant),
     Ping(Instant),
+    /// The PING has gone unanswered for a while.
+    Silent(Instant),
     Dead,
     Idle,
 }
@@ -61,6 +68,7 @@ enum Phase {
     Idle { since: Instant },
     Busy,
     Asked,
+    Silent,
 }
 
 impl Liveness {
@@ -96,12 +104,17 @@ impl Liveness {
                 self.phase = Phase::Idle { since: now };
                 Verdict::Wait(now + self.config.idle)
             }
-            Phase::Asked if !heard => Verdict::Dead,
+            Phase::Silent if !heard => Verdict::Dead,
+            Phase::Asked if !heard => {
+                self.phase = Phase::Silent;
+                let left = self.config.answer_within.saturating_sub(self.config.silent);
+                Verdict::Silent(now + left)
+            }
             Phase::Busy if !heard && self.config.quiet.is_some() => {
                 self.phase = Phase::Asked;
-                Verdict::Ping(now + self.config.answer_within)
+                Verdict::Ping(now + self.config.silent)
             }
-            Phase::Idle { .. } | Phase::Busy | Phase::Asked => {
+            Phase::Idle { .. } | Phase::Busy | Phase::Asked | Phase::Silent => {
                 self.phase = Phase::Busy;
                 Verdict::Wait(now + self.look_again())
             }
@@ -125,14 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn silence_with_calls_in_flight_asks_once_and_then_gives_up() {
+    fn silence_with_calls_in_flight_asks_once_warns_and_then_gives_up() {
         let (mut liveness, now) = start();
         assert!(liveness.is_idle());
         assert_eq!(now + QUIET, liveness.on_busy(7, now));
         assert!(!liveness.is_idle());
         let at = now + QUIET;
+        let silent_at = at + LivenessConfig::MESH.silent;
+        assert_eq!(Verdict::Ping(silent_at), liveness.on_timer(7, 1, at));
         let answer_by = at + LivenessConfig::MESH.answer_within;
-        assert_eq!(Verdict::Ping(answer_by), liveness.on_timer(7, 1, at));
+        assert_eq!(Verdict::Silent(answer_by), liveness.on_timer(7, 1, silent_at));
         assert_eq!(Verdict::Dead, liveness.on_timer(7, 1, answer_by));
     }
 
@@ -143,6 +158,9 @@ mod tests {
         assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(1, 1, now));
         assert!(matches!(liveness.on_timer(1, 1, now), Verdict::Ping(_)));
         assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(2, 1, now));
+        assert!(matches!(liveness.on_timer(2, 1, now), Verdict::Ping(_)));
+        assert!(matches!(liveness.on_timer(2, 1, now), Verdict::Silent(_)));
+        assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(3, 1, now));
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(crate) mod pool;
 mod runner;
 mod target;
 mod user;
+pub(crate) mod vitals;
 
 pub use call::{ClientCall, End, NewCall, NewChoice};
 pub use channel::{Channel, ChannelConfig};

@@ -2,15 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
 use smallvec::SmallVec;
+use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::dial::{DialError, Target, TargetKey, dial};
+use super::vitals;
 
 /// So many connections one thread opens to one target at most (design 7).
 const CONNECTIONS_MAX: usize = 4;
@@ -93,7 +97,7 @@ impl Peer {
             return dialling.clone();
         }
         let target = Arc::clone(target);
-        let dialling = async move { dial(&target).await }.boxed_local().shared();
+        let dialling = async move { dial_and_watch(&target).await }.boxed_local().shared();
         tokio::task::spawn_local(dialling.clone());
         self.dialling = Some(dialling.clone());
         dialling
@@ -108,4 +112,17 @@ impl Peer {
             self.dialling = None;
         }
     }
+}
+
+/// A replica that has not answered a handshake after so long gets no further call meanwhile.
+/// Whether it can be reached is decided later.
+const SILENT_AFTER: Duration = Duration::from_millis(1500);
+
+async fn dial_and_watch(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {
+    let mut dialled = pin!(dial(target));
+    if let Ok(dialled) = timeout(SILENT_AFTER, &mut dialled).await {
+        return dialled;
+    }
+    vitals::on_silence(target);
+    dialled.await
 }

@@ -57,7 +57,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         Destination::Address(target) => {
             let kept = Kept::new(Arc::clone(&channel.budget), 0);
             let upload = Upload::new(kept, false);
-            let mut exchange = Exchange { caller: &mut user, head, upload, limits };
+            let mut exchange = Exchange::new(&mut user, head, upload, limits);
             to_address(&channel, target, &mut exchange, new.wait_for_ready).await
         }
         Destination::Deployment { .. } => match deployment(&channel) {
@@ -65,7 +65,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
             Ok(deployment) => {
                 let budget = Arc::clone(&deployment.entry.budget);
                 let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
-                let mut exchange = Exchange { caller: &mut user, head, upload, limits };
+                let mut exchange = Exchange::new(&mut user, head, upload, limits);
                 exchange.placed(&deployment.entry, new.placement).await
             }
         },

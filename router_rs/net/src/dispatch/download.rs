@@ -2,13 +2,15 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use router_core::Load;
 
+use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
 use super::gather;
 use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, LOAD, REFUSED, passes};
@@ -21,6 +23,9 @@ pub(crate) struct Download {
     is_trusted: bool,
     /// Something came since somebody asked.
     has_spoken: bool,
+    /// Answers that ask for another attempt are not passed on.
+    may_repeat: bool,
+    http: StatusCode,
 }
 
 #[derive(Debug)]
@@ -34,6 +39,7 @@ struct Body {
     stream: RecvStream,
     /// Came and waits for the caller's room; its window is not yet returned.
     chunk: Bytes,
+    first_data_at: Option<Instant>,
     /// All data has come; trailers are next.
     is_over: bool,
 }
@@ -42,7 +48,9 @@ struct Body {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// All of the answer was passed on.
-    Complete { load: Option<Load> },
+    Complete { load: Option<Load>, is_failure: bool, first_data_at: Option<Instant> },
+    /// The call failed and asks for another attempt. Nothing was passed on; the head is the answer.
+    Again { load: Option<Load>, head: Box<response::Parts>, repeat: Repeat },
     /// The replica's gate kept the call out. Nothing was passed on; the head says why.
     Refused { load: Option<Load>, head: Box<response::Parts> },
     /// The stream or the connection broke off.
@@ -60,8 +68,15 @@ impl From<Gone> for Answer {
 }
 
 impl Download {
-    pub(crate) fn new(response: ResponseFuture, is_trusted: bool) -> Self {
-        Self { phase: Phase::Head(response), is_trusted, has_spoken: false }
+    /// `may_repeat`: the call may be sent again, so an answer that asks for that is not passed on.
+    pub(crate) fn new(response: ResponseFuture, is_trusted: bool, may_repeat: bool) -> Self {
+        Self {
+            phase: Phase::Head(response),
+            is_trusted,
+            has_spoken: false,
+            may_repeat,
+            http: StatusCode::OK,
+        }
     }
 
     /// The head has been passed on.
@@ -92,7 +107,12 @@ impl Download {
             match stream {
                 Ok(stream) => {
                     self.has_spoken = true;
-                    self.phase = Phase::Body(Body { stream, chunk: Bytes::new(), is_over: false });
+                    self.phase = Phase::Body(Body {
+                        stream,
+                        chunk: Bytes::new(),
+                        first_data_at: None,
+                        is_over: false,
+                    });
                 }
                 Err(answer) => return Poll::Ready(answer),
             }
@@ -101,19 +121,21 @@ impl Download {
         if let Err(answer) = ready!(body.poll_data(caller, &mut self.has_spoken, cx)) {
             return Poll::Ready(answer);
         }
+        let first_data_at = body.first_data_at;
         Poll::Ready(match ready!(body.stream.poll_trailers(cx)) {
-            Ok(trailers) => self.on_trailers(caller, trailers.unwrap_or_default()),
+            Ok(trailers) => self.on_trailers(caller, trailers.unwrap_or_default(), first_data_at),
             Err(error) => Answer::Broken { error, before_head: false },
         })
     }
 
     fn on_head<C: Caller>(
-        &self,
+        &mut self,
         caller: &mut C,
         response: http::Response<RecvStream>,
     ) -> Result<RecvStream, Answer> {
         let (mut head, body) = response.into_parts();
         let is_last = body.is_end_stream();
+        self.http = head.status;
         if !is_last {
             self.strip(&mut head.headers);
             caller.head(head, false)?;
@@ -124,17 +146,28 @@ impl Download {
         if is_refusal {
             return Err(Answer::Refused { load, head: Box::new(head) });
         }
+        let repeat = blame::repeats(&head.headers);
+        if self.may_repeat && repeat != Repeat::Never {
+            return Err(Answer::Again { load, head: Box::new(head), repeat });
+        }
+        let is_failure = blame::is_failure(self.http, &head.headers, true);
         caller.head(head, true)?;
-        Err(Answer::Complete { load })
+        Err(Answer::Complete { load, is_failure, first_data_at: None })
     }
 
-    fn on_trailers<C: Caller>(&self, caller: &mut C, mut trailers: HeaderMap) -> Answer {
+    fn on_trailers<C: Caller>(
+        &self,
+        caller: &mut C,
+        mut trailers: HeaderMap,
+        first_data_at: Option<Instant>,
+    ) -> Answer {
         if self.is_trusted && trailers.contains_key(BROKEN) {
             return Answer::BrokenOff;
         }
         let load = self.take_mesh_headers(&mut trailers);
+        let is_failure = blame::is_failure(self.http, &trailers, false);
         match caller.trailers(trailers) {
-            Ok(()) => Answer::Complete { load },
+            Ok(()) => Answer::Complete { load, is_failure, first_data_at },
             Err(gone) => gone.into(),
         }
     }
@@ -172,6 +205,7 @@ impl Body {
                 match ready!(gather::poll_data(&mut self.stream, cx)) {
                     Some(Ok(chunk)) => {
                         *has_spoken = true;
+                        self.first_data_at.get_or_insert_with(Instant::now);
                         self.chunk = chunk;
                     }
                     Some(Err(error)) => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use router_core::{
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::guards::{TicketGuard, WaiterGuard};
 use super::kept::KeptBudget;
 use super::loads::{self, Loads};
-use super::settings::Wish;
+use super::settings::{self, Wish};
 use super::table::{Clock, ReplicaModels};
 use crate::client::dial::Target;
 
@@ -82,8 +82,12 @@ pub(crate) enum Admission {
 pub(crate) enum Refused {
     QueueFull {
         limit: u32,
+        /// When it is worth coming again.
+        pushback: Duration,
     },
     Expired,
+    /// It has started before, and may not be sent again.
+    Spent,
     /// The deployment is no longer in the table.
     Removed,
 }
@@ -150,6 +154,19 @@ impl DeploymentEntry {
         self.finish(guard);
     }
 
+    /// `replica` gives no sign of life, or does again.
+    pub(super) fn on_silence(&self, replica: ReplicaId, is_silent: bool) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        if is_silent {
+            locked.router.silent(replica, now, &mut locked.released);
+        } else {
+            locked.router.heard(replica, now, &mut locked.released);
+        }
+        self.finish(guard);
+    }
+
     pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -168,6 +185,29 @@ impl DeploymentEntry {
             return Admission::Refused(Refused::Removed);
         }
         let decision = locked.router.reoffer(ticket, outcome, now, &mut locked.released);
+        let wakers = locked.hand_out();
+        self.admit(guard, decision, wakers)
+    }
+
+    /// Sends a call that started once more, if it may; `pushback` is how long its replica wants it
+    /// to wait.
+    pub(super) fn retry(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        outcome: Outcome,
+        pushback: Option<Duration>,
+    ) -> Admission {
+        let now = self.clock.now();
+        let pushback = pushback.map(settings::nanos);
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        if locked.is_removed {
+            locked.router.complete(ticket, outcome, now, &mut locked.released);
+            self.finish(guard);
+            return Admission::Refused(Refused::Spent);
+        }
+        let released = &mut locked.released;
+        let decision = locked.router.retry(ticket, outcome, pushback, now, released);
         let wakers = locked.hand_out();
         self.admit(guard, decision, wakers)
     }
@@ -237,9 +277,12 @@ impl DeploymentEntry {
                 Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter))
             }
             Decision::Refused(Refusal::QueueFull { limit }) => {
-                Admission::Refused(Refused::QueueFull { limit })
+                let pushback = locked.router.pushback(self.clock.now());
+                let pushback = Duration::from_nanos(pushback.0);
+                Admission::Refused(Refused::QueueFull { limit, pushback })
             }
             Decision::Refused(Refusal::Expired) => Admission::Refused(Refused::Expired),
+            Decision::Refused(Refusal::Spent) => Admission::Refused(Refused::Spent),
         };
         self.tell_ticker(&mut locked, &mut wakers);
         drop(locked);
@@ -364,6 +407,10 @@ impl DeploymentEntry {
 
     pub(super) fn now(&self) -> Nanos {
         self.clock.now()
+    }
+
+    pub(super) fn at(&self, instant: Instant) -> Nanos {
+        self.clock.at(instant)
     }
 
     pub(super) fn instant(&self, at: Nanos) -> Instant {

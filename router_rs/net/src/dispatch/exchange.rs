@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use h2::Reason;
-use http::{HeaderValue, Request, request};
+use http::{HeaderName, HeaderValue, Request, request};
 use router_core::Outcome;
 
+use super::attempt::{Again, Attempt, Held, judge, not_connected};
 use super::caller::{Caller, Gone};
 use super::collect::{Awaited, Collection};
 use super::download::{Answer, Download};
@@ -58,6 +58,10 @@ pub(crate) struct Exchange<'a, C> {
     pub head: Head,
     pub upload: Upload,
     pub limits: Limits<'a>,
+    /// Those that started, before this one.
+    attempts: u32,
+    /// Of the attempt that has ended.
+    first_data_at: Option<Instant>,
 }
 
 /// The head of the request.
@@ -84,15 +88,16 @@ pub(crate) trait Stop: std::fmt::Debug {
     fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status>;
 }
 
-/// How one attempt ended: the call is over, or it did not start there.
-enum Attempt {
-    Over(Ending, Outcome),
-    Elsewhere(Outcome, Failure),
-}
+/// How often the call was sent before, once it has started somewhere (gRPC A6).
+const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
 // === impl Exchange ===
 
-impl<C: Caller> Exchange<'_, C> {
+impl<'a, C: Caller> Exchange<'a, C> {
+    pub(crate) fn new(caller: &'a mut C, head: Head, upload: Upload, limits: Limits<'a>) -> Self {
+        Self { caller, head, upload, limits, attempts: 0, first_data_at: None }
+    }
+
     /// Waits for what is `awaited` of the body; to be called first. Until then the call is known
     /// to nobody but its caller.
     ///
@@ -124,7 +129,7 @@ impl<C: Caller> Exchange<'_, C> {
             };
             match self.attempt(ticket.target()).await {
                 Attempt::Over(ending, outcome) => {
-                    ticket.complete(outcome);
+                    ticket.complete_begun(outcome, self.first_data_at);
                     return ending;
                 }
                 Attempt::Elsewhere(outcome, failure) => {
@@ -135,7 +140,36 @@ impl<C: Caller> Exchange<'_, C> {
                     admission = ticket.reoffer(outcome);
                     last = Some(failure);
                 }
+                Attempt::Again(outcome, again) => {
+                    admission = match self.retry(ticket, outcome, &again) {
+                        Admission::Refused(_) => return self.tell(again.held),
+                        admission => admission,
+                    };
+                    last = again.held.failure();
+                }
             }
+        }
+    }
+
+    /// Another attempt of a call that started, if it may have one.
+    fn retry(&mut self, ticket: TicketGuard, outcome: Outcome, again: &Again) -> Admission {
+        if !self.upload.may_repeat() {
+            ticket.complete(outcome);
+            return Admission::Refused(Refused::Spent);
+        }
+        self.attempts += 1;
+        self.head.parts.headers.insert(PREVIOUS_ATTEMPTS, self.attempts.into());
+        ticket.retry(outcome, again.pushback)
+    }
+
+    /// There is no other attempt: the caller gets what this one gave.
+    fn tell(&mut self, held: Held) -> Ending {
+        match held {
+            Held::Failure(failure) => Ending::Failed(failure),
+            Held::Answer(head) => match self.caller.head(*head, true) {
+                Ok(()) => Ending::Answered,
+                Err(Gone) => Ending::Gone,
+            },
         }
     }
 
@@ -173,7 +207,7 @@ impl<C: Caller> Exchange<'_, C> {
     async fn at(&mut self, ticket: TicketGuard) -> Ending {
         match self.attempt(ticket.target()).await {
             Attempt::Over(ending, outcome) => {
-                ticket.complete(outcome);
+                ticket.complete_begun(outcome, self.first_data_at);
                 ending
             }
             Attempt::Elsewhere(outcome, mut failure) => {
@@ -183,6 +217,10 @@ impl<C: Caller> Exchange<'_, C> {
                 failure.status = Status::new(failure.status.code, text);
                 ticket.complete(outcome);
                 Ending::Failed(failure)
+            }
+            Attempt::Again(outcome, again) => {
+                ticket.complete(outcome);
+                self.tell(again.held)
             }
         }
     }
@@ -210,6 +248,7 @@ impl<C: Caller> Exchange<'_, C> {
         match self.attempt(target).await {
             Attempt::Over(ending, _) => ending,
             Attempt::Elsewhere(_, failure) => Ending::Failed(failure),
+            Attempt::Again(_, again) => self.tell(again.held),
         }
     }
 
@@ -274,7 +313,8 @@ impl<C: Caller> Exchange<'_, C> {
     async fn run(&mut self, started: Started, silence_limit: Option<Duration>) -> Attempt {
         let Started { response, mut body, permit } = started;
         self.caller.on_sent(permit.connection());
-        let mut download = Download::new(response, permit.connection().is_trusted());
+        let may_repeat = self.head.options.is_idempotent;
+        let mut download = Download::new(response, permit.connection().is_trusted(), may_repeat);
         let mut silence = Silence::new(silence_limit);
         poll_fn(|cx| {
             let uploaded = self.upload.poll(self.caller, &mut body, cx);
@@ -282,16 +322,24 @@ impl<C: Caller> Exchange<'_, C> {
                 return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
             }
             if let Poll::Ready(answer) = download.poll(self.caller, cx) {
-                return Poll::Ready(judge(answer, permit.connection(), &self.limits));
+                if let Answer::Complete { first_data_at, .. } = &answer {
+                    self.first_data_at = *first_data_at;
+                }
+                let attempt = judge(answer, permit.connection(), &self.limits);
+                return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
             }
             if download.has_begun() {
                 self.upload.commit();
             }
             let is_its_turn = uploaded.is_ready() && download.waits_for_replica();
             if let Poll::Ready(ending) = silence.poll(is_its_turn, download.take_spoken(), cx) {
-                return Poll::Ready(Attempt::Over(ending, Outcome::Failed));
+                let attempt = Attempt::Over(ending, Outcome::Failed);
+                return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
             }
-            self.poll_end(cx).map(|ending| Attempt::Over(ending, Outcome::Cancelled))
+            self.poll_end(cx).map(|ending| {
+                let outcome = ending.outcome(download.has_begun());
+                Attempt::Over(ending, outcome)
+            })
         })
         .await
     }
@@ -323,7 +371,7 @@ impl<'a> Limits<'a> {
         Self { deadline, alarm: None, stop }
     }
 
-    fn is_past(&self) -> bool {
+    pub(super) fn is_past(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
@@ -341,63 +389,6 @@ pub(crate) fn deadline_exceeded() -> Status {
     Status::new(Code::DeadlineExceeded, "the deadline has passed")
 }
 
-fn not_connected(reason: String) -> Attempt {
-    let status = Status::new(Code::Unavailable, reason);
-    Attempt::Elsewhere(Outcome::ConnectFailed, Failure { status, did_not_start: true })
-}
-
-/// The end of an attempt, by the answer that came.
-fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>) -> Attempt {
-    match answer {
-        Answer::Complete { load } => Attempt::Over(Ending::Answered, Outcome::done(load)),
-        Answer::Gone => Attempt::Over(Ending::Gone, Outcome::Cancelled),
-        Answer::Refused { load, head } => {
-            let status = Status::read(&head.headers).unwrap_or_else(|| {
-                Status::new(Code::ResourceExhausted, "the replica has no room for the call")
-            });
-            let failure = Failure { status, did_not_start: true };
-            Attempt::Elsewhere(Outcome::Refused { load }, failure)
-        }
-        Answer::Broken { error, before_head } => {
-            judge_break(&error, before_head, connection, limits)
-        }
-        Answer::BrokenOff => {
-            let status = Status::new(Code::Internal, "the application broke its answer off");
-            let failure = Failure { status, did_not_start: false };
-            Attempt::Over(Ending::Failed(failure), Outcome::Failed)
-        }
-    }
-}
-
-fn judge_break(
-    error: &h2::Error,
-    before_head: bool,
-    connection: &Connection,
-    limits: &Limits<'_>,
-) -> Attempt {
-    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-    // A GOAWAY of the peer fails only streams that it says it did not process (RFC 9113, 6.8).
-    let is_past_goaway = error.is_go_away() && error.is_remote();
-    let did_not_start = before_head && error.is_remote() && (is_refused || is_past_goaway);
-    let status = match error.reason() {
-        // Servers reset calls whose deadline has passed; who notices first is chance.
-        Some(Reason::CANCEL) if error.is_reset() && limits.is_past() => deadline_exceeded(),
-        Some(reason) if error.is_reset() => {
-            Status::new(Code::from_reset(reason), format!("the call was reset: {reason}"))
-        }
-        _ => {
-            let cause = connection.end_reason().unwrap_or_else(|| error.to_string());
-            Status::new(Code::Unavailable, format!("the connection broke: {cause}"))
-        }
-    };
-    let failure = Failure { status, did_not_start };
-    match (did_not_start, is_refused) {
-        (true, true) => Attempt::Elsewhere(Outcome::Refused { load: None }, failure),
-        (true, false) => Attempt::Elsewhere(Outcome::ConnectFailed, failure),
-        (false, _) => Attempt::Over(Ending::Failed(failure), Outcome::Failed),
-    }
-}
-
 pub(super) fn refusal(
     entry: &DeploymentEntry,
     refused: Refused,
@@ -405,13 +396,15 @@ pub(super) fn refusal(
 ) -> Failure {
     let (application, deployment) = (&entry.application, &entry.deployment);
     let status = match refused {
-        Refused::QueueFull { limit } => Status::new(
+        Refused::QueueFull { limit, pushback } => Status::new(
             Code::ResourceExhausted,
             format!(
                 "{application}/{deployment} has no free replica, and {limit} calls wait already \
                  (max_queued_requests)"
             ),
-        ),
+        )
+        .with_pushback(pushback),
+        Refused::Spent => Status::new(Code::Unavailable, "the call may not be sent again"),
         Refused::Expired => deadline_exceeded(),
         Refused::Removed => Status::new(
             Code::Unavailable,
@@ -420,10 +413,11 @@ pub(super) fn refusal(
     };
     let status = match last {
         None => status,
-        Some(last) => Status::new(
-            status.code,
-            format!("{}; the last attempt failed: {}", status.message, last.status.message),
-        ),
+        Some(last) => {
+            let message =
+                format!("{}; the last attempt failed: {}", status.message, last.status.message);
+            Status { message, ..status }
+        }
     };
     Failure { status, did_not_start: true }
 }

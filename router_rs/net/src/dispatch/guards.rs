@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use router_core::{Outcome, Ticket, WaiterId};
 
 use super::entry::{Admission, DeploymentEntry, Refused};
 use crate::client::dial::Target;
+
+/// An answer whose end comes so long after its first data is a stream. A unary answer is often two
+/// reads as well, but those follow each other at once.
+const STREAM_MIN: Duration = Duration::from_millis(1);
 
 /// A place at a replica. Completed exactly once: by its methods, or as cancelled when dropped.
 #[derive(Debug)]
@@ -31,10 +36,32 @@ impl TicketGuard {
         }
     }
 
+    /// As [`TicketGuard::complete`], of an answer whose first data came then.
+    pub(crate) fn complete_begun(self, outcome: Outcome, first_data_at: Option<Instant>) {
+        let outcome = match (outcome, first_data_at) {
+            (Outcome::Done { load, is_failure, .. }, Some(at)) if at.elapsed() >= STREAM_MIN => {
+                let first_message_at = Some(self.entry.at(at));
+                Outcome::Done { load, is_failure, first_message_at }
+            }
+            (outcome, _) => outcome,
+        };
+        self.complete(outcome);
+    }
+
     /// Gives the place back and asks for another; only for calls that did not start.
     pub(crate) fn reoffer(mut self, outcome: Outcome) -> Admission {
         match self.ticket.take() {
             Some(ticket) => self.entry.reoffer(ticket, outcome),
+            None => Admission::Refused(Refused::Expired),
+        }
+    }
+}
+
+impl TicketGuard {
+    /// Gives the place of a call that started back, and asks for another attempt.
+    pub(crate) fn retry(mut self, outcome: Outcome, pushback: Option<Duration>) -> Admission {
+        match self.ticket.take() {
+            Some(ticket) => self.entry.retry(ticket, outcome, pushback),
             None => Admission::Refused(Refused::Expired),
         }
     }

@@ -4,6 +4,8 @@
 //! how long is decided by `router_core`; this module owns its lock, its clock and its timer, and
 //! makes sure that each ticket is completed once and each waiter is released or abandoned.
 
+mod attempt;
+mod blame;
 pub(crate) mod caller;
 mod collect;
 mod download;
@@ -23,6 +25,7 @@ mod snapshot;
 mod table;
 mod ticker;
 mod upload;
+mod watch;
 
 pub use crate::client::dial::ReplicaLimits;
 pub(crate) use collect::{Awaited, COLLECTED_BYTES_MAX};

@@ -14,6 +14,7 @@ use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
 use super::settings::{RouterSettings, config_of, nanos};
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
+use super::watch;
 use crate::client::dial::{ReplicaLimits, ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
 use crate::transcode::Source;
@@ -196,7 +197,10 @@ impl RoutingTable {
             specs.push((spec, Arc::clone(&target)));
             members.push((described, target));
         }
+        let targets: Vec<_> =
+            specs.iter().map(|(spec, target)| (spec.id, Arc::clone(target))).collect();
         known.entry.apply(specs, nanos(route.model_matching_timeout));
+        watch::watch(&known.entry, targets);
         Known { members, ..known }
     }
 

@@ -47,7 +47,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         let stop = StopListener::new(&connection);
         let upload = Upload::new(upstream.keep(), is_bodiless);
         let limits = Limits::new(deadline, &stop);
-        let mut exchange = Exchange { caller: &mut client, head, upload, limits };
+        let mut exchange = Exchange::new(&mut client, head, upload, limits);
         let ending = match exchange.collect(awaited).await {
             Err(ending) => ending,
             Ok(()) => match &upstream {

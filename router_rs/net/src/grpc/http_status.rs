@@ -68,7 +68,9 @@ impl HttpFailure {
 
     /// A failure of the mesh, by the table.
     pub fn of(status: &Status, queue_full: StatusCode) -> Self {
-        Self::new(http_status(status.code, queue_full), status.message.clone())
+        let failure = Self::new(http_status(status.code, queue_full), status.message.clone());
+        let retry_after = failure.retry_after.map(|default| status.pushback.unwrap_or(default));
+        Self { retry_after, ..failure }
     }
 
     /// The headers of the answer. `answered_by` says who made it: `ingress` or `replica`.
@@ -100,7 +102,8 @@ impl HttpFailure {
     }
 }
 
-fn whole_seconds(delay: Duration) -> u64 {
+/// As `Retry-After` counts, rounded up.
+pub(crate) fn whole_seconds(delay: Duration) -> u64 {
     delay.as_secs() + u64::from(delay.subsec_nanos() > 0)
 }
 

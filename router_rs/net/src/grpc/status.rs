@@ -1,5 +1,7 @@
 //! A final status and its form in trailers.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
@@ -7,6 +9,8 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use super::Code;
 
 pub const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// When to come again, in milliseconds; negative: never (gRPC A6).
+pub const RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 pub const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// gRPC percent-encodes everything outside the printable ASCII range, and `%` itself.
@@ -21,11 +25,19 @@ const MESSAGE_BYTES_MAX: usize = 6 * 1024;
 pub struct Status {
     pub code: Code,
     pub message: String,
+    /// When it is worth coming again; `None`: nobody knows.
+    pub pushback: Option<Duration>,
 }
 
 impl Status {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), pushback: None }
+    }
+
+    /// The same, and when it is worth coming again.
+    #[must_use]
+    pub fn with_pushback(self, pushback: Duration) -> Self {
+        Self { pushback: Some(pushback), ..self }
     }
 
     pub fn ok() -> Self {
@@ -38,6 +50,9 @@ impl Status {
         if !self.message.is_empty() {
             trailers.insert(GRPC_MESSAGE, encode_message(&self.message));
         }
+        if let Some(pushback) = self.pushback {
+            trailers.insert(RETRY_PUSHBACK, whole_millis(pushback).into());
+        }
     }
 
     /// Reads the status of a header block, `None` when it has no `grpc-status`.
@@ -46,8 +61,17 @@ impl Status {
         let message = block.get(GRPC_MESSAGE).map_or_else(String::new, |value| {
             percent_decode(value.as_bytes()).decode_utf8_lossy().into_owned()
         });
-        Some(Self { code, message })
+        let pushback = block.get(RETRY_PUSHBACK).and_then(read_pushback);
+        Some(Self { code, message, pushback })
     }
+}
+
+fn read_pushback(value: &HeaderValue) -> Option<Duration> {
+    Some(Duration::from_millis(value.to_str().ok()?.parse().ok()?))
+}
+
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
 /// Percent-encodes a message for `grpc-message`; one that is too long loses its end, and says so.

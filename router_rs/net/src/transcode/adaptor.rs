@@ -3,6 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
 
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
@@ -10,7 +11,7 @@ use super::credit::Credit;
 use super::open::Transcoding;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
-use crate::grpc::{Code, Status};
+use crate::grpc::{Code, Status, whole_seconds};
 use crate::mesh::names::ANSWERED_BY;
 
 /// A client of another protocol, as the exchange sees it.
@@ -213,6 +214,9 @@ impl<E: ClientEnd> ClientEnd for Transcoded<E> {
     fn fail(&mut self, status: &Status) {
         let mut headers = HeaderMap::new();
         headers.insert(ANSWERED_BY, self.answered_by.clone());
+        if let Some(pushback) = status.pushback {
+            headers.insert(RETRY_AFTER, whole_seconds(pushback).into());
+        }
         self.fail_with(&Failure { status, headers: &headers, is_of_mesh: true });
     }
 

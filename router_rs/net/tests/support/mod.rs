@@ -163,6 +163,11 @@ impl Replica {
         self.freeze.send_replace(true);
     }
 
+    /// It goes on, as a process does after SIGCONT.
+    pub fn thaw(&self) {
+        self.freeze.send_replace(false);
+    }
+
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -171,13 +176,17 @@ impl Replica {
 impl Host {
     async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin) {
         let mut freeze = self.freeze.clone();
-        let serving = std::pin::pin!(self.serve_thawed(io));
-        tokio::select! {
-            biased;
-            () = async { drop(freeze.wait_for(|is_frozen| *is_frozen).await) } => {
-                std::future::pending::<()>().await;
+        let mut serving = std::pin::pin!(self.serve_thawed(io));
+        loop {
+            tokio::select! {
+                biased;
+                () = async { drop(freeze.wait_for(|is_frozen| *is_frozen).await) } => {
+                    if freeze.wait_for(|is_frozen| !*is_frozen).await.is_err() {
+                        return;
+                    }
+                }
+                () = &mut serving => return,
             }
-            () = serving => {}
         }
     }
 
@@ -246,6 +255,16 @@ impl Incoming {
         headers.insert("grpc-status", HeaderValue::from_static("8"));
         headers.insert(names::REFUSED, HeaderValue::from_static("1"));
         headers.insert(names::LOAD, HeaderValue::from_static("1;1"));
+        self.respond.send_response(response, true).unwrap();
+    }
+
+    /// Fails the call without a word before.
+    pub fn fail(mut self, code: u32, headers: &[(&'static str, &str)]) {
+        let mut response = grpc_response();
+        response.headers_mut().insert("grpc-status", code.into());
+        for (name, value) in headers {
+            response.headers_mut().insert(*name, value.parse().unwrap());
+        }
         self.respond.send_response(response, true).unwrap();
     }
 

@@ -1,0 +1,32 @@
+//! Tells a deployment's router which of its replicas give no sign of life.
+
+use std::sync::{Arc, Weak};
+
+use router_core::ReplicaId;
+
+use super::entry::DeploymentEntry;
+use crate::client::dial::Target;
+use crate::client::vitals::Observer;
+
+/// The router of one deployment as the observer of one replica.
+#[derive(Debug)]
+struct ReplicaWatch {
+    entry: Weak<DeploymentEntry>,
+    replica: ReplicaId,
+}
+
+impl Observer for ReplicaWatch {
+    fn on_silence(&self, is_silent: bool) {
+        if let Some(entry) = self.entry.upgrade() {
+            entry.on_silence(self.replica, is_silent);
+        }
+    }
+}
+
+/// Watches these replicas for `entry`, which has them as members.
+pub(super) fn watch(entry: &Arc<DeploymentEntry>, replicas: Vec<(ReplicaId, Arc<Target>)>) {
+    for (replica, target) in replicas {
+        let entry = Arc::downgrade(entry);
+        target.vitals().observe(Arc::new(ReplicaWatch { entry, replica }));
+    }
+}
