@@ -96,6 +96,16 @@ impl Caller {
     }
 }
 
+/// Fails the call without a word before.
+fn fail(mut incoming: Incoming, code: u32, headers: &[(&'static str, &str)]) {
+    let mut response = support::grpc_response();
+    response.headers_mut().insert("grpc-status", code.into());
+    for (name, value) in headers {
+        response.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    incoming.respond.send_response(response, true).unwrap();
+}
+
 /// The next call, at whichever of two replicas, and the other replica.
 async fn next<'a>(first: &'a mut Replica, second: &'a mut Replica) -> (Incoming, &'a mut Replica) {
     let came = tokio::select! {
@@ -115,7 +125,7 @@ async fn an_idempotent_call_that_fails_is_sent_elsewhere() {
     let call = caller.call(true);
     let (incoming, other) = next(&mut first, &mut second).await;
     assert!(!incoming.head.headers.contains_key("grpc-previous-rpc-attempts"));
-    incoming.fail(UNAVAILABLE, &[]);
+    fail(incoming, UNAVAILABLE, &[]);
     let mut incoming = other.next().await;
     assert_eq!("1", incoming.head.headers["grpc-previous-rpc-attempts"]);
     assert_eq!(&b"\0\0\0\0\x04ping"[..], incoming.read_all().await);
@@ -155,7 +165,7 @@ async fn a_call_is_sent_again_only_if_that_is_safe_and_asked_for() {
         [(false, UNAVAILABLE, &[][..]), (true, INVALID_ARGUMENT, &[]), (true, UNAVAILABLE, &never)]
     {
         let call = caller.call(is_idempotent);
-        replica.next().await.fail(code, headers);
+        fail(replica.next().await, code, headers);
         assert_eq!(Code::from_number(code), caller.code(&call).await);
         assert!(call.trailing_metadata().unwrap().contains_key("grpc-status"));
     }
@@ -177,12 +187,12 @@ async fn pushback_is_honoured_and_the_last_answer_is_passed_on() {
     let call = caller.call(true);
     let incoming = replica.next().await;
     let start = Instant::now();
-    incoming.fail(UNAVAILABLE, &[("grpc-retry-pushback-ms", "300")]);
+    fail(incoming, UNAVAILABLE, &[("grpc-retry-pushback-ms", "300")]);
     let incoming = replica.next().await;
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(300), "{waited:?}");
-    incoming.fail(UNAVAILABLE, &[]);
-    replica.next().await.fail(UNAVAILABLE, &[("grpc-message", "third"), ("x-key", "v")]);
+    fail(incoming, UNAVAILABLE, &[]);
+    fail(replica.next().await, UNAVAILABLE, &[("grpc-message", "third"), ("x-key", "v")]);
     assert_eq!(Code::Unavailable, caller.code(&call).await);
     assert_eq!("third", call.status().unwrap().message);
     assert_eq!("v", call.trailing_metadata().unwrap()["x-key"]);
@@ -200,7 +210,7 @@ async fn replicas_that_all_fail_get_little_more_than_the_calls() {
     let calls: Vec<_> = (0..200).map(|_| caller.call(true)).collect();
     let failing = async {
         loop {
-            replica.next().await.fail(UNAVAILABLE, &[]);
+            fail(replica.next().await, UNAVAILABLE, &[]);
         }
     };
     let ends = async {
@@ -227,7 +237,7 @@ async fn a_replica_that_fails_what_others_do_well_is_left_out() {
     while done < 60 {
         let call = client.unary(request(PATH), "ping");
         tokio::select! {
-            incoming = bad.next() => incoming.fail(UNAVAILABLE, &[]),
+            incoming = bad.next() => fail(incoming, UNAVAILABLE, &[]),
             incoming = good.next() => incoming.reply("pong"),
         }
         match call.reply().await.status() {
@@ -274,7 +284,8 @@ async fn a_frozen_replica_is_left_out_within_two_seconds_and_comes_back() {
         assert_eq!(0, call.reply().await.status());
     }
     drop(held);
-    first.thaw();
+    // It goes on, as a process does after SIGCONT.
+    first.freeze.send_replace(false);
     until("it is heard", || !is_silent()).await;
     front.table.apply(vec![deployment(vec![first.route(1)])]);
     let call = client.unary(request(PATH), "ping");

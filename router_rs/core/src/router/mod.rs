@@ -14,6 +14,7 @@ mod failures;
 mod fleet;
 mod hedging;
 mod retries;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -278,33 +279,6 @@ impl Router {
         let reopening = if waits_for_room { self.fleet.next_reopening() } else { None };
         let promise_end = if is_faithful { self.directory.next_end() } else { None };
         [self.queue.next_wakeup(), reopening, promise_end].into_iter().flatten().min()
-    }
-
-    /// The counts. Allocates; for metrics, not for decisions.
-    pub fn stats(&self) -> RouterStats {
-        let replicas: Vec<ReplicaStats> = self
-            .fleet
-            .iter()
-            .map(|(slot, replica)| ReplicaStats {
-                id: replica.id,
-                tier: replica.tier,
-                in_flight: replica.in_flight,
-                capacity: replica.capacity,
-                models: self.directory.count(slot) as u32,
-                is_member: replica.is_member,
-                backoff_until: replica.backoff.until(),
-                ejected_until: replica.health.ejected_until(),
-                is_silent: replica.health.is_silent(),
-                reported: replica.reported,
-            })
-            .collect();
-        RouterStats {
-            in_flight: replicas.iter().map(|replica| u64::from(replica.in_flight)).sum(),
-            parked: self.queue.len() as u64,
-            faithful: self.queue.faithful_len() as u64,
-            replicas,
-            ..self.totals.clone()
-        }
     }
 }
 

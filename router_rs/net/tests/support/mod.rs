@@ -73,7 +73,7 @@ pub struct Replica {
     pub calls: mpsc::UnboundedReceiver<Incoming>,
     pub connections: Arc<AtomicUsize>,
     pub proven: Arc<AtomicUsize>,
-    freeze: watch::Sender<bool>,
+    pub freeze: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
@@ -163,11 +163,6 @@ impl Replica {
         self.freeze.send_replace(true);
     }
 
-    /// It goes on, as a process does after SIGCONT.
-    pub fn thaw(&self) {
-        self.freeze.send_replace(false);
-    }
-
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -255,16 +250,6 @@ impl Incoming {
         headers.insert("grpc-status", HeaderValue::from_static("8"));
         headers.insert(names::REFUSED, HeaderValue::from_static("1"));
         headers.insert(names::LOAD, HeaderValue::from_static("1;1"));
-        self.respond.send_response(response, true).unwrap();
-    }
-
-    /// Fails the call without a word before.
-    pub fn fail(mut self, code: u32, headers: &[(&'static str, &str)]) {
-        let mut response = grpc_response();
-        response.headers_mut().insert("grpc-status", code.into());
-        for (name, value) in headers {
-            response.headers_mut().insert(*name, value.parse().unwrap());
-        }
         self.respond.send_response(response, true).unwrap();
     }
 
