@@ -1,19 +1,48 @@
 //! Whether a replica admits a call.
 //!
 //! The replica's server asks when the request headers are there, before anything is handed to
-//! Python. The gate counts; it knows neither calls nor time.
+//! Python. The gate counts calls, it does not know them.
+//!
+//! A router that was refused may *ask* (design decision 7): a place that becomes free goes to the
+//! oldest ask, as a *lease*. Until its time is over it counts as taken, and only its router's
+//! next call gets it. So nobody who waits is overtaken by whoever happens to come, and nobody is
+//! woken in vain.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use crate::replica::Load;
+use crate::time::Nanos;
+
+/// How long a place is kept for a router that has asked: several round trips inside a zone, and
+/// little beside what a call takes that is worth routing (design decision 7).
+pub const LEASE_TIME: Nanos = Nanos::from_millis(20);
+
+/// Asks beyond this are not kept; their routers try again after a backoff. Arbitrary: more routers
+/// than a replica should have.
+const ASKS_MAX: usize = 1024;
+
+/// Names a router that asks, the same for all its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskerId(pub u64);
+
+/// A place that is kept for a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// For whom.
+    pub asker: AskerId,
+    /// Until when.
+    pub until: Nanos,
+}
 
 /// Counts the calls in a replica against its limit.
 ///
 /// A call has a weight: 1 for most, 0 for streams that are idle nearly always. Weightless calls do
 /// not count against the limit, but against a bound of their own.
 ///
-/// Invariants: `in_flight ≤ limit` and `idle_streams ≤ idle_streams_max`, unless the limit was
-/// lowered, the weights of calls already inside say otherwise, or calls entered beyond it.
+/// Invariants: `in_flight + leases ≤ limit` and `idle_streams ≤ idle_streams_max`, unless the
+/// limit was lowered, the weights of calls already inside say otherwise, or calls entered beyond
+/// it; nobody asks twice; while somebody asks and holds no lease, there is no room.
 #[derive(Debug)]
 pub struct Gate {
     /// `u32::MAX` means none.
@@ -21,6 +50,10 @@ pub struct Gate {
     idle_streams_max: u32,
     in_flight: u32,
     idle_streams: u32,
+    /// In the order in which they came.
+    asks: VecDeque<AskerId>,
+    /// In the order in which they end.
+    leases: VecDeque<Lease>,
 }
 
 /// The call is in. Whoever entered calls [`Gate::leave`] with the same weight, once.
@@ -52,23 +85,40 @@ impl Gate {
     /// A gate for calls of total weight `limit` (`None`: any) and `idle_streams_max` calls of
     /// weight 0.
     pub fn new(limit: Option<u32>, idle_streams_max: u32) -> Self {
-        Self { limit: limit.unwrap_or(u32::MAX), idle_streams_max, in_flight: 0, idle_streams: 0 }
+        Self {
+            limit: limit.unwrap_or(u32::MAX),
+            idle_streams_max,
+            in_flight: 0,
+            idle_streams: 0,
+            asks: VecDeque::new(),
+            leases: VecDeque::new(),
+        }
     }
 
     /// Lets a call in, if it fits.
     pub fn try_enter(&mut self, weight: u32) -> Result<Admission, Full> {
-        let (count, limit, added) = if weight == 0 {
-            (&mut self.idle_streams, self.idle_streams_max, 1)
+        let leased = self.leases.len() as u32;
+        let (count, limit, added, kept) = if weight == 0 {
+            (&mut self.idle_streams, self.idle_streams_max, 1, 0)
         } else {
-            (&mut self.in_flight, self.limit, weight)
+            (&mut self.in_flight, self.limit, weight, leased)
         };
-        match count.checked_add(added).filter(|sum| *sum <= limit) {
-            Some(sum) => *count = sum,
-            None => {
-                return Err(Full { in_flight: *count, limit });
+        let taken = count.saturating_add(kept);
+        if taken.checked_add(added).is_none_or(|sum| sum > limit) {
+            return Err(Full { in_flight: taken, limit });
+        }
+        *count += added;
+        Ok(Admission { load: self.load() })
+    }
+
+    /// As [`Gate::try_enter`], for a call of a router that may hold a lease; uses it up.
+    pub fn try_enter_leased(&mut self, weight: u32, asker: AskerId) -> Result<Admission, Full> {
+        if weight > 0 {
+            if let Some(index) = self.leases.iter().position(|lease| lease.asker == asker) {
+                self.leases.remove(index);
             }
         }
-        Ok(Admission { load: self.load() })
+        self.try_enter(weight)
     }
 
     /// Lets a call in whatever the limit says, and counts it as any other.
@@ -90,6 +140,56 @@ impl Gate {
         *count = count.saturating_sub(removed);
     }
 
+    /// A router wants a place as soon as there is one. Asking again changes nothing.
+    ///
+    /// Returns whether the ask is kept. Call [`Gate::grant`] after it.
+    pub fn ask(&mut self, asker: AskerId) -> bool {
+        if self.asks.contains(&asker) {
+            return true;
+        }
+        let has_room = self.asks.len() < ASKS_MAX;
+        if has_room {
+            self.asks.push_back(asker);
+        }
+        has_room
+    }
+
+    /// A router wants no place any more; what is kept for it is free. Call [`Gate::grant`] after
+    /// it.
+    pub fn withdraw(&mut self, asker: AskerId) {
+        self.asks.retain(|waiting| *waiting != asker);
+        self.leases.retain(|lease| lease.asker != asker);
+    }
+
+    /// Ends the leases whose time is over, and gives free places to those who ask, the oldest ask
+    /// first; to be called after whatever may have made room. Each lease appears in `granted` once.
+    pub fn grant(&mut self, now: Nanos, granted: &mut Vec<Lease>) {
+        while self.leases.front().is_some_and(|lease| lease.until <= now) {
+            self.leases.pop_front();
+        }
+        while self.has_room() {
+            let Some(asker) = self.asks.pop_front() else { return };
+            let lease = Lease { asker, until: now.saturating_add(LEASE_TIME) };
+            self.leases.push_back(lease);
+            granted.push(lease);
+        }
+    }
+
+    /// Somebody asks or holds a lease: [`Gate::grant`] may have something to do.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        !self.asks.is_empty() || !self.leases.is_empty()
+    }
+
+    /// When the first lease ends.
+    pub fn next_lease_end(&self) -> Option<Nanos> {
+        self.leases.front().map(|lease| lease.until)
+    }
+
+    fn has_room(&self) -> bool {
+        u64::from(self.in_flight) + (self.leases.len() as u64) < u64::from(self.limit)
+    }
+
     /// Changes the limit. Calls that are inside stay, also above a lowered limit.
     pub fn set_limit(&mut self, limit: Option<u32>) {
         self.limit = limit.unwrap_or(u32::MAX);
@@ -105,9 +205,10 @@ impl Gate {
         self.idle_streams
     }
 
-    /// What the replica tells routers about itself.
+    /// What the replica tells routers about itself. A lease counts as a call.
     pub fn load(&self) -> Load {
-        Load { in_flight: self.in_flight, limit: self.limit, processing: None, batch: None }
+        let in_flight = self.in_flight.saturating_add(self.leases.len() as u32);
+        Load { in_flight, limit: self.limit, processing: None, batch: None }
     }
 }
 
@@ -185,5 +286,81 @@ mod tests {
         let mut gate = Gate::new(Some(1), 0);
         gate.leave(1);
         assert_eq!(0, gate.in_flight());
+    }
+
+    /// The leases that `grant` hands out, by the number of who asked.
+    fn granted(gate: &mut Gate, now: Nanos) -> Vec<u64> {
+        let mut granted = Vec::new();
+        gate.grant(now, &mut granted);
+        assert!(granted.iter().all(|lease| lease.until == now.saturating_add(LEASE_TIME)));
+        granted.into_iter().map(|lease| lease.asker.0).collect()
+    }
+
+    fn full_gate(limit: u32) -> Gate {
+        let mut gate = Gate::new(Some(limit), 2);
+        for _ in 0..limit {
+            let _inside = gate.try_enter(1).expect("there is room");
+        }
+        gate
+    }
+
+    #[test]
+    fn a_freed_place_is_kept_for_the_oldest_ask_and_nobody_else() {
+        let mut gate = full_gate(2);
+        assert!(gate.ask(AskerId(7)) && gate.ask(AskerId(8)) && gate.ask(AskerId(7)));
+        assert!(granted(&mut gate, Nanos::ZERO).is_empty());
+        gate.leave(1);
+        assert_eq!(vec![7], granted(&mut gate, Nanos(1)));
+        assert_eq!((1, 2), (gate.in_flight(), gate.load().in_flight));
+        assert_eq!(Err(Full { in_flight: 2, limit: 2 }), gate.try_enter(1));
+        assert!(gate.try_enter_leased(1, AskerId(8)).is_err());
+        assert!(gate.try_enter_leased(1, AskerId(7)).is_ok());
+        assert!(gate.try_enter_leased(1, AskerId(7)).is_err(), "a lease is for one call");
+        gate.leave(1);
+        assert_eq!(vec![8], granted(&mut gate, Nanos(2)));
+    }
+
+    #[test]
+    fn a_lease_that_is_not_used_goes_to_the_next_and_then_to_anybody() {
+        let mut gate = full_gate(1);
+        assert!(gate.ask(AskerId(1)) && gate.ask(AskerId(2)));
+        gate.leave(1);
+        assert_eq!(vec![1], granted(&mut gate, Nanos::ZERO));
+        assert_eq!(Some(LEASE_TIME), gate.next_lease_end());
+        assert!(granted(&mut gate, Nanos(LEASE_TIME.0 - 1)).is_empty());
+        assert_eq!(vec![2], granted(&mut gate, LEASE_TIME));
+        assert!(granted(&mut gate, LEASE_TIME.saturating_add(LEASE_TIME)).is_empty());
+        assert!(!gate.is_asked() && gate.try_enter(1).is_ok());
+    }
+
+    #[test]
+    fn who_withdraws_leaves_no_lease_behind() {
+        let mut gate = full_gate(1);
+        assert!(gate.ask(AskerId(1)) && gate.ask(AskerId(2)));
+        gate.leave(1);
+        assert_eq!(vec![1], granted(&mut gate, Nanos::ZERO));
+        gate.withdraw(AskerId(1));
+        assert_eq!(vec![2], granted(&mut gate, Nanos::ZERO));
+        gate.withdraw(AskerId(2));
+        assert!(!gate.is_asked());
+    }
+
+    #[test]
+    fn an_ask_at_a_gate_with_room_is_granted_at_once_and_asks_are_bounded() {
+        let mut gate = Gate::new(Some(1), 0);
+        assert!(gate.ask(AskerId(0)));
+        assert_eq!(vec![0], granted(&mut gate, Nanos::ZERO));
+        let kept = (1..=ASKS_MAX as u64 + 5).filter(|asker| gate.ask(AskerId(*asker))).count();
+        assert_eq!(ASKS_MAX, kept);
+    }
+
+    #[test]
+    fn idle_streams_need_no_lease() {
+        let mut gate = full_gate(1);
+        assert!(gate.ask(AskerId(1)));
+        gate.leave(1);
+        assert_eq!(vec![1], granted(&mut gate, Nanos::ZERO));
+        assert!(gate.try_enter_leased(0, AskerId(1)).is_ok());
+        assert_eq!(2, gate.load().in_flight + gate.idle_streams());
     }
 }

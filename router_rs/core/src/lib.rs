@@ -35,7 +35,7 @@ pub use access::{
     AccessRequest, AccessRule, NameError, NamePattern, PathError, PathPattern,
     Policy as AccessPolicy, PolicyError, Ruling, TokenHash,
 };
-pub use gate::{Admission, Full, Gate};
+pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
 pub use policy::{
     Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, RoundRobin,
 };
