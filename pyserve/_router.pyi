@@ -257,6 +257,23 @@ class Server:
     def set_max_concurrent_calls(self, limit: int) -> None: ...
     def set_models(self, model_ids: Sequence[str]) -> None:
         """Say which models are loaded or loading; routers with a load stream learn it at once."""
+    def set_batch(
+        self,
+        *,
+        size_max: int,
+        running: int,
+        busy_s: float | None,
+        window_s: float | None,
+        step_fixed_s: float,
+        step_per_call_s: float,
+    ) -> None:
+        """Say what the batcher does, for the trailers that routers learn from.
+
+        At most ``size_max`` calls are one step; ``running`` are in steps now, the first of which is
+        expected to end in ``busy_s`` (``None``: an executor is free). The first of those that
+        wait may wait for others for ``window_s`` (``None``: nobody waits). A step is expected to
+        take ``step_fixed_s`` and ``step_per_call_s`` for each call.
+        """
     def stats(self) -> dict[str, int]: ...
 
 @final

@@ -42,7 +42,7 @@ pub use policy::{
 pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;
 pub use router::{
-    Assignment, Decision, EjectionConfig, Locality, Offer, Outcome, Refusal, Release, ReplicaStats,
-    RetryConfig, Router, RouterConfig, RouterStats, Ticket, WaiterId,
+    ASKED_MAX, Assignment, Decision, EjectionConfig, Locality, Offer, Outcome, Refusal, Release,
+    ReplicaStats, RetryConfig, Router, RouterConfig, RouterStats, Ticket, WaiterId,
 };
 pub use time::Nanos;

@@ -130,10 +130,13 @@ impl Replica {
     /// May get a new call now.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.is_member
-            && self.in_flight < self.capacity
-            && !self.backoff.is_active()
-            && self.health.takes()
+        self.may_take() && !self.backoff.is_active()
+    }
+
+    /// May get a new call if it was not left alone.
+    #[inline]
+    pub(crate) fn may_take(&self) -> bool {
+        self.is_member && self.in_flight < self.capacity && self.health.takes()
     }
 
     #[inline]

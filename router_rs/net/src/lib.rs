@@ -17,6 +17,7 @@ pub mod io;
 pub mod link;
 pub mod mesh;
 mod phase;
+mod random;
 pub mod server;
 pub mod transcode;
 mod windows;

@@ -17,7 +17,7 @@ use support::{Client, Front, PATH, TOKEN, deployment, request, request_with, unt
 #[tokio::test]
 async fn what_replicas_report_reaches_the_router_at_once_and_counts_as_no_call() {
     let fixture = start(1, 1);
-    let [first, second] = &fixture.replicas;
+    let [first, second] = &*fixture.replicas;
     first.set_models(&["a", "b"]);
     let calls = [fixture.with_model("a")];
     fixture.held(1).await;
@@ -89,7 +89,8 @@ async fn a_load_stream_begins_with_the_whole_and_goes_on_with_changes_only() {
     let mut body = within("the head", call.response).await.unwrap().into_body();
     let models =
         |ids: &[&str]| Some(ModelList { model_ids: ids.iter().map(ToString::to_string).collect() });
-    let whole = LoadReport { sequence: 1, in_flight: 0, limit: 7, models: models(&["a"]) };
+    let whole =
+        LoadReport { sequence: 1, in_flight: 0, limit: 7, models: models(&["a"]), leases: 0 };
     assert_eq!(whole, report(&mut body).await);
     // What happens in one turn of the I/O thread is one report; what changes nothing is none.
     let server = Arc::new(replica.server);

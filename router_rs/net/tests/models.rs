@@ -20,7 +20,7 @@ fn status(call: &ClientCall) -> (Code, &str) {
 #[tokio::test]
 async fn calls_go_to_the_replica_that_reported_their_model() {
     let fixture = start(100, 100);
-    let [first, second] = &fixture.replicas;
+    let [first, second] = &*fixture.replicas;
     first.set_models(&["a"]);
     second.set_models(&["b"]);
     let opener = [fixture.with_model("z")];

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 use router_net::grpc::{Code, Status, content_type};
 use router_net::io::Work;
 use router_net::link::{Command, Mailbox};
-use router_net::server::{Exchange, Method, Server as NetServer, ServerConfig};
+use router_net::server::{BatchState, Exchange, Method, Server as NetServer, ServerConfig};
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
 use crate::endpoint::Endpoint;
@@ -163,6 +163,32 @@ impl Server {
 
     fn set_models(&self, model_ids: Vec<String>) {
         self.server.set_models(model_ids);
+    }
+
+    #[pyo3(signature = (*, size_max, running, busy_s, window_s, step_fixed_s, step_per_call_s))]
+    fn set_batch(
+        &self,
+        size_max: u32,
+        running: u32,
+        busy_s: Option<f64>,
+        window_s: Option<f64>,
+        step_fixed_s: f64,
+        step_per_call_s: f64,
+    ) -> PyResult<()> {
+        let now = Instant::now();
+        let until = |name, left: Option<f64>| match left {
+            Some(left) => convert::duration(name, left).map(|left| Some(now + left)),
+            None => Ok(None),
+        };
+        self.server.set_batch(Some(BatchState {
+            size_max,
+            running,
+            busy_until: until("busy_s", busy_s)?,
+            window_until: until("window_s", window_s)?,
+            step_fixed: convert::nanos("step_fixed_s", step_fixed_s)?,
+            step_per_call: convert::nanos("step_per_call_s", step_per_call_s)?,
+        }));
+        Ok(())
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

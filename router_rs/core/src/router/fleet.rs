@@ -212,6 +212,11 @@ impl Fleet {
         self.replicas[slot as usize].is_member.then_some(slot)
     }
 
+    /// The replica in `slot` could take a call if it were not in a backoff.
+    pub(super) fn may_take(&self, slot: u32) -> bool {
+        self.replicas[slot as usize].may_take()
+    }
+
     /// Takes one place at the replica in `slot`, even beyond its capacity.
     #[inline]
     pub(super) fn take_beyond(&mut self, slot: u32) -> ReplicaId {

@@ -8,6 +8,7 @@
 //! Who drives it: `router-net`, one router per deployment and process behind one short mutex.
 
 mod affinity;
+mod asks;
 mod directory;
 mod ejection;
 mod failures;
@@ -20,6 +21,7 @@ mod tests;
 mod types;
 mod waiting;
 
+pub use asks::ASKED_MAX;
 pub use ejection::EjectionConfig;
 pub(crate) use ejection::Health;
 pub use retries::RetryConfig;
@@ -385,7 +387,8 @@ impl Router {
             self.directory.on_sent(model, slot, now.saturating_add(self.config.promise_max));
         }
         self.totals.sent += 1;
-        Assignment { ticket: Ticket(self.calls.key_at(index)), replica: self.fleet.id(slot) }
+        let ticket = Ticket(self.calls.key_at(index));
+        Assignment { ticket, replica: self.fleet.id(slot), is_leased: false }
     }
 
     fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {

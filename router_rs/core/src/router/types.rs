@@ -117,6 +117,8 @@ pub struct Assignment {
     pub ticket: Ticket,
     /// Where to send it.
     pub replica: ReplicaId,
+    /// The replica keeps a place for it, under the name by which it was asked.
+    pub is_leased: bool,
 }
 
 /// What becomes of an offered call.
@@ -213,6 +215,8 @@ pub struct RouterStats {
     pub offered: u64,
     /// Assignments: a call that is sent again counts again.
     pub sent: u64,
+    /// Those of them for which a replica had kept a place.
+    pub leased: u64,
     /// Calls that ended by `complete`, whatever the outcome.
     pub completed: u64,
     /// Calls turned away because the queue was full.

@@ -156,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Starts a bodiless request that is no call: it does not count, so it neither keeps the
+    /// Starts a request that is no call, and whose body may go on: it does not count, so it neither keeps the
     /// connection from being idle nor makes it ask for signs of life.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Connection {
     ) -> Result<(ResponseFuture, SendStream<Bytes>), String> {
         let slot = self.sender.borrow();
         let sender = slot.as_ref().ok_or("the connection takes no more calls")?;
-        sender.clone().send_request(request, true).map_err(|error| error.to_string())
+        sender.clone().send_request(request, false).map_err(|error| error.to_string())
     }
 
     /// Takes no more calls; those in flight go on, then the connection closes.

@@ -13,6 +13,7 @@ use router_core::Load;
 use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
 use super::gather;
+use crate::mesh::load::parse_trailer;
 use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, LOAD, REFUSED, passes};
 
 /// How far the answer has come.
@@ -175,7 +176,7 @@ impl Download {
     fn take_mesh_headers(&self, headers: &mut HeaderMap) -> Option<Load> {
         let load = headers.remove(LOAD).filter(|_| self.is_trusted);
         self.strip(headers);
-        load.and_then(|value| parse_load(value.as_bytes()))
+        load.and_then(|value| parse_trailer(value.as_bytes()))
     }
 }
 
@@ -240,31 +241,9 @@ pub(crate) fn strip_mesh_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// `<in_flight>;<limit>`, both decimal.
-fn parse_load(value: &[u8]) -> Option<Load> {
-    let (in_flight, limit) = std::str::from_utf8(value).ok()?.split_once(';')?;
-    Some(Load {
-        in_flight: in_flight.parse().ok()?,
-        limit: limit.parse().ok()?,
-        processing: None,
-        batch: None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_load_is_two_numbers() {
-        assert_eq!(
-            Some(Load { in_flight: 3, limit: 128, processing: None, batch: None }),
-            parse_load(b"3;128")
-        );
-        for text in ["", "3", "3;", ";3", "3;x", "-1;2", "3;4;5"] {
-            assert_eq!(None, parse_load(text.as_bytes()), "{text}");
-        }
-    }
 
     #[test]
     fn mesh_headers_are_stripped_and_others_stay() {

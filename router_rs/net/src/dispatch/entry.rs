@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use parking_lot::{Mutex, MutexGuard};
 use router_core::{
     Assignment, Decision, Nanos, Offer, Outcome, Refusal, Release, ReplicaId, ReplicaSpec, Router,
@@ -19,6 +20,7 @@ use super::loads::{self, Loads};
 use super::settings::{self, Wish};
 use super::table::{Clock, ReplicaModels};
 use crate::client::dial::Target;
+use crate::random::any_u64;
 
 /// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,
 /// never across I/O.
@@ -45,6 +47,8 @@ struct Locked {
     is_removed: bool,
     /// Until when the ticker sleeps; `None` when there is no ticker.
     ticker: Option<Nanos>,
+    /// Where an ask has to stand.
+    wanted_asks: Vec<ReplicaId>,
 }
 
 #[derive(Debug)]
@@ -111,10 +115,11 @@ impl DeploymentEntry {
             released: Vec::new(),
             is_removed: false,
             ticker: None,
+            wanted_asks: Vec::new(),
         };
         let locked = Mutex::new(locked);
         let earlier = Notify::new();
-        let loads = Loads::default();
+        let loads = Loads::new(any_u64());
         Self { application, deployment, budget, clock, loads, locked, earlier }
     }
 
@@ -165,6 +170,16 @@ impl DeploymentEntry {
             locked.router.heard(replica, now, &mut locked.released);
         }
         self.finish(guard);
+    }
+
+    /// `replica` keeps a place; whether a parked call takes it.
+    pub(super) fn on_lease(&self, replica: ReplicaId) -> bool {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        let is_taken = locked.router.on_lease(replica, now, &mut locked.released);
+        self.finish(guard);
+        is_taken
     }
 
     pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) {
@@ -285,21 +300,35 @@ impl DeploymentEntry {
             Decision::Refused(Refusal::Spent) => Admission::Refused(Refused::Spent),
         };
         self.tell_ticker(&mut locked, &mut wakers);
+        let is_asking = self.move_asks(&mut locked);
         drop(locked);
         wake_all(wakers);
+        if is_asking {
+            loads::on_call(self, self.clock.now());
+        }
         admission
     }
 
     fn guard(self: &Arc<Self>, locked: &Locked, assignment: Assignment) -> TicketGuard {
         let target = locked.target_of(assignment.replica);
-        TicketGuard::new(Arc::clone(self), assignment.ticket, target)
+        TicketGuard::new(Arc::clone(self), assignment, target)
     }
 
     fn finish(&self, mut locked: MutexGuard<'_, Locked>) {
         let mut wakers = locked.hand_out();
         self.tell_ticker(&mut locked, &mut wakers);
+        self.move_asks(&mut locked);
         drop(locked);
         wake_all(wakers);
+    }
+
+    /// Lets the asks stand where the router wants them, after a change; whether there are any.
+    fn move_asks(&self, locked: &mut Locked) -> bool {
+        if locked.waiting.is_empty() && locked.wanted_asks.is_empty() {
+            return false;
+        }
+        locked.router.wanted_asks(&mut locked.wanted_asks);
+        self.loads.ask(&locked.wanted_asks)
     }
 
     /// Sees to it that somebody wakes the router when it is due; to be called after every change.
@@ -403,6 +432,11 @@ impl DeploymentEntry {
             })
         };
         locked.members.iter().filter_map(describe).collect()
+    }
+
+    /// The router's name at all gates.
+    pub(super) fn asker(&self) -> &HeaderValue {
+        self.loads.asker()
     }
 
     pub(super) fn now(&self) -> Nanos {

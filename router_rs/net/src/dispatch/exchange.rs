@@ -26,7 +26,7 @@ use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, GRPC_TIMEOUT, Status, format_timeout};
 use crate::io::Alarm;
-use crate::mesh::names::{self, BYPASS, SESSION_ID};
+use crate::mesh::names::{self, ASKER, BYPASS, SESSION_ID};
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.
@@ -127,6 +127,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 Ok(ticket) => ticket,
                 Err(ending) => return ending,
             };
+            self.claim(&ticket);
             match self.attempt(ticket.target()).await {
                 Attempt::Over(ending, outcome) => {
                     ticket.complete_begun(outcome, self.first_data_at);
@@ -205,6 +206,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
 
     /// Sends the call to this place, and nowhere else.
     async fn at(&mut self, ticket: TicketGuard) -> Ending {
+        self.claim(&ticket);
         match self.attempt(ticket.target()).await {
             Attempt::Over(ending, outcome) => {
                 ticket.complete_begun(outcome, self.first_data_at);
@@ -222,6 +224,15 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 ticket.complete(outcome);
                 self.tell(again.held)
             }
+        }
+    }
+
+    /// Says under which name the replica keeps a place for this attempt, if it does.
+    fn claim(&mut self, ticket: &TicketGuard) {
+        let headers = &mut self.head.parts.headers;
+        match ticket.asker() {
+            Some(asker) => drop(headers.insert(ASKER, asker.clone())),
+            None => drop(headers.remove(ASKER)),
         }
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use router_core::{Outcome, Ticket, WaiterId};
+use http::HeaderValue;
+use router_core::{Assignment, Outcome, Ticket, WaiterId};
 
 use super::entry::{Admission, DeploymentEntry, Refused};
 use crate::client::dial::Target;
@@ -19,11 +20,22 @@ pub(crate) struct TicketGuard {
     entry: Arc<DeploymentEntry>,
     ticket: Option<Ticket>,
     target: Arc<Target>,
+    is_leased: bool,
 }
 
 impl TicketGuard {
-    pub(super) fn new(entry: Arc<DeploymentEntry>, ticket: Ticket, target: Arc<Target>) -> Self {
-        Self { entry, ticket: Some(ticket), target }
+    pub(super) fn new(
+        entry: Arc<DeploymentEntry>,
+        assignment: Assignment,
+        target: Arc<Target>,
+    ) -> Self {
+        let Assignment { ticket, is_leased, .. } = assignment;
+        Self { entry, ticket: Some(ticket), target, is_leased }
+    }
+
+    /// The name under which the replica keeps the place, if it does.
+    pub(super) fn asker(&self) -> Option<&HeaderValue> {
+        self.is_leased.then(|| self.entry.asker())
     }
 
     pub(crate) fn target(&self) -> &Arc<Target> {

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
-use ring::rand::{SecureRandom, SystemRandom};
 use router_core::SplitMix64;
 
 use super::plain::REQUEST_ID;
 use crate::mesh::names::spelled;
+use crate::random::any_u64;
 
 /// A longer name of a client is replaced: every log line would carry it. Arbitrary.
 const BYTES_MAX: usize = 256;
@@ -28,7 +28,7 @@ pub(super) fn of(headers: &HeaderMap) -> HeaderValue {
 /// different from all others.
 fn fresh() -> HeaderValue {
     let (high, low) = RANDOM.with_borrow_mut(|random| {
-        let random = random.get_or_insert_with(|| SplitMix64::new(seed()));
+        let random = random.get_or_insert_with(|| SplitMix64::new(any_u64()));
         (random.next_u64(), random.next_u64())
     });
     let high = (high & !0xf000) | 0x4000;
@@ -42,14 +42,6 @@ fn fresh() -> HeaderValue {
         low & 0xffff_ffff_ffff,
     );
     HeaderValue::from_maybe_shared(Bytes::from(text)).expect("invariant: hex is visible ASCII")
-}
-
-fn seed() -> u64 {
-    let mut bytes = [0; 8];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .expect("invariant: the system has random bytes, as TLS and the handshake need them");
-    u64::from_le_bytes(bytes)
 }
 
 #[cfg(test)]

@@ -3,5 +3,6 @@
 //! The client half of the handshake is in `client`, the server half in `server`; both use this.
 
 pub mod load;
+pub(crate) mod messages;
 pub mod names;
 pub mod proof;

@@ -22,6 +22,9 @@ pub const REPLICA_ID: HeaderName = HeaderName::from_static("pyserve-replica-id")
 pub const NONCE: HeaderName = HeaderName::from_static("pyserve-nonce");
 /// What [`super::proof::proof`] returns for the nonce.
 pub const PROOF: HeaderName = HeaderName::from_static("pyserve-proof");
+/// A router's name, a decimal number: on the load stream for its asks, on a call for the place that
+/// was kept for it. Trusted connections only.
+pub const ASKER: HeaderName = HeaderName::from_static("pyserve-asker");
 /// Trailer `<in_flight>;<limit>` (decimal) of every answer to a trusted connection.
 pub const LOAD: HeaderName = HeaderName::from_static("pyserve-load");
 /// `1` in the Trailers-Only `RESOURCE_EXHAUSTED` of a gate: the call did not start.

@@ -53,7 +53,7 @@ pub(super) fn admit(
         return trust::answer(connection, &head, &mut respond);
     }
     if head.uri.path() == names::LOAD_PATH {
-        return load::answer(connection, respond);
+        return load::answer(connection, &head, body, respond);
     }
     let (deadline, encoding) = match read_head(&head.headers) {
         Ok(read) => read,
@@ -126,7 +126,9 @@ fn is_small(headers: &HeaderMap, body: &RecvStream, http: PlainHttp) -> bool {
 
 fn enter(connection: &ConnectionState, weight: u32, head: &request::Parts) -> Result<(), Refused> {
     let may_bypass = || connection.info.is_trusted() && head.headers.contains_key(names::BYPASS);
-    connection.server.enter(weight, may_bypass)
+    // Most calls come without, and a name that a stranger gives counts for nothing.
+    let asker = head.headers.get(names::ASKER).filter(|_| connection.info.is_trusted());
+    connection.server.enter(weight, asker.and_then(load::asker), may_bypass)
 }
 
 fn exchange(
@@ -160,6 +162,7 @@ fn spawn(
         registration,
         unary: None,
         is_announced: false,
+        since: Instant::now(),
         is_user_done: true,
         waiting: VecDeque::new(),
     });

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -35,6 +36,8 @@ pub(super) struct CallTask {
     pub(super) unary: Option<Message>,
     /// Python knows of the call, and must be told of its end.
     pub(super) is_announced: bool,
+    /// When the call was let in.
+    pub(super) since: Instant,
     /// User code has ended, or never began.
     pub(super) is_user_done: bool,
     /// A message that waits for the peer's window, and what was asked after it.
@@ -274,7 +277,7 @@ impl CallTask {
     }
 
     fn load(&self) -> HeaderValue {
-        self.connection.server.load_after(self.method.weight)
+        self.connection.server.load_after(self.method.weight, self.since)
     }
 }
 

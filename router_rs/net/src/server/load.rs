@@ -6,24 +6,43 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use h2::SendStream;
 use h2::server::SendResponse;
+use h2::{RecvStream, SendStream};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response, request};
 use prost::Message;
+use router_core::{AskerId, LEASE_TIME};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::admit::refuse;
 use super::connection::ConnectionState;
+use super::state::{Granted, ServerState};
 use crate::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Status};
-use crate::mesh::load::{LoadReport, ModelList};
+use crate::mesh::load::{LoadReport, LoadRequest, ModelList};
+use crate::mesh::messages::MessageReader;
+use crate::mesh::names;
 
 /// Models that are loaded or loading.
 pub(super) type Models = Arc<[String]>;
 
+/// A request of one flag has two bytes; more is none.
+const REQUEST_BYTES_MAX: usize = 64;
+
+/// The name of a router, `None` for what is none.
+pub(super) fn asker(value: &HeaderValue) -> Option<AskerId> {
+    value.to_str().ok()?.parse().ok().map(AskerId)
+}
+
 /// Starts a stream of reports, or refuses it to a stranger.
-pub(super) fn answer(connection: &Rc<ConnectionState>, mut respond: SendResponse<Framed>) {
+pub(super) fn answer(
+    connection: &Rc<ConnectionState>,
+    head: &request::Parts,
+    body: RecvStream,
+    mut respond: SendResponse<Framed>,
+) {
     if !connection.info.is_trusted() {
         let text = "only routers of the mesh, which have proven its token, are told the load";
         return refuse(respond, &Status::new(Code::Unimplemented, text), HeaderMap::new());
@@ -32,34 +51,116 @@ pub(super) fn answer(connection: &Rc<ConnectionState>, mut respond: SendResponse
     response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
     // An error means that the client is gone: there is nobody to tell.
     let Ok(stream) = respond.send_response(response, false) else { return };
+    let asker = head.headers.get(names::ASKER).and_then(asker);
+    let asks = asker.map(|asker| Asks::new(asker, &connection.server, body));
     let models = connection.server.models.subscribe();
-    tokio::task::spawn_local(report(Rc::clone(connection), stream, models));
+    tokio::task::spawn_local(report(Rc::clone(connection), stream, models, asks));
+}
+
+/// What a router says on its side of the stream, and the places that are kept for it.
+struct Asks {
+    asker: AskerId,
+    server: Arc<ServerState>,
+    granted: Arc<Granted>,
+    requests: MessageReader,
+    /// The router has ended its side.
+    is_over: bool,
+    lease_end: Option<Instant>,
+}
+
+impl Asks {
+    fn new(asker: AskerId, server: &Arc<ServerState>, body: RecvStream) -> Self {
+        Self {
+            asker,
+            server: Arc::clone(server),
+            granted: Arc::default(),
+            requests: MessageReader::new(body, REQUEST_BYTES_MAX),
+            is_over: false,
+            lease_end: None,
+        }
+    }
+
+    /// Follows what the router asks; returns how many places are kept for it now.
+    async fn next_leases(&mut self) -> u32 {
+        loop {
+            let lease_end = self.lease_end;
+            tokio::select! {
+                leases = self.granted.wait() => {
+                    self.lease_end = Some(Instant::now() + Duration::from_nanos(LEASE_TIME.0));
+                    return leases;
+                }
+                request = self.requests.next(), if !self.is_over => self.follow(request),
+                () = until(lease_end) => {
+                    self.lease_end = None;
+                    self.server.end_leases();
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, request: Option<LoadRequest>) {
+        match request {
+            Some(LoadRequest { ask: true }) => self.server.ask(self.asker, &self.granted),
+            Some(LoadRequest { ask: false }) => self.server.withdraw(self.asker),
+            None => {
+                self.is_over = true;
+                self.server.withdraw(self.asker);
+            }
+        }
+    }
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        self.server.withdraw(self.asker);
+    }
+}
+
+/// Returns at `instant`, or never.
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_leases(asks: &mut Option<Asks>) -> u32 {
+    match asks {
+        Some(asks) => asks.next_leases().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn report(
     connection: Rc<ConnectionState>,
     mut stream: SendStream<Framed>,
     mut models: watch::Receiver<Models>,
+    mut asks: Option<Asks>,
 ) {
     let mut draining = connection.draining.subscribe();
     // The first report comes whether or not something has changed.
     models.mark_changed();
     let mut sequence = 0;
     loop {
+        let mut leases = 0;
         tokio::select! {
             biased;
             _ = draining.wait_for(|is_draining| *is_draining) => break,
             _ = poll_fn(|context| stream.poll_reset(context)) => return,
             changed = models.changed() => if changed.is_err() { break },
+            granted = next_leases(&mut asks) => leases = granted,
         }
         sequence += 1;
-        let model_ids = models.borrow_and_update().to_vec();
+        // A report is for leases or for models, unless both came together.
+        let has_new_models = leases == 0 || models.has_changed().unwrap_or(false);
+        let model_ids = has_new_models.then(|| models.borrow_and_update().to_vec());
         let load = connection.server.load();
         let report = LoadReport {
             sequence,
             in_flight: load.in_flight,
             limit: load.limit,
-            models: Some(ModelList { model_ids }),
+            models: model_ids.map(|model_ids| ModelList { model_ids }),
+            leases,
         };
         if stream.send_data(Framed::new(report.encode_to_vec().into()), false).is_err() {
             return;

@@ -4,6 +4,7 @@
 //! each call's `Link`.
 
 mod admit;
+mod batch;
 mod call;
 mod connection;
 mod door;
@@ -43,6 +44,7 @@ use crate::link::EventSink;
 pub use crate::phase::Phase;
 use connection::Host;
 
+pub use batch::BatchState;
 pub use exchange::{ConnectionInfo, Exchange};
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
@@ -244,6 +246,11 @@ impl Server {
     /// Says which models are loaded or loading. Routers that listen learn it at once.
     pub fn set_models(&self, models: Vec<String>) {
         self.state.set_models(models.into());
+    }
+
+    /// Says what the batcher does; `None` while there is none that is most of the calls' way.
+    pub fn set_batch(&self, batch: Option<BatchState>) {
+        self.state.set_batch(batch);
     }
 
     /// Named counters, for status pages and tests.

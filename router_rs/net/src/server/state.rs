@@ -1,18 +1,21 @@
 //! What all connections of a server share: settings, methods, the gate, the counters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use parking_lot::Mutex;
-use router_core::{Gate, Load};
-use tokio::sync::watch;
+use router_core::{AskerId, Gate, Lease, Load, Nanos};
+use tokio::sync::{Notify, watch};
 
+use super::batch::{BatchCell, BatchState};
 use super::load::Models;
 use super::methods::Methods;
 use crate::grpc::{Code, Encoding, Status};
 use crate::link::{CancelReason, EventSink};
+use crate::mesh::load::trailer;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
@@ -71,6 +74,9 @@ pub(super) struct ServerState {
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
     entrance: Mutex<Entrance>,
+    /// The gate's time counts from here.
+    start: Instant,
+    batch: BatchCell,
 }
 
 /// The gate, and whether it was shut for good.
@@ -78,6 +84,33 @@ pub(super) struct ServerState {
 struct Entrance {
     gate: Gate,
     is_shut: bool,
+    /// Who is told of leases.
+    askers: BTreeMap<AskerId, Arc<Granted>>,
+}
+
+/// The leases of one router that it has not been told of.
+#[derive(Debug, Default)]
+pub(super) struct Granted {
+    count: AtomicU32,
+    changed: Notify,
+}
+
+impl Granted {
+    /// How many there are, once there is one.
+    pub(super) async fn wait(&self) -> u32 {
+        loop {
+            let changed = self.changed.notified();
+            match self.count.swap(0, Ordering::Relaxed) {
+                0 => changed.await,
+                count => return count,
+            }
+        }
+    }
+
+    fn add(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
 }
 
 /// Why a call does not get in.
@@ -97,21 +130,29 @@ impl ServerState {
             sink,
             counters: Counters::default(),
             models: watch::Sender::new(Models::default()),
-            entrance: Mutex::new(Entrance { gate, is_shut: false }),
+            entrance: Mutex::new(Entrance { gate, is_shut: false, askers: BTreeMap::new() }),
+            start: Instant::now(),
+            batch: BatchCell::default(),
         }
     }
 
-    /// `may_bypass` is asked when there is no room.
+    /// `asker` is the router for which a place may be kept; `may_bypass` is asked when there is no
+    /// room.
     pub(super) fn enter(
         &self,
         weight: u32,
+        asker: Option<AskerId>,
         may_bypass: impl FnOnce() -> bool,
     ) -> Result<(), Refused> {
         let mut entrance = self.entrance.lock();
         if entrance.is_shut {
             return Err(Refused::Shut);
         }
-        match entrance.gate.try_enter(weight) {
+        let entered = match asker {
+            None => entrance.gate.try_enter(weight),
+            Some(asker) => entrance.gate.try_enter_leased(weight, asker),
+        };
+        match entered {
             Ok(_) => {
                 self.counters.calls.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -129,24 +170,72 @@ impl ServerState {
                 );
                 Err(Refused::Full {
                     status: Status::new(Code::ResourceExhausted, text),
-                    load: load_value(full.in_flight, full.limit),
+                    load: trailer(&entrance.gate.load()),
                 })
             }
         }
     }
 
     pub(super) fn leave(&self, weight: u32) {
-        self.entrance.lock().gate.leave(weight);
+        let mut entrance = self.entrance.lock();
+        entrance.gate.leave(weight);
+        self.grant(&mut entrance);
     }
 
-    /// The load as it will be when a call of `weight` has gone.
-    pub(super) fn load_after(&self, weight: u32) -> HeaderValue {
-        let load = self.entrance.lock().gate.load();
-        load_value(load.in_flight.saturating_sub(weight), load.limit)
+    /// A router wants a place; `granted` is told when one is kept for it.
+    pub(super) fn ask(&self, asker: AskerId, granted: &Arc<Granted>) {
+        let mut entrance = self.entrance.lock();
+        if entrance.gate.ask(asker) {
+            entrance.askers.insert(asker, Arc::clone(granted));
+        }
+        self.grant(&mut entrance);
+    }
+
+    /// A router wants no place any more.
+    pub(super) fn withdraw(&self, asker: AskerId) {
+        let mut entrance = self.entrance.lock();
+        entrance.gate.withdraw(asker);
+        entrance.askers.remove(&asker);
+        self.grant(&mut entrance);
+    }
+
+    /// Gives leases that were not used to others. To be called when their time is over.
+    pub(super) fn end_leases(&self) {
+        self.grant(&mut self.entrance.lock());
+    }
+
+    fn grant(&self, entrance: &mut Entrance) {
+        if !entrance.gate.is_asked() {
+            return;
+        }
+        let now = Nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let mut leases: Vec<Lease> = Vec::new();
+        entrance.gate.grant(now, &mut leases);
+        for lease in leases {
+            if let Some(granted) = entrance.askers.get(&lease.asker) {
+                granted.add();
+            }
+        }
+    }
+
+    /// The load as it will be when a call of `weight` has gone that came at `since`.
+    pub(super) fn load_after(&self, weight: u32, since: Instant) -> HeaderValue {
+        let mut load = self.load();
+        load.in_flight = load.in_flight.saturating_sub(weight);
+        load.processing =
+            Some(Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)));
+        trailer(&load)
     }
 
     pub(super) fn load(&self) -> Load {
-        self.entrance.lock().gate.load()
+        let mut load = self.entrance.lock().gate.load();
+        load.batch = self.batch.load(load.in_flight);
+        load
+    }
+
+    /// What the replica's batcher has begun, or that it has none.
+    pub(super) fn set_batch(&self, batch: Option<BatchState>) {
+        self.batch.set(batch);
     }
 
     /// Listeners are told only of a change.
@@ -163,7 +252,9 @@ impl ServerState {
     }
 
     pub(super) fn set_limit(&self, limit: Option<u32>) {
-        self.entrance.lock().gate.set_limit(limit);
+        let mut entrance = self.entrance.lock();
+        entrance.gate.set_limit(limit);
+        self.grant(&mut entrance);
     }
 
     pub(super) fn shut(&self) {
@@ -193,15 +284,4 @@ impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.state.counters.connections.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// `<in_flight>;<limit>`, see `mesh::names::LOAD`.
-///
-/// It differs in nearly every answer, so it is marked as one that HPACK must not remember:
-/// it would push the useful entries out of the table.
-fn load_value(in_flight: u32, limit: u32) -> HeaderValue {
-    let mut value = HeaderValue::try_from(format!("{in_flight};{limit}"))
-        .expect("invariant: digits and a semicolon are ASCII");
-    value.set_sensitive(true);
-    value
 }

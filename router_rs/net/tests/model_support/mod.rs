@@ -96,7 +96,7 @@ impl Replica {
 
 /// Two replicas, a table with both, and a channel to them.
 pub struct Fixture {
-    pub replicas: [Replica; 2],
+    pub replicas: Arc<[Replica; 2]>,
     pub table: Arc<RoutingTable>,
     pub channel: Channel,
     pub threads: Arc<IoThreads>,
@@ -129,24 +129,33 @@ impl Events {
 pub fn start(capacity: u32, assumed: u32) -> Fixture {
     let threads = IoThreads::start("test", 1).unwrap();
     let replicas = ["r-1", "r-2"].map(|id| Replica::start(id, capacity, &threads));
-    let table = table(TOKEN);
-    table.apply(vec![deployment(replicas.iter().map(|r| r.route(assumed)).collect())]);
-    let config = ChannelConfig {
-        authority: None,
-        user_agent: "test/1".to_owned(),
-        receive_bytes_max: 1 << 20,
-        send_bytes_max: 1 << 20,
-        default_encoding: Encoding::Identity,
-        tls: None,
-        keepalive: None,
-    };
-    let channel =
-        Channel::to_deployment("app/Echo", Arc::clone(&table), config, Arc::clone(&threads));
-    let events = Arc::default();
-    Fixture { replicas, table, channel: channel.unwrap(), threads, events }
+    Fixture::before(Arc::new(replicas), threads, assumed)
 }
 
 impl Fixture {
+    fn before(replicas: Arc<[Replica; 2]>, threads: Arc<IoThreads>, assumed: u32) -> Self {
+        let table = table(TOKEN);
+        table.apply(vec![deployment(replicas.iter().map(|r| r.route(assumed)).collect())]);
+        let config = ChannelConfig {
+            authority: None,
+            user_agent: "test/1".to_owned(),
+            receive_bytes_max: 1 << 20,
+            send_bytes_max: 1 << 20,
+            default_encoding: Encoding::Identity,
+            tls: None,
+            keepalive: None,
+        };
+        let channel =
+            Channel::to_deployment("app/Echo", Arc::clone(&table), config, Arc::clone(&threads));
+        let events = Arc::default();
+        Self { replicas, table, channel: channel.unwrap(), threads, events }
+    }
+
+    /// Another router before the same replicas.
+    pub fn another(&self, assumed: u32) -> Self {
+        Self::before(Arc::clone(&self.replicas), Arc::clone(&self.threads), assumed)
+    }
+
     pub fn call(&self, model: &str, placement: Placement) -> Arc<ClientCall> {
         let mut metadata = HeaderMap::new();
         if !model.is_empty() {
@@ -197,7 +206,7 @@ impl Fixture {
 
     /// Answers everything and waits for the ends.
     pub async fn answer(&self, calls: &[Arc<ClientCall>]) {
-        for replica in &self.replicas {
+        for replica in self.replicas.iter() {
             for call in std::mem::take(&mut *replica.held.calls.lock()) {
                 let reply = Command::Reply(Bytes::from_static(replica.id.as_bytes()).into());
                 self.threads.all()[0].run(move || call.link().deliver(reply));
