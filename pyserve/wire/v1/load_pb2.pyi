@@ -6,17 +6,25 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class LoadRequest(_message.Message):
+    __slots__ = ("ask",)
+    ASK_FIELD_NUMBER: _ClassVar[int]
+    ask: bool
+    def __init__(self, ask: _Optional[bool] = ...) -> None: ...
+
 class LoadReport(_message.Message):
-    __slots__ = ("sequence", "in_flight", "limit", "models")
+    __slots__ = ("sequence", "in_flight", "limit", "models", "leases")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     in_flight: int
     limit: int
     models: ModelList
-    def __init__(self, sequence: _Optional[int] = ..., in_flight: _Optional[int] = ..., limit: _Optional[int] = ..., models: _Optional[_Union[ModelList, _Mapping]] = ...) -> None: ...
+    leases: int
+    def __init__(self, sequence: _Optional[int] = ..., in_flight: _Optional[int] = ..., limit: _Optional[int] = ..., models: _Optional[_Union[ModelList, _Mapping]] = ..., leases: _Optional[int] = ...) -> None: ...
 
 class ModelList(_message.Message):
     __slots__ = ("model_ids",)
