@@ -1,10 +1,10 @@
 //! The shipping router as a system: one or several, each call at one of them, with checkers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use router_core::{
     Decision, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind, Refusal, Release,
-    ReplicaId, ReplicaSpec, Router, RouterConfig, Ticket, WaiterId,
+    ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
 };
 
 use super::log::End;
@@ -12,10 +12,9 @@ use super::scenario::Scenario;
 use super::system::{Answer, Move, System};
 use super::traffic::Wants;
 
-/// Retries over calls.
-const RETRY_BUDGET: f64 = 0.2;
-/// Retries that a quiet time saves up for; arbitrary.
-const RETRIES_SAVED_MAX: f64 = 10.0;
+/// Repetitions over the calls of the last ten seconds, and those that are always allowed.
+const BUDGET_PERCENT: u8 = 20;
+const REPETITIONS_MIN: usize = 10;
 /// No call waits longer than this plus what arrived before it has passed: `queue::HORIZON`.
 const HORIZON: Nanos = Nanos::from_secs(5);
 /// How long after news of a failure every send is checked, otherwise every 16th.
@@ -33,7 +32,6 @@ struct Open {
     router: usize,
     offered_at: Nanos,
     place: Place,
-    failures: u8,
 }
 
 /// One router and what is known about it without asking it.
@@ -45,7 +43,7 @@ struct Desk {
     in_flight: BTreeMap<ReplicaId, u32>,
     offered: u64,
     completed: u64,
-    retries: f64,
+    budget: Budget,
     watched_until: Nanos,
     sends: u64,
 }
@@ -57,7 +55,6 @@ pub(crate) struct Routers {
     what_keys_are: Keys,
     capacity: u32,
     queue_len_max: u32,
-    attempts_max: u8,
     released: Vec<Release>,
     pub(crate) in_flight_max: u32,
 }
@@ -89,6 +86,10 @@ impl Routers {
         let config = |index: u64| RouterConfig {
             queue_len_max: scenario.queue_len_max,
             locality: Locality { prefer_node: near, prefer_zone: near },
+            retries: RetryConfig {
+                attempts_max: scenario.attempts_max,
+                budget_percent: BUDGET_PERCENT,
+            },
             seed: seed.wrapping_mul(1_000).wrapping_add(index),
             ..RouterConfig::default()
         };
@@ -99,7 +100,7 @@ impl Routers {
             in_flight: BTreeMap::new(),
             offered: 0,
             completed: 0,
-            retries: RETRIES_SAVED_MAX,
+            budget: Budget::default(),
             watched_until: Nanos::ZERO,
             sends: 0,
         };
@@ -116,7 +117,6 @@ impl Routers {
             },
             capacity: scenario.capacity(),
             queue_len_max: scenario.queue_len_max,
-            attempts_max: scenario.attempts_max,
             released: Vec::new(),
             in_flight_max: 0,
         }
@@ -151,6 +151,8 @@ impl Routers {
             }
             Decision::Refused(refusal) => {
                 let is_full = matches!(refusal, Refusal::QueueFull { .. });
+                let pushback = desk.router.pushback(now);
+                assert!(pushback > Nanos::ZERO, "whoever is refused is told when to come back");
                 moves.push(Move::End {
                     call,
                     end: if is_full { End::QueueFull } else { End::Late },
@@ -204,19 +206,28 @@ impl Routers {
         self.decided(call, decision, now, moves);
     }
 
-    /// The application failed: again elsewhere, if the budget allows.
+    /// The application failed: again, if the router allows it.
     fn failed(&mut self, call: u32, load: Option<Load>, now: Nanos, moves: &mut Vec<Move>) {
         let outcome = Outcome::Done { load, is_failure: true, first_message_at: None };
-        let open = self.calls.get_mut(&call).expect("the call is open");
-        open.failures += 1;
-        let desk = &mut self.desks[open.router];
-        if open.failures < self.attempts_max && desk.retries >= 1.0 {
-            desk.retries -= 1.0;
-            self.reoffer(call, outcome, now, moves);
+        let open = &self.calls[&call];
+        let router = open.router;
+        let Place::Sent(ticket, replica) = open.place else { panic!("{open:?} is not sent") };
+        let desk = &mut self.desks[router];
+        desk.back(replica);
+        desk.watched_until = now.saturating_add(WATCHED);
+        let decision = desk.router.retry(ticket, outcome, None, now, &mut self.released);
+        let is_over = matches!(decision, Decision::Refused(_));
+        if is_over {
+            desk.completed += 1;
         } else {
-            desk.watched_until = now.saturating_add(WATCHED);
-            self.complete(call, outcome, now, moves);
+            desk.budget.repeat(now);
+        }
+        self.follow(router, now, moves);
+        if is_over {
+            self.calls.remove(&call);
             moves.push(Move::End { call, end: End::Failed });
+        } else {
+            self.decided(call, decision, now, moves);
         }
     }
 }
@@ -238,14 +249,13 @@ impl System for Routers {
         };
         let desk = &mut self.desks[wants.router];
         desk.offered += 1;
-        desk.retries = (desk.retries + RETRY_BUDGET).min(RETRIES_SAVED_MAX);
+        desk.budget.call(now);
         let offer = Offer { deadline: wants.deadline, model, session, ..Offer::default() };
         let decision = desk.router.offer(offer, now);
         if matches!(decision, Decision::Send(_)) {
             desk.check_turn(now);
         }
-        let open =
-            Open { router: wants.router, offered_at: now, place: Place::Undecided, failures: 0 };
+        let open = Open { router: wants.router, offered_at: now, place: Place::Undecided };
         self.calls.insert(call, open);
         self.decided(call, decision, now, moves);
     }
@@ -360,5 +370,37 @@ impl Desk {
         assert_eq!((0, 0), (stats.in_flight, stats.parked), "{stats:?}");
         assert_eq!((self.offered, self.completed), (stats.offered, stats.completed), "{stats:?}");
         assert_eq!((0, 0), (stats.stale_tickets, stats.stale_waiters), "{stats:?}");
+    }
+}
+
+// === impl Budget ===
+
+/// When a router was offered calls and when it repeated some, lately.
+#[derive(Debug, Default)]
+struct Budget {
+    calls: VecDeque<Nanos>,
+    repetitions: VecDeque<Nanos>,
+}
+
+impl Budget {
+    fn call(&mut self, now: Nanos) {
+        self.calls.push_back(now);
+        forget(&mut self.calls, now, Nanos::from_secs(10));
+    }
+
+    fn repeat(&mut self, now: Nanos) {
+        forget(&mut self.calls, now, Nanos::from_secs(10));
+        self.repetitions.push_back(now);
+        // The router counts by seconds, of which the last one is not over.
+        forget(&mut self.repetitions, now, Nanos::from_secs(9));
+        let (calls, repetitions) = (self.calls.len(), self.repetitions.len());
+        let allowed = (calls * usize::from(BUDGET_PERCENT) / 100).max(REPETITIONS_MIN);
+        assert!(repetitions <= allowed, "{repetitions} repetitions of {calls} calls");
+    }
+}
+
+fn forget(times: &mut VecDeque<Nanos>, now: Nanos, age: Nanos) {
+    while times.front().is_some_and(|at| now.saturating_sub(*at) > age) {
+        times.pop_front();
     }
 }

@@ -29,7 +29,8 @@ pub(crate) fn run(scenario: &Scenario, rule: Rule, seed: u64) -> Log {
         Rule::PureHash => world.limit = 0,
         Rule::Router(_) | Rule::Blind(_) | Rule::Seeds => {}
     }
-    World::new(&world, rule.build(scenario, seed), rule.is_remote(), seed).play()
+    let traffic = Traffic::new(scenario, seed);
+    World::new(&world, traffic, rule.build(scenario, seed), rule.is_remote()).play()
 }
 
 /// As [`run`], with a policy from outside in the shipping router.
@@ -39,7 +40,7 @@ pub(crate) fn run_policy(scenario: &Scenario, policy: fn() -> Box<dyn Policy>, s
 
 /// As [`run`], with a system from outside.
 pub(crate) fn run_system(scenario: &Scenario, system: Box<dyn System>, seed: u64) -> Log {
-    World::new(scenario, system, true, seed).play()
+    World::new(scenario, Traffic::new(scenario, seed), system, true).play()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,14 +100,19 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, system: Box<dyn System>, is_remote: bool, seed: u64) -> Self {
+    fn new(
+        scenario: &'a Scenario,
+        traffic: Traffic,
+        system: Box<dyn System>,
+        is_remote: bool,
+    ) -> Self {
         Self {
             system,
             is_remote,
             now: Nanos::ZERO,
             events: BinaryHeap::new(),
             scheduled: 0,
-            traffic: Traffic::new(scenario, seed),
+            traffic,
             replicas: (0..scenario.replicas).map(|index| Replica::new(scenario, index)).collect(),
             members: (0..scenario.replicas as u64).map(ReplicaId).collect(),
             calls: Vec::new(),
