@@ -141,3 +141,20 @@ fn seed() -> u64 {
     eprintln!("SEED={seed} repeats this");
     seed
 }
+
+#[test]
+fn places_that_other_routers_free_are_soon_used() {
+    let scenario = Scenario {
+        routers: 4,
+        replicas: 2,
+        limit: 1,
+        load: 0.8,
+        duration_s: 60.0,
+        ..one_router_before_serial_replicas()
+    };
+    let shared = run_p2c(&scenario, seed());
+    let alone = run_p2c(&Scenario { routers: 1, ..scenario }, seed());
+    assert!(shared.refusals > 100, "the routers hardly met: {} refusals", shared.refusals);
+    let (shared, alone) = (mean(&shared.latencies_ms()), mean(&alone.latencies_ms()));
+    assert!(shared <= alone * 1.3, "mean response: four routers {shared} ms, one {alone} ms");
+}

@@ -165,7 +165,7 @@ impl System for Faulty {
 
     fn offer(&mut self, call: u32, _wants: &Wants, _now: Nanos, moves: &mut Vec<Move>) {
         if call != 7 || self.fault != Fault::ForgetsOne {
-            moves.push(Move::Send { call, replica: ReplicaId(0) });
+            moves.push(Move::Send { call, replica: ReplicaId(0), is_leased: false });
         }
     }
 
@@ -180,7 +180,9 @@ impl System for Faulty {
         moves.push(Move::End { call, end: End::Done });
         match self.fault {
             Fault::EndsTwice => moves.push(Move::End { call, end: End::Done }),
-            Fault::SendsWhatIsOver => moves.push(Move::Send { call, replica: ReplicaId(0) }),
+            Fault::SendsWhatIsOver => {
+                moves.push(Move::Send { call, replica: ReplicaId(0), is_leased: false });
+            }
             Fault::Nothing | Fault::ForgetsOne => {}
         }
     }

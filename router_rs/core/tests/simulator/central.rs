@@ -55,7 +55,7 @@ impl Central {
     fn send(&mut self, call: u32, replica: ReplicaId, moves: &mut Vec<Move>) {
         self.at.insert(call, replica);
         *self.taken.get_mut(&replica).expect("a member") += 1;
-        moves.push(Move::Send { call, replica });
+        moves.push(Move::Send { call, replica, is_leased: false });
     }
 
     fn leave(&mut self, call: u32, now: Nanos, moves: &mut Vec<Move>) {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use router_core::{Gate, Load, Nanos};
+use router_core::{AskerId, Gate, Lease, Load, Nanos};
 
 use super::executor::{Executor, Job};
 use super::scenario::{Scenario, millis};
@@ -49,14 +49,26 @@ impl Replica {
     }
 
     /// Lets a call in; says whether it is in.
-    pub(crate) fn enter(&mut self, job: Job, now: Nanos) -> bool {
+    pub(crate) fn enter(&mut self, job: Job, lease_of: Option<AskerId>, now: Nanos) -> bool {
         self.count(now);
-        let entered = self.gate.try_enter(1).is_ok();
+        let entered = match lease_of {
+            Some(asker) => self.gate.try_enter_leased(1, asker).is_ok(),
+            None => self.gate.try_enter(1).is_ok(),
+        };
         if entered {
             self.executor.add(job, now);
             self.remember(now);
         }
         entered
+    }
+
+    /// Who gets a place that has become free.
+    pub(crate) fn grant(&mut self, now: Nanos) -> Vec<Lease> {
+        let mut granted = Vec::new();
+        if self.gate.is_asked() {
+            self.gate.grant(now, &mut granted);
+        }
+        granted
     }
 
     pub(crate) fn leave(&mut self, now: Nanos) {

@@ -41,6 +41,8 @@ struct Desk {
     /// Parked calls that take any replica, by arrival.
     patient: BTreeSet<(Nanos, u32)>,
     in_flight: BTreeMap<ReplicaId, u32>,
+    /// Gates with an ask of this router.
+    asked: BTreeSet<ReplicaId>,
     offered: u64,
     completed: u64,
     budget: Budget,
@@ -56,6 +58,7 @@ pub(crate) struct Routers {
     capacity: u32,
     queue_len_max: u32,
     released: Vec<Release>,
+    wanted: Vec<ReplicaId>,
     pub(crate) in_flight_max: u32,
 }
 
@@ -98,6 +101,7 @@ impl Routers {
             parked: BTreeMap::new(),
             patient: BTreeSet::new(),
             in_flight: BTreeMap::new(),
+            asked: BTreeSet::new(),
             offered: 0,
             completed: 0,
             budget: Budget::default(),
@@ -118,6 +122,7 @@ impl Routers {
             capacity: scenario.capacity(),
             queue_len_max: scenario.queue_len_max,
             released: Vec::new(),
+            wanted: Vec::new(),
             in_flight_max: 0,
         }
     }
@@ -133,12 +138,12 @@ impl Routers {
         let desk = &mut self.desks[open.router];
         match decision {
             Decision::Send(assignment) => {
-                let replica = assignment.replica;
+                let (replica, is_leased) = (assignment.replica, assignment.is_leased);
                 open.place = Place::Sent(assignment.ticket, replica);
-                let in_flight = desk.sent(replica, now);
+                let in_flight = desk.sent(replica, is_leased, now);
                 assert!(in_flight <= self.capacity, "{replica:?} has {in_flight} calls");
                 self.in_flight_max = self.in_flight_max.max(in_flight);
-                moves.push(Move::Send { call, replica });
+                moves.push(Move::Send { call, replica, is_leased });
             }
             Decision::Parked(waiter) => {
                 open.place = Place::Parked(waiter);
@@ -311,6 +316,31 @@ impl System for Routers {
         }
     }
 
+    fn leased(&mut self, router: usize, replica: ReplicaId, now: Nanos, moves: &mut Vec<Move>) {
+        let desk = &mut self.desks[router];
+        desk.asked.remove(&replica);
+        let is_used = desk.router.on_lease(replica, now, &mut self.released);
+        self.follow(router, now, moves);
+        if !is_used {
+            moves.push(Move::Ask { router, replica, is_wanted: false });
+        }
+    }
+
+    fn settle(&mut self, moves: &mut Vec<Move>) {
+        for (router, desk) in self.desks.iter_mut().enumerate() {
+            desk.router.wanted_asks(&mut self.wanted);
+            if desk.asked.is_empty() && self.wanted.is_empty() {
+                continue;
+            }
+            let wanted: BTreeSet<ReplicaId> = self.wanted.drain(..).collect();
+            for replica in desk.asked.symmetric_difference(&wanted) {
+                let is_wanted = wanted.contains(replica);
+                moves.push(Move::Ask { router, replica: *replica, is_wanted });
+            }
+            desk.asked = wanted;
+        }
+    }
+
     fn next_wakeup(&self) -> Option<Nanos> {
         self.desks.iter().filter_map(|desk| desk.router.next_wakeup()).min()
     }
@@ -336,14 +366,16 @@ impl System for Routers {
 
 impl Desk {
     /// Counts a call that goes to `replica`, and checks that it may get one.
-    fn sent(&mut self, replica: ReplicaId, now: Nanos) -> u32 {
+    fn sent(&mut self, replica: ReplicaId, is_leased: bool, now: Nanos) -> u32 {
         self.sends += 1;
         if now < self.watched_until || self.sends % 16 == 0 {
             let stats = self.router.stats();
             let found = stats.replicas.iter().find(|stats| stats.id == replica);
             let found = found.expect("the router knows where it sends");
             assert!(found.is_member, "{replica:?} is no member any more");
-            for until in [found.backoff_until, found.ejected_until].into_iter().flatten() {
+            // A lease says that there is a place, so the backoff has no reason any more.
+            let backoff_until = found.backoff_until.filter(|_| !is_leased);
+            for until in [backoff_until, found.ejected_until].into_iter().flatten() {
                 assert!(until <= now, "{replica:?} is to be left alone: {found:?}");
             }
         }

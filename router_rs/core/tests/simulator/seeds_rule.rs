@@ -178,7 +178,7 @@ impl SeedsRule {
                 *length += 1;
             }
             self.sent.insert(place.1, Sent { router, replica, place, key });
-            moves.push(Move::Send { call: place.1, replica });
+            moves.push(Move::Send { call: place.1, replica, is_leased: false });
         }
         let desk = &mut self.desks[router];
         while desk.tasks.len() > desk.tasks_target() {

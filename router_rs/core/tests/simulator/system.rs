@@ -44,17 +44,15 @@ pub(crate) enum Move {
     Send {
         call: u32,
         replica: ReplicaId,
+        /// The replica keeps a place for it.
+        is_leased: bool,
     },
     /// The call is over.
-    End {
-        call: u32,
-        end: End,
-    },
+    End { call: u32, end: End },
+    /// A router asks a gate for a place, or does not any more.
+    Ask { router: usize, replica: ReplicaId, is_wanted: bool },
     /// Ask a replica how many calls it has; the answer comes as [`System::probed`].
-    Probe {
-        replica: ReplicaId,
-        tag: u64,
-    },
+    Probe { replica: ReplicaId, tag: u64 },
 }
 
 /// What stands between the callers and the replicas.
@@ -81,6 +79,11 @@ pub(crate) trait System {
     }
     /// A replica let a call of `router` in, and has so many now.
     fn admitted(&mut self, _router: usize, _replica: ReplicaId, _in_flight: u32, _now: Nanos) {}
+    /// A replica keeps a place for `router`.
+    fn leased(&mut self, _router: usize, _replica: ReplicaId, _now: Nanos, _moves: &mut Vec<Move>) {
+    }
+    /// What follows when everything of this moment is told.
+    fn settle(&mut self, _moves: &mut Vec<Move>) {}
     fn probed(
         &mut self,
         _tag: u64,

@@ -31,6 +31,7 @@ impl World<'_> {
             attempt: 0,
             replica: None,
             entered_at: None,
+            is_leased: false,
             is_over: false,
         });
         self.open += 1;
@@ -51,10 +52,11 @@ impl World<'_> {
             return;
         }
         let is_late = call.wants.deadline.is_some_and(|deadline| deadline <= self.now);
-        if let (Some(replica), Some(_)) = (call.replica, call.entered_at) {
-            let replica = &mut self.replicas[replica.0 as usize];
+        if let (Some(replica_id), Some(_)) = (call.replica, call.entered_at) {
+            let replica = &mut self.replicas[replica_id.0 as usize];
             if replica.executor.cancel(id) {
                 replica.leave(self.now);
+                self.grant(replica_id.0 as usize);
             }
         }
         self.system.gone(id, is_late, self.now, &mut self.moves);
@@ -82,10 +84,16 @@ impl World<'_> {
 impl World<'_> {
     /// Does what the system wants.
     pub(super) fn follow(&mut self) {
+        self.system.settle(&mut self.moves);
         let mut moves = std::mem::take(&mut self.moves);
         for order in moves.drain(..) {
             match order {
-                Move::Send { call: id, replica } => self.send(id, replica),
+                Move::Send { call: id, replica, is_leased } => self.send(id, replica, is_leased),
+                Move::Ask { router, replica, is_wanted } => {
+                    let (router, replica) = (router as u32, replica.0 as u32);
+                    let event = Event::AskArrived { router, replica, is_wanted };
+                    self.after_network(replica as usize, event);
+                }
                 Move::End { call, end } => self.end(call, end),
                 Move::Probe { replica, tag } => {
                     let replica = replica.0 as u32;
@@ -96,12 +104,13 @@ impl World<'_> {
         self.moves = moves;
     }
 
-    pub(super) fn send(&mut self, id: u32, replica: ReplicaId) {
+    pub(super) fn send(&mut self, id: u32, replica: ReplicaId, is_leased: bool) {
         let call = &mut self.calls[id as usize];
         assert!(!call.is_over, "call {id} is sent after its end");
         call.attempt += 1;
         call.replica = Some(replica);
         call.entered_at = None;
+        call.is_leased = is_leased;
         let attempt = call.attempt;
         self.log.sends.push((self.now, replica.0));
         self.after_network(replica.0 as usize, Event::AtReplica { call: id, attempt });

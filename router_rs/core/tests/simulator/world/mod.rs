@@ -55,6 +55,9 @@ enum Event {
     KeysSaid { replica: u32, list: u32 },
     ProbeArrived { replica: u32, tag: u64 },
     Probed { replica: u32, tag: u64, in_flight: u32 },
+    AskArrived { router: u32, replica: u32, is_wanted: bool },
+    LeaseArrived { router: u32, replica: u32 },
+    LeaseOver { replica: u32 },
     Slow { is_begin: bool },
     Failing { is_begin: bool },
     Crash,
@@ -75,6 +78,7 @@ struct Call {
     /// Where it was sent last.
     replica: Option<ReplicaId>,
     entered_at: Option<Nanos>,
+    is_leased: bool,
     is_over: bool,
 }
 
@@ -215,6 +219,14 @@ impl<'a> World<'a> {
                 let replica = ReplicaId(replica.into());
                 self.system.probed(tag, replica, in_flight, self.now, &mut self.moves);
             }
+            Event::AskArrived { router, replica, is_wanted } => {
+                self.ask_arrived(router, replica, is_wanted);
+            }
+            Event::LeaseArrived { router, replica } => {
+                let replica = ReplicaId(replica.into());
+                self.system.leased(router as usize, replica, self.now, &mut self.moves);
+            }
+            Event::LeaseOver { replica } => self.grant(replica as usize),
             Event::Slow { is_begin } => self.slow(is_begin),
             Event::Failing { is_begin } => self.fail(is_begin),
             Event::Crash => self.crash(),

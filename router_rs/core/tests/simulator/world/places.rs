@@ -1,6 +1,6 @@
 //! Replicas: what calls meet there, and what the scenario planned for them.
 
-use router_core::{ReplicaId, ReplicaSpec, Tier};
+use router_core::{AskerId, ReplicaId, ReplicaSpec, Tier};
 
 use super::{CRASH_SEEN_AFTER, Event, FAILS_AFTER, World};
 use crate::simulator::executor::{Counts, Job};
@@ -24,7 +24,8 @@ impl World<'_> {
         }
         let Wants { work, key, router, .. } = call.wants;
         let job = Job { call: id, attempt, entered_at: self.now, work, key };
-        if !replica.enter(job, self.now) {
+        let lease_of = call.is_leased.then_some(AskerId(router as u64));
+        if !replica.enter(job, lease_of, self.now) {
             let load = replica.load(None, self.now);
             return self.answer(id, attempt, Answer::Refused, Some(load));
         }
@@ -51,6 +52,7 @@ impl World<'_> {
                 self.answer(job.call, job.attempt, Answer::Done, Some(load));
             }
         }
+        self.grant(index);
         let replica = &mut self.replicas[index];
         if let Some(keys) = replica.executor.changed_keys() {
             self.key_lists.push(keys);
@@ -64,6 +66,27 @@ impl World<'_> {
             if let Some(at) = next {
                 self.schedule_at(at, Event::Visit { replica: index as u32 });
             }
+        }
+    }
+
+    pub(super) fn ask_arrived(&mut self, router: u32, index: u32, is_wanted: bool) {
+        let gate = &mut self.replicas[index as usize].gate;
+        let asker = AskerId(router.into());
+        if is_wanted {
+            gate.ask(asker);
+        } else {
+            gate.withdraw(asker);
+        }
+        self.grant(index as usize);
+    }
+
+    /// Gives free places to who has asked for them.
+    pub(super) fn grant(&mut self, index: usize) {
+        let granted = self.replicas[index].grant(self.now);
+        for lease in granted {
+            let (router, replica) = (lease.asker.0 as u32, index as u32);
+            self.after_network(index, Event::LeaseArrived { router, replica });
+            self.schedule_at(lease.until, Event::LeaseOver { replica });
         }
     }
 
