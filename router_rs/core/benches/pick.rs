@@ -20,42 +20,56 @@ use router_core::{
 /// Calls in flight at each replica while it is measured.
 const DEPTH: usize = 4;
 const THREADS: usize = 4;
+/// Between two batches of calls; it only has to be a time.
+const SERVICE: Nanos = Nanos::from_micros(10);
+const POLICIES: [PolicyKind; 5] = [
+    PolicyKind::P2c,
+    PolicyKind::Least,
+    PolicyKind::RoundRobin,
+    PolicyKind::ConsistentHash,
+    PolicyKind::Predicted,
+];
 
 fn main() {
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
-    let (samples, calls) = if is_measuring { (200, 20_000) } else { (2, 100) };
-    println!("one thread, {DEPTH} in flight per replica (ns, median of {samples} samples)");
-    for replicas in [2, 8, 64] {
-        let (offer, complete) = alone(replicas, samples, calls);
-        println!("  {replicas:>2} replicas: offer {offer:.1}, complete {complete:.1}");
-    }
-    println!("{THREADS} threads, 64 replicas, lock + offer + unlock (ns)");
-    let mut latencies = contended(64, samples * calls / 4);
-    latencies.sort_unstable();
-    for (name, of_1000) in [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)] {
-        println!("  {name}: {}", latencies[(latencies.len() - 1) * of_1000 / 1000]);
+    let (samples, calls) = if is_measuring { (100, 20_000) } else { (2, 100) };
+    for policy in POLICIES {
+        println!("{policy:?}");
+        println!("  one thread, {DEPTH} in flight per replica (ns, median of {samples} samples)");
+        for replicas in [2, 8, 64] {
+            let (offer, complete) = alone(policy, replicas, samples, calls);
+            println!("    {replicas:>2} replicas: offer {offer:.1}, complete {complete:.1}");
+        }
+        println!("  {THREADS} threads, 64 replicas, lock + offer + unlock (ns)");
+        let mut latencies = contended(policy, 64, samples * calls / 4);
+        latencies.sort_unstable();
+        for (name, of_1000) in [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)] {
+            println!("    {name}: {}", latencies[(latencies.len() - 1) * of_1000 / 1000]);
+        }
     }
 }
 
 /// Median ns of `offer` and of `complete`, each timed over batches that fit the fleet.
-fn alone(replicas: u64, samples: usize, calls: usize) -> (f64, f64) {
-    let mut router = router_with_replicas(replicas);
+fn alone(policy: PolicyKind, replicas: u64, samples: usize, calls: usize) -> (f64, f64) {
+    let mut router = router_with_replicas(policy, replicas);
     let mut released = Vec::new();
+    let mut now = Nanos::ZERO;
     let mut held: Vec<Ticket> =
-        (0..replicas as usize * DEPTH).map(|_| offer(&mut router)).collect();
+        (0..replicas as usize * DEPTH).map(|_| offer(&mut router, now)).collect();
     let mut medians = (Vec::new(), Vec::new());
     let batch = 64;
     for _ in 0..samples {
         let (mut offering, mut completing) = (0, 0);
         for _ in 0..calls / batch {
+            now = now.saturating_add(SERVICE);
             let start = Instant::now();
             for _ in 0..batch {
-                held.push(black_box(offer(&mut router)));
+                held.push(black_box(offer(&mut router, now)));
             }
             let middle = Instant::now();
             for ticket in held.drain(..batch) {
                 let outcome = Outcome::done(None);
-                router.complete(ticket, outcome, Nanos(2), &mut released);
+                router.complete(ticket, outcome, now, &mut released);
             }
             completing += middle.elapsed().as_nanos();
             offering += (middle - start).as_nanos();
@@ -68,8 +82,8 @@ fn alone(replicas: u64, samples: usize, calls: usize) -> (f64, f64) {
 }
 
 /// Nanoseconds of each locked `offer`, clock reads included.
-fn contended(replicas: u64, calls: usize) -> Vec<u64> {
-    let router = Mutex::new(router_with_replicas(replicas));
+fn contended(policy: PolicyKind, replicas: u64, calls: usize) -> Vec<u64> {
+    let router = Mutex::new(router_with_replicas(policy, replicas));
     let start_together = Barrier::new(THREADS);
     let run = || {
         start_together.wait();
@@ -88,24 +102,25 @@ fn contended(replicas: u64, calls: usize) -> Vec<u64> {
 fn contended_thread(router: &Mutex<Router>, calls: usize) -> Vec<u64> {
     let mut released = Vec::new();
     let mut latencies = Vec::with_capacity(calls);
-    for _ in 0..calls {
+    for call in 1..=calls as u64 {
+        let now = SERVICE.saturating_mul(call);
         let start = Instant::now();
-        let ticket = offer(&mut router.lock());
+        let ticket = offer(&mut router.lock(), now);
         latencies.push(start.elapsed().as_nanos() as u64);
         let outcome = Outcome::done(None);
-        router.lock().complete(ticket, outcome, Nanos(2), &mut released);
+        router.lock().complete(ticket, outcome, now, &mut released);
     }
     latencies
 }
 
-fn offer(router: &mut Router) -> Ticket {
-    match router.offer(Offer { deadline: Some(Nanos::MAX), ..Offer::default() }, Nanos(1)) {
+fn offer(router: &mut Router, now: Nanos) -> Ticket {
+    match router.offer(Offer { deadline: Some(Nanos::MAX), ..Offer::default() }, now) {
         Decision::Send(assignment) => assignment.ticket,
         other => panic!("there is room, but the router says {other:?}"),
     }
 }
 
-fn router_with_replicas(replicas: u64) -> Router {
+fn router_with_replicas(policy: PolicyKind, replicas: u64) -> Router {
     let mut router = Router::new(RouterConfig {
         queue_len_max: 100,
         refusals_max: 3,
@@ -113,7 +128,7 @@ fn router_with_replicas(replicas: u64) -> Router {
         backoff_max: Nanos::from_millis(500),
         model_wait_max: Nanos::from_secs(1),
         promise_max: Nanos::from_secs(10),
-        policy: PolicyKind::P2c,
+        policy,
         seed: 1,
         ..RouterConfig::default()
     });

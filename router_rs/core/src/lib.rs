@@ -11,6 +11,7 @@
 //! | `router::affinity` | which replicas come first for a call that names a model |
 //! | `router::ejection` | which replicas are left out because they fail, and how they come back |
 //! | `policy` | which of the replicas with room gets the call |
+//! | `learnt` | how long a replica is expected to take |
 //! | `queue` | who of the parked calls is next, and who is late |
 //! | `backoff` | how long a replica that refused is left alone |
 //! | `gate` | whether a replica admits a call |
@@ -23,6 +24,7 @@ mod access;
 mod backoff;
 mod gate;
 mod heap;
+mod learnt;
 mod policy;
 mod queue;
 mod replica;
@@ -37,7 +39,7 @@ pub use access::{
 };
 pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
 pub use policy::{
-    Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, RoundRobin,
+    Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, Predicted, RoundRobin,
 };
 pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;

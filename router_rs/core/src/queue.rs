@@ -55,6 +55,12 @@ impl ParkedQueue {
         self.ready.len() + self.resting.len() + self.pausing.len() + self.faithful.len()
     }
 
+    /// Those of them that take the next slot that frees up.
+    #[inline]
+    pub(crate) fn ready_len(&self) -> u32 {
+        self.ready.len() as u32
+    }
+
     /// Whether some call takes the next slot that frees up.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {

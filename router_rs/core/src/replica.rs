@@ -1,8 +1,17 @@
 //! What the router knows about one replica.
 
 use crate::backoff::Backoff;
+use crate::learnt::{Pace, Pool};
 use crate::router::Health;
 use crate::time::Nanos;
+
+/// What a replica told about the calls of other routers counts half after this time.
+const OTHERS_HALVED: Nanos = Nanos::from_millis(250);
+/// So many times the time of the others is slow.
+const SLOW: f32 = 2.0;
+/// How often a slow replica that nobody uses is tried: at ten calls a second and replica, one in
+/// three hundred of what it would get.
+const PROBE_INTERVAL: Nanos = Nanos::from_secs(3);
 
 /// Names a replica. Opaque: the driver interns whatever it knows the replica by, and never gives
 /// the number of one replica to another.
@@ -86,6 +95,11 @@ pub(crate) struct Replica {
     pub(crate) backoff: Backoff,
     pub(crate) health: Health,
     pub(crate) reported: Option<Load>,
+    /// Gets no new call beyond this while others wait for nothing; at most `capacity` counts.
+    pub(crate) held: u32,
+    pub(crate) pace: Pace,
+    /// Calls of other routers there, and when it told of them.
+    pub(crate) others: (u32, Nanos),
     /// When its slow start began and ends; equal: it had none.
     pub(crate) warm_up: (Nanos, Nanos),
 }
@@ -106,6 +120,9 @@ impl Replica {
             backoff: Backoff::default(),
             health: Health::default(),
             reported: None,
+            held: u32::MAX,
+            pace: Pace::default(),
+            others: (0, Nanos::ZERO),
             warm_up: (Nanos::ZERO, Nanos::ZERO),
         }
     }
@@ -136,7 +153,45 @@ impl Replica {
     /// May get a new call if it was not left alone.
     #[inline]
     pub(crate) fn may_take(&self) -> bool {
-        self.is_member && self.in_flight < self.capacity && self.health.takes()
+        self.in_flight < self.capacity.min(self.held) && self.is_member && self.health.takes()
+    }
+
+    /// Nothing but a lack of room keeps it from getting calls.
+    #[inline]
+    pub(crate) fn is_in(&self) -> bool {
+        self.is_member && !self.backoff.is_active() && self.health.takes()
+    }
+
+    /// How many more calls it could get if none were held back.
+    pub(crate) fn spare(&self) -> u32 {
+        if self.is_in() { self.capacity.saturating_sub(self.in_flight) } else { 0 }
+    }
+
+    /// Calls of other routers there, as far as known: what it told fades, because they end.
+    #[inline]
+    pub(crate) fn others(&self, now: Nanos) -> u32 {
+        let (count, told_at) = self.others;
+        if count == 0 {
+            return 0;
+        }
+        let age = now.saturating_sub(told_at).0 / OTHERS_HALVED.0;
+        count.checked_shr(age as u32).unwrap_or(0)
+    }
+
+    /// After how many nanoseconds one more call here is expected to be answered.
+    #[inline]
+    pub(crate) fn finish_ns(&self, pool: &Pool, now: Nanos) -> f64 {
+        let others = self.others(now);
+        let slowness = self.pace.slowness_at(pool, self.in_flight, others, now);
+        pool.finish_ns(self.in_flight + others + 1) * slowness + pool.turnaround_ns(self.tier)
+    }
+
+    /// It was slow when it last worked, which is a while ago.
+    #[inline]
+    pub(crate) fn is_probe_due(&self, now: Nanos) -> bool {
+        self.in_flight == 0
+            && self.pace.slowness() > SLOW
+            && now.saturating_sub(self.pace.counted_at()) >= PROBE_INTERVAL
     }
 
     #[inline]

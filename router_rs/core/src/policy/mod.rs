@@ -6,6 +6,7 @@
 mod consistent_hash;
 mod least;
 mod p2c;
+mod predicted;
 mod round_robin;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -13,10 +14,12 @@ pub(crate) mod testing;
 pub use consistent_hash::ConsistentHash;
 pub use least::Least;
 pub use p2c::P2c;
+pub use predicted::Predicted;
 pub use round_robin::RoundRobin;
 
 use std::fmt;
 
+use crate::learnt::Pool;
 use crate::replica::{Load, Replica, ReplicaId, Tier};
 use crate::rng::SplitMix64;
 use crate::time::Nanos;
@@ -40,9 +43,10 @@ impl PolicyKind {
     pub(crate) fn build(self) -> Box<dyn Policy> {
         match self {
             Self::P2c => Box::new(P2c),
-            Self::Least | Self::Predicted => Box::new(Least),
+            Self::Least => Box::new(Least),
             Self::RoundRobin => Box::new(RoundRobin::default()),
             Self::ConsistentHash => Box::new(ConsistentHash),
+            Self::Predicted => Box::new(Predicted),
         }
     }
 }
@@ -53,6 +57,12 @@ pub trait Policy: fmt::Debug + Send {
     ///
     /// Must not allocate: it runs for every call, under the router's lock.
     fn pick(&mut self, candidates: Candidates<'_>, rng: &mut SplitMix64) -> usize;
+
+    /// Calls may wait in the router although replicas have room, where the router has learnt that
+    /// they would only wait there, or that a better replica will be free sooner.
+    fn is_patient(&self) -> bool {
+        false
+    }
 }
 
 /// The replicas that may get a call, in no particular order.
@@ -60,6 +70,7 @@ pub trait Policy: fmt::Debug + Send {
 pub struct Candidates<'a> {
     replicas: &'a [Replica],
     open: &'a [u32],
+    pool: &'a Pool,
     scene: Scene,
 }
 
@@ -72,6 +83,8 @@ pub(crate) struct Scene {
     /// Calls of this router at all members.
     pub(crate) in_flight: u64,
     pub(crate) members: u32,
+    /// Replicas have lately told of calls that are not this router's.
+    pub(crate) is_shared: bool,
 }
 
 /// What a policy may know about one replica.
@@ -91,8 +104,13 @@ pub struct Candidate {
 
 impl<'a> Candidates<'a> {
     /// `open` holds indices into `replicas`.
-    pub(crate) fn new(replicas: &'a [Replica], open: &'a [u32], scene: Scene) -> Self {
-        Self { replicas, open, scene }
+    pub(crate) fn new(
+        replicas: &'a [Replica],
+        open: &'a [u32],
+        pool: &'a Pool,
+        scene: Scene,
+    ) -> Self {
+        Self { replicas, open, pool, scene }
     }
 
     /// When the pick happens.
@@ -117,6 +135,25 @@ impl<'a> Candidates<'a> {
     #[inline]
     pub fn fleet_len(&self) -> u32 {
         self.scene.members
+    }
+
+    /// Other routers send calls to these replicas too.
+    #[inline]
+    pub fn is_fleet_shared(&self) -> bool {
+        self.scene.is_shared
+    }
+
+    /// After how many nanoseconds one more call there is expected to be answered. Before the first
+    /// call has ended anywhere, the values mean nothing but their order.
+    #[inline]
+    pub fn finish_ns(&self, index: usize) -> f64 {
+        self.replicas[self.open[index] as usize].finish_ns(self.pool, self.scene.now)
+    }
+
+    /// It was slow, has had no call for a while, and may have recovered.
+    #[inline]
+    pub fn is_probe_due(&self, index: usize) -> bool {
+        self.replicas[self.open[index] as usize].is_probe_due(self.scene.now)
     }
 
     /// As `get(index).id`.

@@ -15,12 +15,13 @@ pub struct RoundRobin {
 impl Policy for RoundRobin {
     #[inline]
     fn pick(&mut self, candidates: Candidates<'_>, _rng: &mut SplitMix64) -> usize {
-        // False sorts before true: those behind the last pick first, each group by id.
-        let order = |index: &usize| {
-            let id = candidates.id(*index);
-            (self.last.is_some_and(|last| id <= last), id)
-        };
-        let index = (0..candidates.len()).min_by_key(order).unwrap_or(0);
+        // Ids behind the last pick are near, those before it come after all of them.
+        let after = self.last.map_or(0, |last| last.0.wrapping_add(1));
+        let mut first = (u64::MAX, 0);
+        for index in 0..candidates.len() {
+            first = first.min((candidates.id(index).0.wrapping_sub(after), index));
+        }
+        let index = first.1;
         self.last = Some(candidates.id(index));
         index
     }

@@ -1,12 +1,14 @@
 //! Fleets for tables of decisions.
 
 use super::{Candidates, Policy, Scene};
+use crate::learnt::Pool;
 use crate::replica::{Replica, ReplicaId, ReplicaSpec, Tier};
 use crate::rng::SplitMix64;
 use crate::time::Nanos;
 
 pub(crate) struct Fleet {
     replicas: Vec<Replica>,
+    pool: Pool,
 }
 
 impl Fleet {
@@ -16,7 +18,7 @@ impl Fleet {
             let spec = ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: u32::MAX };
             Replica { in_flight: *in_flight, ..Replica::new(&spec) }
         };
-        Self { replicas: in_flight.iter().zip(0..).map(replica).collect() }
+        Self { replicas: in_flight.iter().zip(0..).map(replica).collect(), pool: Pool::default() }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -25,8 +27,9 @@ impl Fleet {
 
     pub(crate) fn candidates<'a>(&'a self, open: &'a [u32], session: u64) -> Candidates<'a> {
         let in_flight = self.replicas.iter().map(|replica| u64::from(replica.in_flight)).sum();
-        let scene = Scene { now: Nanos::ZERO, session, in_flight, members: self.len() };
-        Candidates::new(&self.replicas, open, scene)
+        let scene =
+            Scene { now: Nanos::ZERO, session, in_flight, members: self.len(), is_shared: false };
+        Candidates::new(&self.replicas, open, &self.pool, scene)
     }
 }
 

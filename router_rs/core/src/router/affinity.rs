@@ -31,7 +31,7 @@ impl Wish {
         ranked: &'a [ReplicaId],
         now: Nanos,
     ) -> Query<'a> {
-        Query { now, session: self.session, locality: self.locality, tried, ranked }
+        Query { now, session: self.session, locality: self.locality, waiting: 0, tried, ranked }
     }
 }
 
@@ -40,6 +40,8 @@ pub(super) enum Choice {
     Slot(u32),
     /// Others have room, but the model is elsewhere.
     Wait,
+    /// Some have room, but a better one is expected to be free sooner.
+    Hold,
     /// Nobody has room.
     Nothing,
 }
@@ -53,7 +55,10 @@ pub(super) fn choose(
     query: Query<'_>,
 ) -> Choice {
     let slot = match wish.model {
-        None => fleet.pick(query),
+        None => match fleet.pick(query) {
+            None if fleet.is_holding() => return Choice::Hold,
+            chosen => chosen,
+        },
         Some(model) => {
             let holders = directory.holders(model);
             match fleet.pick_of(holders.iter().map(|holder| holder.slot), query) {

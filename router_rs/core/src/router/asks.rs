@@ -52,7 +52,7 @@ impl Router {
         self.unpark(index);
         let waiter = WaiterId(self.calls.key_at(index));
         self.calls.rename(index);
-        self.fleet.take_beyond(slot);
+        self.fleet.take_beyond(slot, now);
         let assignment = Assignment { is_leased: true, ..self.assign(index, slot, now) };
         self.totals.leased += 1;
         released.push(Release::Send { waiter, assignment });

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::backoff::BackoffRule;
 use crate::heap::{Timer, TimerHeap};
+use crate::learnt::{Departure, Pool};
 use crate::policy::{Candidates, Policy, Scene};
 use crate::replica::{Load, NOT_OPEN, Replica, ReplicaId, ReplicaSpec};
 use crate::rng::SplitMix64;
@@ -21,6 +22,8 @@ pub(super) struct Query<'a> {
     /// A hash; 0: the call has no session.
     pub(super) session: u64,
     pub(super) locality: Locality,
+    /// How many calls wait in the same queue.
+    pub(super) waiting: u32,
     /// Replicas that refused the call.
     pub(super) tried: &'a [ReplicaId],
     /// Replicas that come before all others, in this order.
@@ -35,6 +38,9 @@ impl Query<'_> {
     }
 }
 
+/// For so long a report of another router's calls says that there are others.
+const SHARED_FOR: Nanos = Nanos::from_secs(1);
+
 /// All replicas that matter: the members of the last snapshot, and those that left but have calls
 /// open. A *slot* is a replica's index; it is given to another replica only when nothing refers to
 /// it any more.
@@ -42,15 +48,15 @@ impl Query<'_> {
 /// Invariant: `open` lists exactly the slots whose replica has room, so a pick looks at no other.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    replicas: Vec<Replica>,
+    pub(super) replicas: Vec<Replica>,
     slots: BTreeMap<ReplicaId, u32>,
     free_slots: Vec<u32>,
-    open: Vec<u32>,
+    pub(super) open: Vec<u32>,
     /// Those of `open` that come into question for one call; kept for its memory.
     candidates: Vec<u32>,
     /// Calls sent and not over, at whatever replica.
     in_flight: u64,
-    members: u32,
+    pub(super) members: u32,
     /// When the last of the new replicas has its full share.
     warm_at: Nanos,
     backoffs: TimerHeap,
@@ -61,12 +67,32 @@ pub(super) struct Fleet {
     window: u64,
     window_end: Nanos,
     policy: Box<dyn Policy>,
+    /// Of the policy: calls may wait although a replica has room.
+    pub(super) is_patient: bool,
+    pub(super) pool: Pool,
+    /// Some replica lately had calls of other routers, until then.
+    shared_until: Nanos,
+    /// The last pick left replicas with room alone, because waiting is better.
+    pub(super) is_holding: bool,
+    /// Replicas take their calls in batches, by their own word.
+    pub(super) is_batching: bool,
+    /// How busy the nearest replicas have been of late, of 1.
+    pub(super) near_busy: f64,
+    /// When those that wait beside room look again.
+    pub(super) look_again_at: Option<Nanos>,
     rng: SplitMix64,
 }
 
 impl Fleet {
     pub(super) fn new(policy: Box<dyn Policy>, seed: u64) -> Self {
         Self {
+            is_patient: policy.is_patient(),
+            pool: Pool::default(),
+            shared_until: Nanos::ZERO,
+            is_holding: false,
+            is_batching: false,
+            near_busy: 0.0,
+            look_again_at: None,
             replicas: Vec::new(),
             slots: BTreeMap::new(),
             free_slots: Vec::new(),
@@ -93,21 +119,29 @@ impl Fleet {
 
     /// From now on this policy decides.
     pub(super) fn set_policy(&mut self, policy: Box<dyn Policy>) {
+        self.is_patient = policy.is_patient();
         self.policy = policy;
+        self.look_again_at = None;
+        self.hold_back();
     }
 
     /// The policy's choice among the replicas with room.
     #[inline]
     pub(super) fn pick(&mut self, query: Query<'_>) -> Option<u32> {
+        self.is_holding = false;
         if query.is_plain() && self.warm_at <= query.now {
             // The way of most calls, kept short.
             let scene = self.scene(query);
-            return choose(&mut *self.policy, &self.replicas, &self.open, scene, &mut self.rng);
+            let open = &self.open[..];
+            let candidates = Candidates::new(&self.replicas, open, &self.pool, scene);
+            let slot = choose(&mut *self.policy, candidates, open, &mut self.rng)?;
+            return self.unless_better(slot, query);
         }
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
         candidates.extend_from_slice(&self.open);
-        self.pick_narrowed(candidates, query)
+        let slot = self.pick_narrowed(candidates, query)?;
+        if query.ranked.is_empty() { self.unless_better(slot, query) } else { Some(slot) }
     }
 
     /// The policy's choice among those of `slots` that have room.
@@ -144,7 +178,8 @@ impl Fleet {
             self.keep_warm(&mut candidates, query.now);
             self.keep_nearest(&mut candidates, query.locality);
             let scene = self.scene(query);
-            choose(&mut *self.policy, &self.replicas, &candidates, scene, &mut self.rng)
+            let seen = Candidates::new(&self.replicas, &candidates, &self.pool, scene);
+            choose(&mut *self.policy, seen, &candidates, &mut self.rng)
         });
         self.candidates = candidates;
         slot
@@ -197,6 +232,7 @@ impl Fleet {
             session: query.session,
             in_flight: self.in_flight,
             members: self.members,
+            is_shared: query.now < self.shared_until,
         }
     }
 
@@ -219,29 +255,34 @@ impl Fleet {
 
     /// Takes one place at the replica in `slot`, even beyond its capacity.
     #[inline]
-    pub(super) fn take_beyond(&mut self, slot: u32) -> ReplicaId {
+    pub(super) fn take_beyond(&mut self, slot: u32, now: Nanos) {
         let replica = &mut self.replicas[slot as usize];
+        let (own, others, idle_since) =
+            (replica.in_flight, replica.others(now), replica.pace.counted_at());
+        replica.pace.count(&mut self.pool, own, others, now);
+        replica.pace.on_sent(own, idle_since, now);
         replica.in_flight += 1;
         self.in_flight += 1;
         replica.health.on_sent();
-        let id = replica.id;
         self.refresh(slot);
-        id
     }
 
     /// Takes one place at the replica in `slot`.
     #[inline]
-    pub(super) fn take(&mut self, slot: u32) -> ReplicaId {
+    pub(super) fn take(&mut self, slot: u32, now: Nanos) {
         let replica = &self.replicas[slot as usize];
         debug_assert!(replica.has_room(), "{:?} gets a call without having room", replica.id);
-        self.take_beyond(slot)
+        self.take_beyond(slot, now);
     }
 
     /// Gives one place back; returns whether the replica has room now.
     #[inline]
-    pub(super) fn give_back(&mut self, slot: u32) -> bool {
+    pub(super) fn give_back(&mut self, slot: u32, departure: Departure, now: Nanos) -> bool {
         let replica = &mut self.replicas[slot as usize];
         debug_assert!(replica.in_flight > 0, "{:?} has no call to end", replica.id);
+        let (own, others) = (replica.in_flight, replica.others(now));
+        replica.pace.count(&mut self.pool, own, others, now);
+        let learnt = replica.pace.on_departure(&mut self.pool, departure, now);
         replica.in_flight -= 1;
         self.in_flight -= 1;
         replica.health.on_ended();
@@ -250,6 +291,9 @@ impl Fleet {
         } else {
             self.forget(slot);
         }
+        if learnt {
+            self.hold_back();
+        }
         self.replicas[slot as usize].is_open()
     }
 
@@ -257,12 +301,30 @@ impl Fleet {
         self.replicas[slot as usize].id
     }
 
-    /// Records what a replica said about itself.
+    /// Records what a replica said about itself. Must come before the call that brought it is
+    /// given back: what the replica has beyond this router's own calls is of others.
     #[inline]
-    pub(super) fn report(&mut self, slot: u32, load: Option<Load>) {
-        if load.is_some() {
-            self.replicas[slot as usize].reported = load;
+    pub(super) fn report(&mut self, slot: u32, load: Option<Load>, now: Nanos) {
+        let Some(load) = load else { return };
+        let replica = &mut self.replicas[slot as usize];
+        let (own, others) = (replica.in_flight, replica.others(now));
+        replica.pace.count(&mut self.pool, own, others, now);
+        replica.reported = Some(load);
+        if load.batch.is_some() != self.is_batching {
+            self.is_batching = load.batch.is_some();
+            self.hold_back();
         }
+        let replica = &mut self.replicas[slot as usize];
+        replica.others = (load.in_flight.saturating_sub(own), now);
+        if replica.others.0 > 0 {
+            self.shared_until = now.saturating_add(SHARED_FOR);
+        }
+    }
+
+    /// A call took `latency`, of which it spent `processing` in the replica.
+    #[inline]
+    pub(super) fn on_turnaround(&mut self, slot: u32, latency: Nanos, processing: Nanos) {
+        self.pool.on_turnaround(self.replicas[slot as usize].tier, latency, processing);
     }
 
     /// A call ended well: the replica is reachable and has freed a place, so its backoff ends.
@@ -377,7 +439,7 @@ impl Fleet {
 
     /// Puts the replica into the open list or takes it out, as it has room or not.
     #[inline]
-    fn refresh(&mut self, slot: u32) {
+    pub(super) fn refresh(&mut self, slot: u32) {
         let replica = &mut self.replicas[slot as usize];
         match (replica.has_room(), replica.is_open()) {
             (true, false) => {
@@ -399,13 +461,12 @@ impl Fleet {
 #[inline]
 fn choose(
     policy: &mut dyn Policy,
-    replicas: &[Replica],
-    candidates: &[u32],
-    scene: Scene,
+    candidates: Candidates<'_>,
+    slots: &[u32],
     rng: &mut SplitMix64,
 ) -> Option<u32> {
     if candidates.is_empty() {
         return None;
     }
-    Some(candidates[policy.pick(Candidates::new(replicas, candidates, scene), rng)])
+    Some(slots[policy.pick(candidates, rng)])
 }

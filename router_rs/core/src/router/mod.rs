@@ -14,7 +14,9 @@ mod ejection;
 mod failures;
 mod fleet;
 mod hedging;
+mod patience;
 mod retries;
+mod settings;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ use hedging::Latencies;
 use retries::Repetitions;
 
 use crate::backoff::BackoffRule;
+use crate::learnt::Departure;
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
 use crate::replica::{ReplicaId, ReplicaSpec};
@@ -126,12 +129,9 @@ impl Router {
         }
         if offer.model.is_empty() {
             // The way of most calls, kept short.
-            if let Some(slot) = self.slot_for_any_call(offer, now) {
-                let index = self.admit(offer, now);
-                return Decision::Send(self.send(index, slot, now));
-            }
+            let choice = self.choose_for_any_call(offer, now);
             let index = self.admit(offer, now);
-            return self.follow(index, Choice::Nothing, now);
+            return self.follow(index, choice, now);
         }
         self.offer_with_model(offer, now)
     }
@@ -143,7 +143,7 @@ impl Router {
         let slot = self.fleet.member(replica)?;
         self.totals.offered += 1;
         let index = self.admit(offer, now);
-        self.fleet.take_beyond(slot);
+        self.fleet.take_beyond(slot, now);
         Some(self.assign(index, slot, now))
     }
 
@@ -161,11 +161,10 @@ impl Router {
         let Some((index, slot)) = self.find_sent(ticket) else {
             return;
         };
-        let wish = self.calls.at_mut(index).wish;
         self.totals.completed += 1;
         self.learn_latency(index, outcome, now);
         self.settle(now, released);
-        self.end(slot, wish, outcome, now);
+        self.end(index, slot, outcome, now);
         self.forget(index);
         self.release(now, released);
     }
@@ -192,9 +191,9 @@ impl Router {
             return Decision::Refused(Refusal::Expired);
         };
         self.calls.rename(index);
-        let (replica, wish) = (self.fleet.id(slot), self.calls.at_mut(index).wish);
+        let replica = self.fleet.id(slot);
         self.settle(now, released);
-        self.end(slot, wish, outcome, now);
+        self.end(index, slot, outcome, now);
         self.release(now, released);
         self.send_elsewhere(index, replica, now)
     }
@@ -249,22 +248,6 @@ impl Router {
         self.fleet.member(replica).map_or_else(Vec::new, |slot| self.directory.reported(slot))
     }
 
-    /// Changes how the router behaves and keeps its calls: whoever waits goes on to wait, for as long
-    /// as it was told when it parked. The seed stays.
-    pub fn configure(&mut self, config: RouterConfig, now: Nanos, released: &mut Vec<Release>) {
-        self.settle(now, released);
-        if config.policy != self.config.policy {
-            self.fleet.set_policy(config.policy.build());
-        }
-        self.config = config;
-        self.release(now, released);
-    }
-
-    /// How long calls that are offered from now on wait for a replica that has their model.
-    pub fn set_model_wait_max(&mut self, wait: Nanos) {
-        self.config.model_wait_max = wait;
-    }
-
     /// Does what is due: ends backoffs and rests, names late calls, sends who can be sent.
     pub fn tick(&mut self, now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
@@ -279,30 +262,34 @@ impl Router {
         let is_faithful = self.queue.has_faithful();
         let waits_for_room = self.queue.has_ready() || is_faithful;
         let reopening = if waits_for_room { self.fleet.next_reopening() } else { None };
+        let look_again = if waits_for_room { self.fleet.look_again_at() } else { None };
         let promise_end = if is_faithful { self.directory.next_end() } else { None };
-        [self.queue.next_wakeup(), reopening, promise_end].into_iter().flatten().min()
+        [self.queue.next_wakeup(), reopening, look_again, promise_end].into_iter().flatten().min()
     }
 }
 
 // === impl Router: steps ===
 
 impl Router {
-    fn slot_for_any_call(&mut self, offer: Offer<'_>, now: Nanos) -> Option<u32> {
+    #[inline]
+    fn choose_for_any_call(&mut self, offer: Offer<'_>, now: Nanos) -> Choice {
         if self.queue.has_ready() {
-            return None;
+            self.fleet.look_again_soon(now);
+            return Choice::Hold;
         }
         // While calls wait for certain replicas, what time brings is theirs first: a tick is due.
         if !self.queue.has_faithful() {
             self.fleet.reopen(now);
         }
         let wish = self.wish(offer);
-        self.fleet.pick(wish.query(&[], offer.ranked, now))
+        choose(&mut self.fleet, &self.directory, wish, wish.query(&[], offer.ranked, now))
     }
 
     fn offer_with_model(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
         let index = self.admit(offer, now);
         if self.queue.has_ready() {
-            return self.follow(index, Choice::Nothing, now);
+            self.fleet.look_again_soon(now);
+            return self.follow(index, Choice::Hold, now);
         }
         if !self.queue.has_faithful() {
             self.fleet.reopen(now);
@@ -361,7 +348,7 @@ impl Router {
                 let query = call.wish.query(&call.tried, &call.ranked, now);
                 choose_impatient(&mut self.fleet, &self.directory, query)
             }
-            Choice::Wait | Choice::Nothing => None,
+            Choice::Wait | Choice::Hold | Choice::Nothing => None,
         };
         if let Some(slot) = slot {
             return Decision::Send(self.send(index, slot, now));
@@ -371,11 +358,11 @@ impl Router {
             self.totals.refused_by_queue += 1;
             return self.queue_full();
         }
-        self.park(index, now)
+        self.park(index, choice, now)
     }
 
     fn send(&mut self, index: u32, slot: u32, now: Nanos) -> Assignment {
-        self.fleet.take(slot);
+        self.fleet.take(slot, now);
         self.assign(index, slot, now)
     }
 
@@ -410,13 +397,15 @@ impl Router {
     }
 
     /// Gives a call's place back. One freed place wakes one resting call, not all of them.
-    fn end(&mut self, slot: u32, wish: Wish, outcome: Outcome, now: Nanos) {
-        self.record(slot, outcome, now);
+    fn end(&mut self, index: u32, slot: u32, outcome: Outcome, now: Nanos) {
+        let call = self.calls.at_mut(index);
+        let (wish, latency) = (call.wish, now.saturating_sub(call.sent_at));
+        let departure = self.record(slot, outcome, latency, now);
         if let Some(model) = wish.model {
             let is_done = matches!(outcome, Outcome::Done { .. });
             self.directory.on_ended(model, slot, is_done);
         }
-        if self.fleet.give_back(slot) {
+        if self.fleet.give_back(slot, departure, now) {
             if let Some(index) = self.queue.first_resting() {
                 self.wake(index);
             }
@@ -430,27 +419,38 @@ impl Router {
         }
     }
 
-    fn record(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
+    fn record(&mut self, slot: u32, outcome: Outcome, latency: Nanos, now: Nanos) -> Departure {
         self.judge(slot, outcome, now);
         let rule = self.backoff_rule();
         match outcome {
-            Outcome::Done { load, .. } => {
-                self.fleet.report(slot, load);
+            Outcome::Done { load, is_failure, .. } => {
+                self.fleet.report(slot, load, now);
                 self.fleet.on_success(slot);
+                if is_failure {
+                    return Departure::Failed;
+                }
+                if let Some(processing) = load.and_then(|load| load.processing) {
+                    self.fleet.on_turnaround(slot, latency, processing);
+                }
+                return Departure::Answered;
             }
             Outcome::Refused { load } => {
                 self.totals.refusals += 1;
-                self.fleet.report(slot, load);
+                self.fleet.report(slot, load, now);
                 self.fleet.on_failure(slot, rule, now);
             }
             Outcome::ConnectFailed => {
                 self.totals.connect_failures += 1;
                 self.fleet.on_failure(slot, rule, now);
             }
-            Outcome::Failed => self.totals.failed += 1,
+            Outcome::Failed => {
+                self.totals.failed += 1;
+                return Departure::Failed;
+            }
             Outcome::Late => self.totals.late += 1,
             Outcome::Cancelled => self.totals.cancelled += 1,
         }
+        Departure::Other
     }
 
     fn backoff_rule(&self) -> BackoffRule {
@@ -473,7 +473,10 @@ impl Router {
     }
 
     fn is_queue_full(&self) -> bool {
-        self.queue.len() as u64 >= u64::from(self.config.queue_len_max)
+        // Calls that are held back would otherwise have been sent.
+        let bound = u64::from(self.config.queue_len_max);
+        let len = self.queue.len() as u64;
+        len >= bound && len >= bound.saturating_add(self.fleet.spare())
     }
 
     fn queue_full(&self) -> Decision {

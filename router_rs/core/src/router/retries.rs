@@ -146,9 +146,9 @@ impl Router {
         }
         self.totals.retries += 1;
         self.calls.rename(index);
-        let (replica, wish) = (self.fleet.id(slot), self.calls.at_mut(index).wish);
+        let replica = self.fleet.id(slot);
         self.settle(now, released);
-        self.end(slot, wish, outcome, now);
+        self.end(index, slot, outcome, now);
         let call = self.calls.at_mut(index);
         call.repeats += 1;
         call.tried.push(replica);

@@ -2,12 +2,12 @@
 
 use super::affinity::{Choice, Wish, choose};
 use super::directory::{Directory, Model};
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Query};
 use super::{Call, Decision, Release, Router, State, WaiterId};
 use crate::time::Nanos;
 
 impl Router {
-    pub(super) fn park(&mut self, index: u32, now: Nanos) -> Decision {
+    pub(super) fn park(&mut self, index: u32, choice: Choice, now: Nanos) -> Decision {
         let call = self.calls.at_mut(index);
         call.state = State::Parked;
         call.tried.clear();
@@ -16,7 +16,7 @@ impl Router {
             let until = call.wish.patient_until;
             self.queue.be_faithful(index, call.turn, call.deadline, until);
             self.directory.wait(model, call.turn, index);
-        } else if has_open {
+        } else if has_open && choice == Choice::Nothing {
             let until = now.saturating_add(self.config.backoff_initial);
             self.queue.rest(index, call.turn, call.deadline, until);
         } else {
@@ -68,14 +68,19 @@ impl Router {
                 self.wake(index);
             }
         }
+        self.fleet.looks_again();
         while self.fleet.has_open() {
             let Some(index) = self.next_in_turn() else {
                 return;
             };
+            let waiting = self.queue.ready_len();
             let call = self.calls.at_mut(index);
             // Only a call that has paused for another attempt has tried some.
-            let query = call.wish.query(&call.tried, &call.ranked, now);
+            let query = Query { waiting, ..call.wish.query(&call.tried, &call.ranked, now) };
             let choice = choose(&mut self.fleet, &self.directory, call.wish, query);
+            if choice == Choice::Hold {
+                return;
+            }
             self.unpark(index);
             if let Choice::Slot(slot) = choice {
                 let waiter = WaiterId(self.calls.key_at(index));
@@ -84,7 +89,7 @@ impl Router {
             } else {
                 // A ready call whose model others hold by now, or that has been wherever there is
                 // room; it is still the same waiter.
-                self.park(index, now);
+                self.park(index, choice, now);
             }
         }
     }

@@ -284,7 +284,7 @@ impl Model {
         let mut released = Vec::new();
         self.router.apply(&specs, self.now, &mut released);
         self.follow_releases(&released);
-        if has_grown {
+        if has_grown && !self.may_hold() {
             assert!(
                 self.parked.values().all(|call| call.model != 0) || !self.has_room_anywhere(),
                 "the fleet has grown, and {:?} still wait beside room",

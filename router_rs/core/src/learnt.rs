@@ -1,0 +1,379 @@
+//! What the router has learnt about how fast replicas work, from its own completions alone.
+//!
+//! The *level* of a replica is the number of calls in flight there. For each level the [`Pool`]
+//! keeps how long replicas of the deployment were at it and how many calls ended meanwhile: the
+//! departure rate `μ(level)`. That one table describes replicas that work on one call after the
+//! other (`μ` is flat), on all at once (`μ` grows with the level), on a few at a time, or in
+//! batches, without being told which. By Little's law one more call at level `n` is answered after
+//! about `(n + 1) / μ(n + 1)`.
+//!
+//! A [`Pace`] is what one replica makes of it: how many calls ended there over how many should
+//! have. Time counts as it passes, so a replica that hangs looks slow before anything ends there.
+
+use crate::replica::Tier;
+use crate::time::Nanos;
+
+/// Levels from here on are one. Arbitrary: from 32 on one more call changes little.
+const LEVELS: usize = 33;
+/// As many departures as the guess that a level is as fast as the one below it weighs.
+const GUESS_WEIGHT: f64 = 8.0;
+/// A level's evidence is halved beyond this many departures.
+const DEPARTURES_MAX: f64 = 1024.0;
+/// All evidence is halved once in this time, if it brought [`HALVING_DEPARTURES`]: what is not
+/// seen again fades, and is tried again.
+const HALVING: Nanos = Nanos::from_secs(8);
+const HALVING_DEPARTURES: u32 = 256;
+/// The table is computed again after at most this many departures.
+const REFRESH_DEPARTURES: u32 = 64;
+/// Less than this many departures prove nothing about a level.
+const PROOF_DEPARTURES: f64 = 48.0;
+/// More departures than one in a hundred of noise can make of equal rates, and less than two
+/// servers make of one.
+const GROWTH: f64 = 1.2;
+/// As much of a replica's time may go by while it waits for its next call.
+const IDLE_MAX: f64 = 1.0 / 32.0;
+/// Up to here one call in reserve fills what goes by; beyond, it takes any number.
+const IDLE_WITH_RESERVE_MAX: f64 = 1.0 / 4.0;
+
+/// A replica's own evidence is halved beyond this many calls, ended and expected.
+const PACE_MAX: f32 = 200.0;
+/// As many calls as the guess that a replica is like the others weighs.
+const PACE_GUESS: f32 = 2.0;
+/// The same where a replica is left alone for what it is thought to be: chance must not do that.
+const PACE_GUESS_SURE: f64 = 8.0;
+/// A failure weighs like so many calls that should have ended and did not.
+const FAILURE_WEIGHT: f32 = 4.0;
+/// After so long without a call what is known of a replica weighs like one call.
+const PACE_FADES: Nanos = Nanos::from_secs(1);
+/// So many times the expected time may pass between two departures before it tells.
+const SILENCE_MIN: f64 = 6.0;
+/// A stay at a level that is shorter than this share of an earlier one, is part of one departure of
+/// many; an earlier one fades with each event.
+const DWELT_SHARE: f32 = 1.0 / 8.0;
+const DWELT_FADES: f32 = 0.9;
+/// Before anything is known: any value, since all replicas have it. One call after the other.
+const FINISH_UNKNOWN_NS: f64 = 1e6;
+
+/// How a call left a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It was answered.
+    Answered,
+    /// The replica is to blame.
+    Failed,
+    /// Says nothing about the replica.
+    Other,
+}
+
+/// What the replicas of one deployment have in common.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    levels: [Level; LEVELS],
+    /// `μ` in calls per nanosecond; 0 before the first departure.
+    rates: [f64; LEVELS],
+    /// `level / μ(level)`, never falling.
+    finish_ns: [f64; LEVELS],
+    departures: u32,
+    refresh_at: u32,
+    refreshed_departures: u32,
+    halve_at: Nanos,
+    /// By tier: time of a call outside the replica, which is what a freed place waits; 0: unknown.
+    turnaround_ns: [f64; 3],
+    useful: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    time_ns: f64,
+    departures: f64,
+}
+
+/// How one replica does compared with the pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Until when time is counted.
+    counted_at: Nanos,
+    /// When the last call ended, or the first of those now in flight was sent.
+    moved_at: Nanos,
+    /// The level at which the replica last was for long, which is where calls that end together
+    /// came from, and how long.
+    dwelt: (u32, f32),
+    ended: f32,
+    expected: f32,
+}
+
+// === impl Pool ===
+
+impl Default for Pool {
+    fn default() -> Self {
+        let mut finish_ns = [0.0; LEVELS];
+        for (level, finish) in finish_ns.iter_mut().enumerate() {
+            *finish = level as f64 * FINISH_UNKNOWN_NS;
+        }
+        Self {
+            levels: [Level::default(); LEVELS],
+            rates: [0.0; LEVELS],
+            finish_ns,
+            departures: 0,
+            refresh_at: 1,
+            refreshed_departures: 0,
+            halve_at: Nanos::ZERO,
+            turnaround_ns: [0.0; 3],
+            useful: None,
+        }
+    }
+}
+
+impl Pool {
+    /// Something has ended, so predictions have a scale.
+    #[inline]
+    pub(crate) fn is_known(&self) -> bool {
+        self.rates[1] > 0.0
+    }
+
+    /// `μ(level)` of a replica like the others, in calls per nanosecond.
+    #[inline]
+    pub(crate) fn rate(&self, level: u32) -> f64 {
+        self.rates[(level as usize).min(LEVELS - 1)]
+    }
+
+    /// How long the last of `level` calls takes at a replica like the others.
+    #[inline]
+    pub(crate) fn finish_ns(&self, level: u32) -> f64 {
+        let index = (level as usize).min(LEVELS - 1);
+        if index < LEVELS - 1 {
+            self.finish_ns[index]
+        } else {
+            self.finish_ns[index] * f64::from(level) / (LEVELS - 1) as f64
+        }
+    }
+
+    /// So many calls keep a replica of this pace busy: more of them only wait there. `None`:
+    /// unknown, or calls are so short that it would idle while the next is under way.
+    pub(crate) fn useful_for(&self, pace: &Pace, tier: Tier) -> Option<u32> {
+        let turnaround_ns = self.turnaround_ns(tier);
+        let useful = self.useful.filter(|_| turnaround_ns > 0.0)?;
+        let rate = self.rate(useful) / f64::from(pace.slowness());
+        let idle = turnaround_ns * rate / f64::from(useful);
+        if idle <= IDLE_MAX {
+            return Some(useful);
+        }
+        (idle <= IDLE_WITH_RESERVE_MAX).then_some(useful + 1)
+    }
+
+    /// So many calls keep a replica like the others busy; 1 if unknown.
+    #[inline]
+    pub(crate) fn useful_or_one(&self) -> u32 {
+        self.useful.unwrap_or(1)
+    }
+
+    /// Mean time of a call outside a replica of this tier; 0: unknown.
+    #[inline]
+    pub(crate) fn turnaround_ns(&self, tier: Tier) -> f64 {
+        self.turnaround_ns[tier as usize]
+    }
+
+    /// A call took `latency`, of which it spent `processing` in a replica of this tier.
+    #[inline]
+    pub(crate) fn on_turnaround(&mut self, tier: Tier, latency: Nanos, processing: Nanos) {
+        let sample = latency.saturating_sub(processing).0 as f64;
+        let mean = &mut self.turnaround_ns[tier as usize];
+        if *mean == 0.0 {
+            *mean = sample.max(1.0);
+        } else {
+            *mean += (sample - *mean) / 32.0;
+        }
+    }
+
+    #[inline]
+    fn on_time(&mut self, level: u32, time_ns: f64) {
+        self.levels[(level as usize).min(LEVELS - 1)].time_ns += time_ns;
+    }
+
+    /// Returns whether the table was computed again.
+    #[inline]
+    fn on_departure(&mut self, level: u32, now: Nanos) -> bool {
+        let level = &mut self.levels[(level as usize).min(LEVELS - 1)];
+        level.departures += 1.0;
+        if level.departures > DEPARTURES_MAX {
+            level.halve();
+        }
+        self.departures += 1;
+        if self.departures < self.refresh_at {
+            return false;
+        }
+        self.refresh(now);
+        true
+    }
+
+    #[cold]
+    fn refresh(&mut self, now: Nanos) {
+        let since = self.departures - self.refreshed_departures;
+        if now >= self.halve_at && since >= HALVING_DEPARTURES {
+            self.levels.iter_mut().for_each(Level::halve);
+            self.refreshed_departures = self.departures;
+            self.halve_at = now.saturating_add(HALVING);
+        }
+        if self.departures > u32::MAX / 2 {
+            (self.departures, self.refreshed_departures) = (0, 0);
+        }
+        // Early on every departure tells much.
+        self.refresh_at = self.departures + self.departures.clamp(1, REFRESH_DEPARTURES);
+        self.compute_rates();
+        self.useful = self.find_useful();
+    }
+
+    fn compute_rates(&mut self) {
+        let whole = self.sum(1, LEVELS - 1);
+        if whole.departures <= 0.0 {
+            return;
+        }
+        let mut below = whole.rate();
+        let mut finish = 0.0_f64;
+        for index in 1..LEVELS {
+            let Level { time_ns, departures } = self.levels[index];
+            below = (departures + GUESS_WEIGHT) / (time_ns + GUESS_WEIGHT / below);
+            self.rates[index] = below;
+            finish = finish.max(index as f64 / below);
+            self.finish_ns[index] = finish;
+        }
+    }
+
+    /// The smallest level from which twice as many calls do not end faster.
+    fn find_useful(&self) -> Option<u32> {
+        let is_enough = |level: &usize| {
+            let (at, above) = (self.levels[*level], self.sum(level + 1, 2 * level));
+            at.departures >= PROOF_DEPARTURES
+                && above.departures >= PROOF_DEPARTURES
+                && above.rate() <= at.rate() * GROWTH
+        };
+        (1..LEVELS / 2).find(is_enough).map(|level| level as u32)
+    }
+
+    fn sum(&self, first: usize, last: usize) -> Level {
+        let mut sum = Level::default();
+        for level in &self.levels[first..=last] {
+            sum.time_ns += level.time_ns;
+            sum.departures += level.departures;
+        }
+        sum
+    }
+}
+
+impl Level {
+    fn rate(self) -> f64 {
+        self.departures / self.time_ns.max(1.0)
+    }
+
+    fn halve(&mut self) {
+        self.time_ns /= 2.0;
+        self.departures /= 2.0;
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// Counts the time up to `now`, at which the replica has `own` calls of this router and
+    /// `others` of others. Must come before either changes.
+    #[inline]
+    pub(crate) fn count(&mut self, pool: &mut Pool, own: u32, others: u32, now: Nanos) {
+        let time_ns = now.saturating_sub(self.counted_at).0 as f64;
+        self.counted_at = self.counted_at.max(now);
+        if own == 0 || time_ns == 0.0 {
+            return;
+        }
+        let level = own + others;
+        let share = f64::from(own) / f64::from(level);
+        let pace = 1.0 / f64::from(self.slowness());
+        pool.on_time(level, time_ns * share * pace);
+        self.dwelt.1 *= DWELT_FADES;
+        if time_ns as f32 >= self.dwelt.1 * DWELT_SHARE {
+            self.dwelt = (level, time_ns as f32);
+        }
+        // However long it was silent, the next calls may change what is thought of it.
+        self.expected += ((time_ns * share * pool.rate(level)) as f32).min(PACE_MAX / 2.0);
+        self.halve_if_much();
+    }
+
+    /// A call is sent to the replica, which has `own` others; time is counted up to `now`.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, own: u32, idle_since: Nanos, now: Nanos) {
+        if own > 0 {
+            return;
+        }
+        self.moved_at = now;
+        if now.saturating_sub(idle_since) > PACE_FADES && self.expected > 1.0 {
+            self.ended /= self.expected;
+            self.expected = 1.0;
+        }
+    }
+
+    /// A call leaves the replica; time is counted up to `now`. Returns whether the pool's table was
+    /// computed again.
+    #[inline]
+    pub(crate) fn on_departure(
+        &mut self,
+        pool: &mut Pool,
+        departure: Departure,
+        now: Nanos,
+    ) -> bool {
+        let is_known = pool.is_known();
+        match departure {
+            Departure::Answered => {
+                self.moved_at = now;
+                if is_known {
+                    self.ended += 1.0;
+                    self.halve_if_much();
+                }
+                pool.on_departure(self.dwelt.0.max(1), now)
+            }
+            Departure::Failed => {
+                self.expected += FAILURE_WEIGHT;
+                self.halve_if_much();
+                false
+            }
+            Departure::Other => false,
+        }
+    }
+
+    /// Until when time is counted: the last time a call came or went.
+    pub(crate) fn counted_at(&self) -> Nanos {
+        self.counted_at
+    }
+
+    /// How many times the pool's time a call takes here; 1 for a replica like the others.
+    #[inline]
+    pub(crate) fn slowness(&self) -> f32 {
+        (self.expected + PACE_GUESS) / (self.ended + PACE_GUESS)
+    }
+
+    /// As [`Pace::slowness`] with the time since the last event, at which the replica has `own`
+    /// calls of this router and `others` of others.
+    #[inline]
+    pub(crate) fn slowness_at(&self, pool: &Pool, own: u32, others: u32, now: Nanos) -> f64 {
+        if own == 0 {
+            return f64::from(self.slowness());
+        }
+        let rate = pool.rate(own + others) * f64::from(own) / f64::from(own + others);
+        let due = now.saturating_sub(self.counted_at).0 as f64 * rate;
+        let silence = now.saturating_sub(self.moved_at).0 as f64 * rate / SILENCE_MIN;
+        let expected = f64::from(self.expected + PACE_GUESS) + due;
+        (expected / f64::from(self.ended + PACE_GUESS)).max(silence)
+    }
+
+    /// At most [`Pace::slowness`]: how slow it is even if chance was against it.
+    pub(crate) fn sure_share(&self) -> f64 {
+        let (ended, expected) = (f64::from(self.ended), f64::from(self.expected));
+        let sure = (expected + PACE_GUESS_SURE) / (ended + PACE_GUESS_SURE);
+        (sure / f64::from(self.slowness())).min(1.0)
+    }
+
+    #[inline]
+    fn halve_if_much(&mut self) {
+        if self.ended + self.expected > PACE_MAX {
+            self.ended /= 2.0;
+            self.expected /= 2.0;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Who is expected to be done first.
+
+use super::{Candidates, Policy};
+use crate::rng::SplitMix64;
+
+/// Up to so many candidates all are looked at.
+const SCAN_MAX: usize = 64;
+/// Of more, so many are drawn: the mean response is near that of a scan (see the table of best of
+/// 5 in Mitzenmacher, "The power of two choices in randomized load balancing", 2001).
+const SAMPLE: usize = 5;
+/// Predictions that differ by less are equal, and chance decides: a share of the prediction.
+const BLUR: f64 = 1.0 / 16.0;
+
+/// Takes the candidate at which one more call is expected to be answered first, by what the router
+/// has learnt of the deployment's departure rates and of each replica's pace.
+///
+/// A replica that has not been used for a while because it was slow, gets a single call now and
+/// then, to see whether it has recovered.
+#[derive(Clone, Copy, Debug)]
+pub struct Predicted;
+
+impl Policy for Predicted {
+    #[inline]
+    fn pick(&mut self, candidates: Candidates<'_>, rng: &mut SplitMix64) -> usize {
+        let len = candidates.len();
+        if len == 1 {
+            return 0;
+        }
+        let draw = rng.next_u64();
+        if len > SCAN_MAX || candidates.is_fleet_shared() && len > SAMPLE {
+            let indexes = (0..SAMPLE).map(|_| rng.below(len as u32) as usize);
+            return best(candidates, indexes, draw);
+        }
+        best(candidates, 0..len, draw)
+    }
+
+    fn is_patient(&self) -> bool {
+        true
+    }
+}
+
+#[inline]
+fn best(candidates: Candidates<'_>, indexes: impl Iterator<Item = usize>, draw: u64) -> usize {
+    let mut best = (f64::INFINITY, 0);
+    for index in indexes {
+        if candidates.is_probe_due(index) {
+            return index;
+        }
+        let finish_ns = candidates.finish_ns(index) * blur(draw, index);
+        if finish_ns < best.0 {
+            best = (finish_ns, index);
+        }
+    }
+    best.1
+}
+
+/// A factor from 1 to `1 + BLUR`, from the low bits of a product that depends on both.
+#[inline]
+fn blur(draw: u64, index: usize) -> f64 {
+    let bits = (draw | 1).wrapping_mul(2 * index as u64 + 0x9E37_79B9) >> 54;
+    1.0 + bits as f64 * (BLUR / 1024.0)
+}

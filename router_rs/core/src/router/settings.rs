@@ -1,0 +1,22 @@
+//! How a router's settings change while it works.
+
+use super::{Release, Router, RouterConfig};
+use crate::time::Nanos;
+
+impl Router {
+    /// Changes how the router behaves and keeps its calls: whoever waits goes on to wait, for as long
+    /// as it was told when it parked. The seed stays.
+    pub fn configure(&mut self, config: RouterConfig, now: Nanos, released: &mut Vec<Release>) {
+        self.settle(now, released);
+        if config.policy != self.config.policy {
+            self.fleet.set_policy(config.policy.build());
+        }
+        self.config = config;
+        self.release(now, released);
+    }
+
+    /// How long calls that are offered from now on wait for a replica that has their model.
+    pub fn set_model_wait_max(&mut self, wait: Nanos) {
+        self.config.model_wait_max = wait;
+    }
+}
