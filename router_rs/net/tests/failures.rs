@@ -354,3 +354,69 @@ async fn a_refusal_says_at_once_when_to_come_again() {
     assert_eq!(0, first.reply().await.status());
     front.settle().await;
 }
+
+/// Answers as many calls, one after the other, as tell the router how long calls take; then both
+/// replicas have connections.
+async fn learn(caller: &Caller, first: &mut Replica, second: &mut Replica) {
+    for _ in 0..40 {
+        let call = caller.call(true);
+        next(first, second).await.0.reply(PONG);
+        assert_eq!(Code::Ok, caller.code(&call).await);
+    }
+}
+
+#[tokio::test]
+async fn a_late_call_is_answered_by_a_second_replica_and_the_loser_is_cancelled() {
+    let (mut first, mut second) = (Replica::start("r-1").await, Replica::start("r-2").await);
+    let caller = Caller::of(&[&first, &second], |router| router.hedging = true);
+    learn(&caller, &mut first, &mut second).await;
+    let before = caller.stats();
+    assert_eq!(0, before.retries);
+
+    let call = caller.call(true);
+    let (mut late, other) = next(&mut first, &mut second).await;
+    let mut hedge = other.next().await;
+    assert_eq!(&b"\0\0\0\0\x04ping"[..], hedge.read_all().await);
+    hedge.reply(PONG);
+    assert_eq!(Code::Ok, caller.code(&call).await);
+    assert_eq!(h2::Reason::CANCEL, late.reset().await);
+    until("both places are free", || caller.stats().in_flight == 0).await;
+    let stats = caller.stats();
+    assert_eq!(before.hedges + 1, stats.hedges);
+    assert_eq!(before.cancelled + 1, stats.cancelled);
+
+    // The first may win all the same, and a second that breaks changes nothing.
+    for is_broken in [false, true] {
+        let call = caller.call(true);
+        let (late, other) = next(&mut first, &mut second).await;
+        let mut hedge = other.next().await;
+        if is_broken {
+            hedge.respond.send_reset(h2::Reason::INTERNAL_ERROR);
+        }
+        late.reply(PONG);
+        assert_eq!(Code::Ok, caller.code(&call).await);
+    }
+    // A first that breaks leaves the call to the second.
+    let call = caller.call(true);
+    let (mut late, other) = next(&mut first, &mut second).await;
+    let hedge = other.next().await;
+    late.respond.send_reset(h2::Reason::INTERNAL_ERROR);
+    hedge.reply(PONG);
+    assert_eq!(Code::Ok, caller.code(&call).await);
+    until("all places are free", || caller.stats().in_flight == 0).await;
+}
+
+#[tokio::test]
+async fn calls_that_may_not_be_repeated_have_no_second_place() {
+    let (mut first, mut second) = (Replica::start("r-1").await, Replica::start("r-2").await);
+    let caller = Caller::of(&[&first, &second], |router| router.hedging = true);
+    learn(&caller, &mut first, &mut second).await;
+    let before = caller.stats().hedges;
+    let call = caller.call(false);
+    let (late, other) = next(&mut first, &mut second).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(other.calls.try_recv().is_err());
+    late.reply(PONG);
+    assert_eq!(Code::Ok, caller.code(&call).await);
+    assert_eq!(before, caller.stats().hedges);
+}

@@ -32,6 +32,8 @@ pub(crate) struct Download {
 #[derive(Debug)]
 enum Phase {
     Head(ResponseFuture),
+    /// The head has come, or will not.
+    Headed(Option<Result<http::Response<RecvStream>, h2::Error>>),
     Body(Body),
 }
 
@@ -71,18 +73,25 @@ impl From<Gone> for Answer {
 impl Download {
     /// `may_repeat`: the call may be sent again, so an answer that asks for that is not passed on.
     pub(crate) fn new(response: ResponseFuture, is_trusted: bool, may_repeat: bool) -> Self {
-        Self {
-            phase: Phase::Head(response),
-            is_trusted,
-            has_spoken: false,
-            may_repeat,
-            http: StatusCode::OK,
-        }
+        Self::of(Phase::Head(response), is_trusted, may_repeat)
+    }
+
+    /// Goes on with an answer whose head has been waited for.
+    pub(super) fn begun(
+        response: Result<http::Response<RecvStream>, h2::Error>,
+        is_trusted: bool,
+        may_repeat: bool,
+    ) -> Self {
+        Self::of(Phase::Headed(Some(response)), is_trusted, may_repeat)
+    }
+
+    fn of(phase: Phase, is_trusted: bool, may_repeat: bool) -> Self {
+        Self { phase, is_trusted, has_spoken: false, may_repeat, http: StatusCode::OK }
     }
 
     /// The head has been passed on.
     pub(crate) fn has_begun(&self) -> bool {
-        !matches!(self.phase, Phase::Head(_))
+        matches!(self.phase, Phase::Body(_))
     }
 
     /// Whether something came since this was asked last.
@@ -93,15 +102,20 @@ impl Download {
     /// All that came has been passed on.
     pub(crate) fn waits_for_replica(&self) -> bool {
         match &self.phase {
-            Phase::Head(_) => true,
+            Phase::Head(_) | Phase::Headed(_) => true,
             Phase::Body(body) => body.chunk.is_empty(),
         }
     }
 
     /// Moves what can be moved; ready when the answer is over in one way or another.
     pub(crate) fn poll<C: Caller>(&mut self, caller: &mut C, cx: &mut Context<'_>) -> Poll<Answer> {
-        if let Phase::Head(response) = &mut self.phase {
-            let stream = match ready!(Pin::new(response).poll(cx)) {
+        let response = match &mut self.phase {
+            Phase::Head(response) => Some(ready!(Pin::new(response).poll(cx))),
+            Phase::Headed(response) => response.take(),
+            Phase::Body(_) => None,
+        };
+        if let Some(response) = response {
+            let stream = match response {
                 Ok(response) => self.on_head(caller, response),
                 Err(error) => Err(Answer::Broken { error, before_head: true }),
             };

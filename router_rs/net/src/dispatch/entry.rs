@@ -1,5 +1,7 @@
 //! One deployment: its router behind a short lock, and the calls that wait there.
 
+mod repeats;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -17,7 +19,7 @@ use tokio::sync::Notify;
 use super::guards::{TicketGuard, WaiterGuard};
 use super::kept::KeptBudget;
 use super::loads::{self, Loads};
-use super::settings::{self, Wish};
+use super::settings::Wish;
 use super::table::{Clock, ReplicaModels};
 use crate::client::dial::Target;
 use crate::random::any_u64;
@@ -200,29 +202,6 @@ impl DeploymentEntry {
             return Admission::Refused(Refused::Removed);
         }
         let decision = locked.router.reoffer(ticket, outcome, now, &mut locked.released);
-        let wakers = locked.hand_out();
-        self.admit(guard, decision, wakers)
-    }
-
-    /// Sends a call that started once more, if it may; `pushback` is how long its replica wants it
-    /// to wait.
-    pub(super) fn retry(
-        self: &Arc<Self>,
-        ticket: Ticket,
-        outcome: Outcome,
-        pushback: Option<Duration>,
-    ) -> Admission {
-        let now = self.clock.now();
-        let pushback = pushback.map(settings::nanos);
-        let mut guard = self.locked.lock();
-        let locked = &mut *guard;
-        if locked.is_removed {
-            locked.router.complete(ticket, outcome, now, &mut locked.released);
-            self.finish(guard);
-            return Admission::Refused(Refused::Spent);
-        }
-        let released = &mut locked.released;
-        let decision = locked.router.retry(ticket, outcome, pushback, now, released);
         let wakers = locked.hand_out();
         self.admit(guard, decision, wakers)
     }

@@ -17,6 +17,7 @@ use super::collect::{Awaited, Collection};
 use super::download::{Answer, Download};
 use super::entry::{Admission, DeploymentEntry, Refused};
 use super::guards::TicketGuard;
+use super::hedge::Won;
 use super::place::Placement;
 use super::settings::{CallOptions, Wish};
 use super::silence::Silence;
@@ -62,6 +63,8 @@ pub(crate) struct Exchange<'a, C> {
     attempts: u32,
     /// Of the attempt that has ended.
     first_data_at: Option<Instant>,
+    /// The second place, when that has won.
+    pub(super) hedged: Option<TicketGuard>,
 }
 
 /// The head of the request.
@@ -95,7 +98,7 @@ const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc
 
 impl<'a, C: Caller> Exchange<'a, C> {
     pub(crate) fn new(caller: &'a mut C, head: Head, upload: Upload, limits: Limits<'a>) -> Self {
-        Self { caller, head, upload, limits, attempts: 0, first_data_at: None }
+        Self { caller, head, upload, limits, attempts: 0, first_data_at: None, hedged: None }
     }
 
     /// Waits for what is `awaited` of the body; to be called first. Until then the call is known
@@ -128,7 +131,10 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 Err(ending) => return ending,
             };
             self.claim(&ticket);
-            match self.attempt(ticket.target()).await {
+            let attempt = self.attempt(ticket.target(), Some(&ticket)).await;
+            // The place that has lost is given back.
+            let ticket = self.hedged.take().unwrap_or(ticket);
+            match attempt {
                 Attempt::Over(ending, outcome) => {
                     ticket.complete_begun(outcome, self.first_data_at);
                     return ending;
@@ -207,7 +213,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
     /// Sends the call to this place, and nowhere else.
     async fn at(&mut self, ticket: TicketGuard) -> Ending {
         self.claim(&ticket);
-        match self.attempt(ticket.target()).await {
+        match self.attempt(ticket.target(), None).await {
             Attempt::Over(ending, outcome) => {
                 ticket.complete_begun(outcome, self.first_data_at);
                 ending
@@ -228,7 +234,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
     }
 
     /// Says under which name the replica keeps a place for this attempt, if it does.
-    fn claim(&mut self, ticket: &TicketGuard) {
+    pub(super) fn claim(&mut self, ticket: &TicketGuard) {
         let headers = &mut self.head.parts.headers;
         match ticket.asker() {
             Some(asker) => drop(headers.insert(ASKER, asker.clone())),
@@ -256,7 +262,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
 
     /// Sends the call to `target`, once.
     pub(crate) async fn to(&mut self, target: &Arc<Target>) -> Ending {
-        match self.attempt(target).await {
+        match self.attempt(target, None).await {
             Attempt::Over(ending, _) => ending,
             Attempt::Elsewhere(_, failure) => Ending::Failed(failure),
             Attempt::Again(_, again) => self.tell(again.held),
@@ -279,7 +285,8 @@ impl<'a, C: Caller> Exchange<'a, C> {
         placed.map_err(|refused| Ending::Failed(refusal(entry, refused, last)))
     }
 
-    async fn attempt(&mut self, target: &Arc<Target>) -> Attempt {
+    /// `ticket`: its place, if it may have another.
+    async fn attempt(&mut self, target: &Arc<Target>, ticket: Option<&TicketGuard>) -> Attempt {
         let mut reason = None;
         // A connection may turn out to be closed at the moment of use: once more with another.
         for _ in 0..2 {
@@ -290,7 +297,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             };
             let is_bodiless = self.upload.begin();
             match connection.start(self.request(), is_bodiless) {
-                Ok(started) => return self.run(started, target.silence_limit()).await,
+                Ok(started) => return self.run(started, target.silence_limit(), ticket).await,
                 Err(error) => reason = Some(error),
             }
         }
@@ -309,7 +316,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
     }
 
-    fn request(&mut self) -> Request<()> {
+    pub(super) fn request(&mut self) -> Request<()> {
         if let Some(deadline) = self.limits.deadline {
             let now = Instant::now();
             let is_fresh = self.head.timeout_since.is_some_and(|since| now - since < TIMEOUT_SLACK);
@@ -321,12 +328,29 @@ impl<'a, C: Caller> Exchange<'a, C> {
         Request::from_parts(self.head.parts.clone(), ())
     }
 
-    async fn run(&mut self, started: Started, silence_limit: Option<Duration>) -> Attempt {
-        let Started { response, mut body, permit } = started;
-        self.caller.on_sent(permit.connection());
+    async fn run(
+        &mut self,
+        started: Started,
+        silence_limit: Option<Duration>,
+        ticket: Option<&TicketGuard>,
+    ) -> Attempt {
         let may_repeat = self.head.options.is_idempotent;
-        let mut download = Download::new(response, permit.connection().is_trusted(), may_repeat);
         let mut silence = Silence::new(silence_limit);
+        let (mut download, mut body, permit) = match ticket.and_then(|it| self.hedge_after(it)) {
+            None => {
+                let Started { response, body, permit } = started;
+                let is_trusted = permit.connection().is_trusted();
+                (Download::new(response, is_trusted, may_repeat), body, permit)
+            }
+            Some((ticket, after)) => match self.race(started, ticket, after, &mut silence).await {
+                Err(attempt) => return *attempt,
+                Ok(Won { response, body, permit }) => {
+                    let is_trusted = permit.connection().is_trusted();
+                    (Download::begun(response, is_trusted, may_repeat), body, permit)
+                }
+            },
+        };
+        self.caller.on_sent(permit.connection());
         poll_fn(|cx| {
             let uploaded = self.upload.poll(self.caller, &mut body, cx);
             if let Poll::Ready(Err(Gone)) = uploaded {
@@ -355,6 +379,12 @@ impl<'a, C: Caller> Exchange<'a, C> {
         .await
     }
 
+    /// Whether, and when, the call may have a second place.
+    fn hedge_after<'t>(&self, ticket: &'t TicketGuard) -> Option<(&'t TicketGuard, Duration)> {
+        let may_repeat = self.head.options.is_idempotent && self.upload.may_repeat();
+        may_repeat.then(|| ticket.hedge_after()).flatten().map(|after| (ticket, after))
+    }
+
     /// Polls `wait`, and what may end the call while it waits.
     pub(crate) fn poll_or_end<T>(
         &mut self,
@@ -367,7 +397,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
     }
 
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
         if self.caller.poll_gone(cx).is_ready() {
             return Poll::Ready(Ending::Gone);
         }

@@ -70,6 +70,16 @@ impl TicketGuard {
 }
 
 impl TicketGuard {
+    /// A second place for the call, elsewhere, if it may have one.
+    pub(super) fn hedge(&self) -> Option<TicketGuard> {
+        self.ticket.and_then(|ticket| self.entry.hedge(ticket))
+    }
+
+    /// After how long the call should ask for a second place; `None`: never.
+    pub(super) fn hedge_after(&self) -> Option<Duration> {
+        self.entry.hedge_after()
+    }
+
     /// Gives the place of a call that started back, and asks for another attempt.
     pub(crate) fn retry(mut self, outcome: Outcome, pushback: Option<Duration>) -> Admission {
         match self.ticket.take() {

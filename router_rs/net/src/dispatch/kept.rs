@@ -58,6 +58,14 @@ impl Kept {
         Self { budget, pieces, bytes: 0, message_bytes_max, is_committed: false }
     }
 
+    /// Keeps nothing: for an attempt beside another that does.
+    pub(super) fn none(&self) -> Self {
+        let budget = Arc::clone(&self.budget);
+        let mut none = Self::new(budget, 0);
+        none.commit();
+        none
+    }
+
     /// Keeps a piece, or commits the call when it would be too much.
     pub(crate) fn push(&mut self, piece: &Bytes) {
         if self.is_committed {

@@ -15,6 +15,7 @@ pub(crate) mod exchange;
 pub(crate) mod fuzzing;
 pub(crate) mod gather;
 mod guards;
+mod hedge;
 mod kept;
 mod loads;
 mod place;

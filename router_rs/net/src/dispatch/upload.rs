@@ -57,6 +57,20 @@ impl Upload {
         self.is_closed
     }
 
+    /// The same request for an attempt beside this one; only when it is complete and kept whole.
+    /// It asks nothing of the caller.
+    pub(super) fn again(&self) -> Self {
+        Self {
+            kept: self.kept.none(),
+            unsent: self.kept.pieces().iter().cloned().collect(),
+            is_complete: true,
+            is_closed: false,
+            sent: 0,
+            // The caller's window is returned for the first attempt only.
+            returned: usize::MAX,
+        }
+    }
+
     /// Everything that has been sent is still here.
     pub(crate) fn may_repeat(&self) -> bool {
         self.kept.is_whole()
