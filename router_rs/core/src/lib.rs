@@ -22,6 +22,7 @@
 
 mod access;
 mod backoff;
+mod callers;
 mod gate;
 mod heap;
 mod learnt;
@@ -44,7 +45,8 @@ pub use policy::{
 pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;
 pub use router::{
-    ASKED_MAX, Assignment, Decision, EjectionConfig, Locality, Offer, Outcome, Refusal, Release,
-    ReplicaStats, RetryConfig, Router, RouterConfig, RouterStats, Ticket, WaiterId,
+    ASKED_MAX, Assignment, Decision, EjectionConfig, Explanation, Locality, Offer, Out, Outcome,
+    Refusal, Release, ReplicaStats, ReplicaView, RetryConfig, Router, RouterConfig, RouterStats,
+    Ticket, WaiterId,
 };
 pub use time::Nanos;

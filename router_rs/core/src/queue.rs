@@ -3,7 +3,8 @@
 //! One order for all: a call's *turn* is its deadline, or its arrival plus [`HORIZON`] when that is
 //! earlier or there is no deadline; equal turns fall to the earlier arrival. So urgent calls go
 //! first, and no call is ever overtaken by one that arrived more than the horizon after it: neither
-//! a call without deadline nor one with a far deadline can starve.
+//! a call without deadline nor one with a far deadline can starve. Priorities, and callers that have
+//! many calls waiting, move a call by bounded times in this order.
 //!
 //! A parked call is either *ready*, waiting for any replica with room, or *resting*: there is a
 //! replica with room, but this call was refused too often in a row, so it waits for news instead of
@@ -18,6 +19,9 @@ use crate::time::Nanos;
 /// deadline of an interactive call, and well below what a person calls stuck.
 pub(crate) const HORIZON: Nanos = Nanos::from_secs(5);
 
+/// Turns are later by this, so that those of the highest priority are not cut off at 0.
+const MIDDLE: Nanos = HORIZON.saturating_mul(128);
+
 /// A call's place in the order; the smaller goes first. It is set once, at arrival, so a call that
 /// was sent, refused and parked again is back at its old place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +35,18 @@ impl Turn {
     #[inline]
     pub(crate) fn new(arrival: Nanos, deadline: Option<Nanos>, sequence: u64) -> Self {
         let horizon = arrival.saturating_add(HORIZON);
-        Self { at: deadline.map_or(horizon, |deadline| deadline.min(horizon)), sequence }
+        let at = deadline.map_or(horizon, |deadline| deadline.min(horizon));
+        Self { at: at.saturating_add(MIDDLE), sequence }
+    }
+
+    /// One step of priority is worth [`HORIZON`] of waiting, so a call goes before all of lower
+    /// priority that came with it, and yet after one that has waited long enough. `behind` is how
+    /// long the caller's other calls take that wait already; at most the horizon counts.
+    pub(crate) fn with(self, priority: i8, behind: Nanos) -> Self {
+        let step = HORIZON.saturating_mul(u64::from(priority.unsigned_abs()));
+        let at =
+            if priority > 0 { self.at.saturating_sub(step) } else { self.at.saturating_add(step) };
+        Self { at: at.saturating_add(behind.min(HORIZON)), ..self }
     }
 }
 
@@ -211,6 +226,21 @@ mod tests {
         // Whoever comes more than the horizon later, waits behind, however urgent.
         check(&[0, 1], &[(0, 0), (5_001, 5_002)]);
         check(&[0, 1], &[(0, 7_000), (0, 7_000)]);
+    }
+
+    #[test]
+    fn priorities_and_callers_move_a_call_by_bounded_times() {
+        let turn = |arrival_s, priority, behind_s| {
+            let turn = Turn::new(Nanos::from_secs(arrival_s), None, 0);
+            turn.with(priority, Nanos::from_secs(behind_s))
+        };
+        // A step of priority is five seconds of waiting.
+        assert!(turn(4, 1, 0) < turn(0, 0, 0) && turn(6, 1, 0) > turn(0, 0, 0));
+        assert!(turn(4, 0, 0) < turn(0, -1, 0) && turn(6, 0, 0) > turn(0, -1, 0));
+        assert!(turn(600, i8::MAX, 0) < turn(0, 0, 0) && turn(0, i8::MAX, 0) < turn(0, 126, 0));
+        // Whoever has calls waiting comes later by what they take, at most five seconds.
+        assert!(turn(1, 0, 0) < turn(0, 0, 2) && turn(3, 0, 0) > turn(0, 0, 2));
+        assert!(turn(6, 0, 0) > turn(0, 0, 100));
     }
 
     #[test]

@@ -35,6 +35,10 @@ impl Policy for ConsistentHash {
         }
         first.map_or(0, |(_, _, index)| index)
     }
+
+    fn rule(&self) -> &'static str {
+        "consistent_hash: by session, at most 1.25 of the mean in flight; else the fewest calls"
+    }
 }
 
 /// The most calls that a replica may have after it got the one in question: `c × mean`, rounded up.

@@ -32,6 +32,10 @@ impl Policy for Least {
         let is_tie = |index: &usize| candidates.in_flight(*index) == best.0;
         (0..candidates.len()).filter(is_tie).nth(nth).unwrap_or(best.1)
     }
+
+    fn rule(&self) -> &'static str {
+        "least: the fewest calls, ties by chance"
+    }
 }
 
 #[cfg(test)]

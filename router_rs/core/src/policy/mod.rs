@@ -25,7 +25,7 @@ use crate::rng::SplitMix64;
 use crate::time::Nanos;
 
 /// Which policy a router uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyKind {
     /// Power of two choices over in-flight counts, see [`P2c`].
     P2c,
@@ -35,7 +35,9 @@ pub enum PolicyKind {
     RoundRobin,
     /// The one that the call's session hashes to, unless it has far more calls than the others.
     ConsistentHash,
-    /// The one that is expected to be done first.
+    /// The one that is expected to be done first. The default: it is ahead of the others in all
+    /// scenarios of the simulator but those of batches and of sessions.
+    #[default]
     Predicted,
 }
 
@@ -57,6 +59,11 @@ pub trait Policy: fmt::Debug + Send {
     ///
     /// Must not allocate: it runs for every call, under the router's lock.
     fn pick(&mut self, candidates: Candidates<'_>, rng: &mut SplitMix64) -> usize;
+
+    /// How it chooses, for people.
+    fn rule(&self) -> &'static str {
+        "a policy from outside"
+    }
 
     /// Calls may wait in the router although replicas have room, where the router has learnt that
     /// they would only wait there, or that a better replica will be free sooner.

@@ -23,6 +23,10 @@ impl Policy for P2c {
         // The pair comes in random order, so keeping the first on a tie is a fair coin.
         if candidates.in_flight(second) < candidates.in_flight(first) { second } else { first }
     }
+
+    fn rule(&self) -> &'static str {
+        "p2c: of two replicas drawn at random, the one with fewer calls"
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,10 @@ impl Policy for Predicted {
     fn is_patient(&self) -> bool {
         true
     }
+
+    fn rule(&self) -> &'static str {
+        "predicted: the least predicted time to the answer, near ones within patience"
+    }
 }
 
 #[inline]

@@ -25,6 +25,10 @@ impl Policy for RoundRobin {
         self.last = Some(candidates.id(index));
         index
     }
+
+    fn rule(&self) -> &'static str {
+        "round_robin: one after the other, by id"
+    }
 }
 
 #[cfg(test)]

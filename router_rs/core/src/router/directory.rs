@@ -77,6 +77,11 @@ impl Directory {
         self.forget_unused(model);
     }
 
+    /// The number of `id`, if it has one.
+    pub(super) fn find(&self, id: &str) -> Option<Model> {
+        self.numbers.get(id).copied()
+    }
+
     #[inline]
     pub(super) fn holders(&self, model: Model) -> &[Holder] {
         &self.entries[model as usize].holders

@@ -66,7 +66,7 @@ pub(super) struct Fleet {
     tally: Tally,
     window: u64,
     window_end: Nanos,
-    policy: Box<dyn Policy>,
+    pub(super) policy: Box<dyn Policy>,
     /// Of the policy: calls may wait although a replica has room.
     pub(super) is_patient: bool,
     pub(super) pool: Pool,

@@ -11,6 +11,7 @@ mod affinity;
 mod asks;
 mod directory;
 mod ejection;
+mod explain;
 mod failures;
 mod fleet;
 mod hedging;
@@ -26,6 +27,7 @@ mod waiting;
 pub use asks::ASKED_MAX;
 pub use ejection::EjectionConfig;
 pub(crate) use ejection::Health;
+pub use explain::{Explanation, Out, ReplicaView};
 pub use retries::RetryConfig;
 pub use types::{
     Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
@@ -38,6 +40,7 @@ use hedging::Latencies;
 use retries::Repetitions;
 
 use crate::backoff::BackoffRule;
+use crate::callers::Callers;
 use crate::learnt::Departure;
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
@@ -60,6 +63,8 @@ pub struct Router {
     directory: Directory,
     calls: Slab<Call>,
     queue: ParkedQueue,
+    /// Those of the parked calls.
+    callers: Callers,
     repetitions: Repetitions,
     latencies: Latencies,
     /// Only its totals; the rest is filled in by [`Router::stats`].
@@ -70,6 +75,7 @@ pub struct Router {
 #[derive(Debug, Default)]
 struct Call {
     turn: Turn,
+    caller: u64,
     deadline: Option<Nanos>,
     wish: Wish,
     /// Where it was refused since it last parked; at most `refusals_max`.
@@ -110,6 +116,7 @@ impl Router {
             directory: Directory::default(),
             calls: Slab::new(),
             queue: ParkedQueue::default(),
+            callers: Callers::default(),
             repetitions: Repetitions::new(config.seed),
             latencies: Latencies::default(),
             totals: RouterStats::default(),
@@ -309,8 +316,11 @@ impl Router {
             wish.model = Some(self.directory.open_call(offer.model));
             wish.patient_until = now.saturating_add(self.config.model_wait_max);
         }
+        let turn =
+            Turn::new(now, offer.deadline, sequence).with(offer.priority, self.behind(offer));
         let (key, call) = self.calls.occupy();
-        call.turn = Turn::new(now, offer.deadline, sequence);
+        call.turn = turn;
+        call.caller = offer.caller;
         call.deadline = offer.deadline;
         call.wish = wish;
         call.tried.clear();

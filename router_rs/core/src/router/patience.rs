@@ -132,6 +132,26 @@ impl Fleet {
         }
     }
 
+    /// The policy, in words.
+    pub(super) fn rule(&self) -> &'static str {
+        self.policy.rule()
+    }
+
+    /// After how long one more call at the replica in `slot` would be answered.
+    pub(super) fn predicted(&self, slot: u32, now: Nanos) -> Option<Nanos> {
+        let finish_ns = self.replicas[slot as usize].finish_ns(&self.pool, now);
+        self.pool.is_known().then_some(Nanos(finish_ns as u64))
+    }
+
+    /// Departures per nanosecond of all replicas that are in, as busy as they are but at least with
+    /// one call; 0: unknown.
+    pub(super) fn rate(&self) -> f64 {
+        let rate = |replica: &Replica| {
+            self.pool.rate(replica.in_flight.max(1)) / f64::from(replica.pace.slowness())
+        };
+        self.replicas.iter().filter(|replica| replica.is_in()).map(rate).sum()
+    }
+
     /// Takes note of how many of the nearest replicas have no room.
     fn watch_near(&mut self, locality: Locality) {
         let Some(nearest) = self.nearest(locality) else { return };

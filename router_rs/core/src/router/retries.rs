@@ -153,6 +153,7 @@ impl Router {
         call.repeats += 1;
         call.tried.push(replica);
         call.state = State::Parked;
+        self.callers.enter(call.caller);
         self.queue.pause(index, call.turn, call.deadline, until);
         self.release(now, released);
         Decision::Parked(WaiterId(self.calls.key_at(index)))

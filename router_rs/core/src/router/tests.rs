@@ -288,3 +288,62 @@ fn new_settings_count_from_now_and_keep_the_calls() {
     let turns: Vec<u64> = (0..2).map(|_| send(&mut router, Nanos::ZERO).replica.0).collect();
     assert_eq!(3, turns.iter().sum::<u64>(), "one after the other: {turns:?}");
 }
+
+// === who waits ===
+
+/// Who is sent, by index, when one place after the other is given back.
+fn order_of(offers: &[Offer<'_>]) -> Vec<usize> {
+    let mut router = with_replicas(Router::new(config()), &[1]);
+    let mut running = send(&mut router, Nanos::ZERO);
+    let waiters: Vec<WaiterId> = offers
+        .iter()
+        .map(|offer| match router.offer(*offer, Nanos::ZERO) {
+            Decision::Parked(waiter) => waiter,
+            other => panic!("expected no room, got {other:?}"),
+        })
+        .collect();
+    let mut order = Vec::new();
+    for _ in offers {
+        let mut released = Vec::new();
+        router.complete(running.ticket, DONE, Nanos::from_millis(1), &mut released);
+        let [Release::Send { waiter, assignment }] = released[..] else {
+            panic!("expected one release, got {released:?}");
+        };
+        order.extend(waiters.iter().position(|parked| *parked == waiter));
+        running = assignment;
+    }
+    order
+}
+
+#[test]
+fn priority_comes_first_and_callers_take_turns() {
+    let of = |caller, priority| Offer { priority, caller, ..Offer::default() };
+    assert_eq!(vec![1, 2, 0], order_of(&[of(0, -1), of(0, 3), of(0, 0)]));
+    // One caller has three calls waiting when the other comes with two.
+    assert_eq!(vec![0, 3, 1, 4, 2], order_of(&[of(7, 0), of(7, 0), of(7, 0), of(8, 0), of(8, 0)]));
+    assert_eq!(vec![0, 1, 2, 3], order_of(&[of(0, 0), of(0, 0), of(0, 0), of(8, 0)]));
+}
+
+#[test]
+fn the_predicted_wait_follows_from_the_departures_so_far() {
+    let mut router = with_replicas(Router::new(config()), &[1, 1]);
+    assert_eq!(Some(Nanos::ZERO), router.predicted_wait(Nanos::ZERO));
+    let mut running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
+    assert_eq!(None, router.predicted_wait(Nanos::ZERO));
+    // Two replicas, ten milliseconds a call: one ends every five.
+    for round in 1..=50 {
+        let now = Nanos::from_millis(10 * round);
+        for assignment in &mut running {
+            router.complete(assignment.ticket, DONE, now, &mut Vec::new());
+        }
+        running = [send(&mut router, now), send(&mut router, now)];
+    }
+    let now = Nanos::from_millis(500);
+    for ahead in 0..3 {
+        let wait = router.predicted_wait(now).expect("calls have ended");
+        let expected = Nanos::from_millis(5 * (ahead + 1));
+        let near = wait.0.abs_diff(expected.0) < expected.0 / 5;
+        assert!(near, "{ahead} ahead: expected {expected}, got {wait}");
+        park(&mut router, None, now);
+    }
+}

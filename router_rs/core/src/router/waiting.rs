@@ -3,14 +3,18 @@
 use super::affinity::{Choice, Wish, choose};
 use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
-use super::{Call, Decision, Release, Router, State, WaiterId};
+use super::{Call, Decision, Offer, Release, Router, State, WaiterId};
 use crate::time::Nanos;
+
+/// Between two departures, before one was seen. Arbitrary.
+const GAP_UNKNOWN_NS: f64 = 10e6;
 
 impl Router {
     pub(super) fn park(&mut self, index: u32, choice: Choice, now: Nanos) -> Decision {
         let call = self.calls.at_mut(index);
         call.state = State::Parked;
         call.tried.clear();
+        self.callers.enter(call.caller);
         let has_open = self.fleet.has_open();
         if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
             let until = call.wish.patient_until;
@@ -25,10 +29,35 @@ impl Router {
         Decision::Parked(WaiterId(self.calls.key_at(index)))
     }
 
+    /// How long the caller's calls that wait already take: the next one comes after them.
+    #[inline]
+    pub(super) fn behind(&self, offer: Offer<'_>) -> Nanos {
+        let waiting = self.callers.waiting(offer.caller);
+        if waiting == 0 {
+            return Nanos::ZERO;
+        }
+        let rate = self.fleet.rate();
+        let gap_ns = if rate > 0.0 { 1.0 / rate } else { GAP_UNKNOWN_NS };
+        Nanos((f64::from(waiting) * gap_ns) as u64)
+    }
+
+    /// When a call that parks now would be sent, after all that are ready; `None`: unknown, since
+    /// no call has ended. Zero while a replica has room.
+    ///
+    /// From the pace of the replicas that are in: their departure rates at their present levels.
+    pub fn predicted_wait(&self, _now: Nanos) -> Option<Nanos> {
+        if !self.queue.has_ready() && self.fleet.has_open() {
+            return Some(Nanos::ZERO);
+        }
+        let rate = self.fleet.rate();
+        (rate > 0.0).then(|| Nanos((f64::from(self.queue.ready_len() + 1) / rate) as u64))
+    }
+
     /// Takes a call out of the queue, whatever it waits for.
     pub(super) fn unpark(&mut self, index: u32) {
         self.queue.remove(index);
         let call = self.calls.at_mut(index);
+        self.callers.leave(call.caller);
         if let Some(model) = call.wish.model {
             self.directory.stop_waiting(model, call.turn, index);
         }
