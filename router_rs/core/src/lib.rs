@@ -22,6 +22,7 @@
 
 mod access;
 mod backoff;
+mod batch;
 mod callers;
 mod gate;
 mod heap;

@@ -1,6 +1,7 @@
 //! What the router knows about one replica.
 
 use crate::backoff::Backoff;
+use crate::batch::BatchView;
 use crate::learnt::{Pace, Pool};
 use crate::router::Health;
 use crate::time::Nanos;
@@ -98,6 +99,8 @@ pub(crate) struct Replica {
     /// Gets no new call beyond this while others wait for nothing; at most `capacity` counts.
     pub(crate) held: u32,
     pub(crate) pace: Pace,
+    /// If it takes its calls in steps.
+    pub(crate) batch: Option<BatchView>,
     /// Calls of other routers there, and when it told of them.
     pub(crate) others: (u32, Nanos),
     /// When its slow start began and ends; equal: it had none.
@@ -122,6 +125,7 @@ impl Replica {
             reported: None,
             held: u32::MAX,
             pace: Pace::default(),
+            batch: None,
             others: (0, Nanos::ZERO),
             warm_up: (Nanos::ZERO, Nanos::ZERO),
         }
@@ -181,6 +185,9 @@ impl Replica {
     /// After how many nanoseconds one more call here is expected to be answered.
     #[inline]
     pub(crate) fn finish_ns(&self, pool: &Pool, now: Nanos) -> f64 {
+        if let Some(batch) = &self.batch {
+            return batch.finish_ns(now);
+        }
         let others = self.others(now);
         let slowness = self.pace.slowness_at(pool, self.in_flight, others, now);
         pool.finish_ns(self.in_flight + others + 1) * slowness + pool.turnaround_ns(self.tier)

@@ -75,7 +75,6 @@ fn sessions_find_their_prefix_and_none_drowns_a_replica() {
 }
 
 #[test]
-#[ignore = "batches as those of p2c"]
 fn batches_are_filled() {
     check("l8_batches");
 }

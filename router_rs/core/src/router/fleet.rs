@@ -5,6 +5,7 @@ mod health;
 use std::collections::BTreeMap;
 
 use crate::backoff::BackoffRule;
+use crate::batch::BatchView;
 use crate::heap::{Timer, TimerHeap};
 use crate::learnt::{Departure, Pool};
 use crate::policy::{Candidates, Policy, Scene};
@@ -261,6 +262,9 @@ impl Fleet {
             (replica.in_flight, replica.others(now), replica.pace.counted_at());
         replica.pace.count(&mut self.pool, own, others, now);
         replica.pace.on_sent(own, idle_since, now);
+        if let Some(batch) = &mut replica.batch {
+            batch.on_sent(now);
+        }
         replica.in_flight += 1;
         self.in_flight += 1;
         replica.health.on_sent();
@@ -310,6 +314,7 @@ impl Fleet {
         let (own, others) = (replica.in_flight, replica.others(now));
         replica.pace.count(&mut self.pool, own, others, now);
         replica.reported = Some(load);
+        replica.batch = load.batch.map(|batch| BatchView::report(batch, replica.batch, now));
         if load.batch.is_some() != self.is_batching {
             self.is_batching = load.batch.is_some();
             self.hold_back();
