@@ -1,4 +1,4 @@
-"""Ten thousand clients that say nothing."""
+"""Ten thousand clients that say nothing, or nothing more."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ import pytest
 from benchmarks.hostile.http2 import Kind, frames_in, greeting
 from benchmarks.hostile.mesh import in_flight, ingress_process
 from benchmarks.hostile.victim import Victim
+from tests.support.waiting import wait_until
 
 CONNECTIONS = 10_000
 _SPARE_FILES = 500
-# Buffers that h2 (8 and 16 KiB) and hyper (twice 8 KiB) make for each connection and keep while it
-# is idle; without huge pages half of it is never touched.
-CONNECTION_BYTES_MAX = 40 * 1024
+# Of all connections together.
+GROWTH_BYTES_MAX = 64 << 20
+# A connection of HTTP/1.1 that rests has no buffers, but the allocator keeps much of them.
+HTTP1_GROWTH_BYTES_MAX = CONNECTIONS * 20 * 1024
+# h2 keeps its buffers (8 and 16 KiB) while a connection is idle. With huge pages all of them count.
+HTTP2_GROWTH_BYTES_MAX = CONNECTIONS * 40 * 1024
+PATIENCE_S = 30.0
+GET = b"GET /plain HTTP/1.1\r\nhost: h\r\n\r\n"
 
 
 @pytest.fixture
@@ -37,14 +43,17 @@ def room() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "first_words",
+    ("first_words", "growth_bytes_max"),
     [
-        pytest.param(b"GET /plain HTTP/1.1\r\nhost: h\r\n\r\n", id="HTTP/1.1"),
-        pytest.param(greeting(), id="HTTP/2"),
+        pytest.param(b"", GROWTH_BYTES_MAX, id="nothing"),
+        pytest.param(GET, HTTP1_GROWTH_BYTES_MAX, id="HTTP/1.1"),
+        pytest.param(greeting(), HTTP2_GROWTH_BYTES_MAX, id="HTTP/2"),
     ],
 )
 @pytest.mark.usefixtures("room")
-def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(first_words, address):
+def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(
+    first_words, growth_bytes_max, address
+):
     ingress = ingress_process()
     victim = Victim(address)
     victim.ask()
@@ -56,17 +65,23 @@ def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(first_words, 
             source = (f"127.0.0.{2 + index % 8}", 0)
             connections.append(socket.create_connection(address, 20, source_address=source))
             connections[-1].sendall(first_words)
-        for connection in connections:
+        for connection in connections if first_words else []:
             _await_answer(connection)
-        growth_bytes = ingress.memory_info().rss - rss_bytes
-        victim.ask()
+
+        def growth() -> int:
+            # Memory goes back to the system when somebody asks for some.
+            victim.ask()
+            return int(ingress.memory_info().rss - rss_bytes)
+
+        # What connections of HTTP/1.1 had is given back when they have been idle for a second.
+        wait_until(lambda: growth() <= growth_bytes_max, PATIENCE_S, "the memory is given back")
+        growth_bytes = growth()
         assert in_flight() == 0
     finally:
         for connection in connections:
             connection.close()
         victim.close()
     print(f"{growth_bytes / CONNECTIONS:.0f} bytes for each connection")
-    assert growth_bytes / CONNECTIONS <= CONNECTION_BYTES_MAX
 
 
 def _await_answer(connection: socket.socket) -> None:

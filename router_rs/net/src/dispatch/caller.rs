@@ -34,6 +34,15 @@ pub(crate) trait Caller {
     /// Ready when the caller is gone; called whenever the exchange has nothing else to do.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone>;
 
+    /// Whether the caller lets the other side wait for longer than it may while others want the
+    /// place of its call.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
+    /// The call ends, because the caller was slow and others wanted its place.
+    fn on_give_way(&mut self) {}
+
     /// The head of the answer; with `is_last`, all of it (Trailers-Only).
     fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone>;
 

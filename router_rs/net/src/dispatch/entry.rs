@@ -46,6 +46,8 @@ struct Locked {
     waiting: HashMap<WaiterId, Waiting>,
     /// Scratch space for the router's answers; empty between calls.
     released: Vec<Release>,
+    /// The tasks of calls that give way when somebody waits.
+    slow: Vec<Waker>,
     is_removed: bool,
     /// Until when the ticker sleeps; `None` when there is no ticker.
     ticker: Option<Nanos>,
@@ -98,6 +100,9 @@ pub(crate) enum Refused {
     Removed,
 }
 
+/// So many slow calls are told that somebody waits; the others look now and then. Arbitrary.
+const SLOW_MAX: usize = 64;
+
 type Wakers = SmallVec<[Waker; 4]>;
 
 // === impl DeploymentEntry: what calls do ===
@@ -115,6 +120,7 @@ impl DeploymentEntry {
             members: Vec::new(),
             waiting: HashMap::new(),
             released: Vec::new(),
+            slow: Vec::new(),
             is_removed: false,
             ticker: None,
             wanted_asks: Vec::new(),
@@ -222,6 +228,20 @@ impl DeploymentEntry {
         self.finish(guard);
     }
 
+    /// Whether a call waits for a place. If not, the slow call that asks is woken when one does,
+    /// unless many others will be.
+    pub(super) fn wants_place(&self, cx: &Context<'_>) -> bool {
+        let mut locked = self.locked.lock();
+        if locked.waiting.values().any(|waiting| matches!(waiting, Waiting::Parked(_))) {
+            return true;
+        }
+        let slow = &mut locked.slow;
+        if slow.len() < SLOW_MAX && !slow.iter().any(|waker| waker.will_wake(cx.waker())) {
+            slow.push(cx.waker().clone());
+        }
+        false
+    }
+
     /// Whether a parked call's wait is over. `Ready` is told once: the waiter is forgotten then.
     pub(super) fn poll_released(
         self: &Arc<Self>,
@@ -268,6 +288,7 @@ impl DeploymentEntry {
             Decision::Send(assignment) => Admission::Send(self.guard(&locked, assignment)),
             Decision::Parked(waiter) => {
                 locked.waiting.insert(waiter, Waiting::Parked(None));
+                wakers.extend(locked.slow.drain(..));
                 Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter))
             }
             Decision::Refused(Refusal::QueueFull { limit }) => {

@@ -371,10 +371,11 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 let attempt = Attempt::Over(ending, Outcome::Failed);
                 return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
             }
-            self.poll_end(cx).map(|ending| {
+            if let Poll::Ready(ending) = self.poll_end(cx) {
                 let outcome = ending.outcome(download.has_begun());
-                Attempt::Over(ending, outcome)
-            })
+                return Poll::Ready(Attempt::Over(ending, outcome));
+            }
+            if self.caller.is_slow() { self.poll_way(ticket, cx) } else { Poll::Pending }
         })
         .await
     }
@@ -383,6 +384,19 @@ impl<'a, C: Caller> Exchange<'a, C> {
     fn hedge_after<'t>(&self, ticket: &'t TicketGuard) -> Option<(&'t TicketGuard, Duration)> {
         let may_repeat = self.head.options.is_idempotent && self.upload.may_repeat();
         may_repeat.then(|| ticket.hedge_after()).flatten().map(|after| (ticket, after))
+    }
+
+    /// Ends the call of a slow caller when others wait for its place. It is looked at again when
+    /// somebody begins to wait, and when the caller's alarm rings.
+    fn poll_way(&mut self, ticket: Option<&TicketGuard>, cx: &mut Context<'_>) -> Poll<Attempt> {
+        if !ticket.is_some_and(|ticket| ticket.entry().wants_place(cx)) {
+            return Poll::Pending;
+        }
+        self.caller.on_give_way();
+        let text = "other calls wait for the place of this one, whose client is slow";
+        let status = Status::new(Code::Unavailable, text);
+        let ending = Ending::Failed(Failure { status, did_not_start: false });
+        Poll::Ready(Attempt::Over(ending, Outcome::Cancelled))
     }
 
     /// Polls `wait`, and what may end the call while it waits.

@@ -33,6 +33,11 @@ impl TicketGuard {
         Self { entry, ticket: Some(ticket), target, is_leased }
     }
 
+    /// The deployment whose place it is.
+    pub(super) fn entry(&self) -> &DeploymentEntry {
+        &self.entry
+    }
+
     /// The name under which the replica keeps the place, if it does.
     pub(super) fn asker(&self) -> Option<&HeaderValue> {
         self.is_leased.then(|| self.entry.asker())

@@ -15,6 +15,10 @@ use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits};
 use crate::dispatch::{Awaited, Upload};
 use crate::grpc::Status;
 
+/// What a request earns its connection that was not taken back at once, in the points of its ration:
+/// a client may take back what it has waited for.
+const CALL_POINTS: u64 = 16;
+
 /// A request that is well-formed and has somewhere to go.
 pub(super) struct Call<E> {
     pub head: Head,
@@ -44,6 +48,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         if poll_fn(|cx| Poll::Ready(client.poll_gone(cx).is_ready())).await {
             return conclude(&connection, &mut client, Ending::Gone).await;
         }
+        connection.gauge.earn(CALL_POINTS);
         let stop = StopListener::new(&connection);
         let upload = Upload::new(upstream.keep(), is_bodiless);
         let limits = Limits::new(deadline, &stop);

@@ -146,7 +146,7 @@ async fn greet(arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
         Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
         _ => sniff(&mut stream).await?,
     };
-    let wire = Wire::new(stream, first, gauge, count);
+    let wire = Wire::new(stream, first, gauge, count, greeting == Greeting::Http2);
     Some(Greeted { wire, greeting, caller, client })
 }
 

@@ -46,6 +46,12 @@ pub(crate) struct Counters {
     pub(super) idle_timeouts: Counter,
     pub(super) body_timeouts: Counter,
     pub(super) keep_alive_timeouts: Counter,
+    /// Connections that were closed for what they flooded us with.
+    pub(super) floods: Counter,
+    /// Requests that gave their place up because their client was slow and others waited.
+    pub(super) slow_clients: Counter,
+    /// How often a connection of HTTP/1.1 came to rest.
+    pub(super) rests: Counter,
     connections: AtomicU64,
     in_flight: AtomicU64,
 }
@@ -88,6 +94,9 @@ impl Counters {
             ("idle_timeouts", self.idle_timeouts.read()),
             ("body_timeouts", self.body_timeouts.read()),
             ("keep_alive_timeouts", self.keep_alive_timeouts.read()),
+            ("floods", self.floods.read()),
+            ("slow_clients", self.slow_clients.read()),
+            ("rests", self.rests.read()),
         ]
     }
 }

@@ -65,21 +65,29 @@ impl Caller for GrpcEnd {
         self.http.poll_gone(cx)
     }
 
+    fn is_slow(&self) -> bool {
+        self.stall.is_slow()
+    }
+
+    fn on_give_way(&mut self) {
+        self.connection.front.counters.slow_clients.count();
+    }
+
     fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
         self.http.head(head, is_last)
     }
 
     fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
         let room = self.http.poll_room(wanted, cx);
-        if room.is_pending() {
-            self.stall.on_wait();
-        } else {
-            self.stall.on_move();
+        match room {
+            Poll::Pending => self.stall.on_wait(),
+            Poll::Ready(room) => self.stall.on_move(room.unwrap_or(0)),
         }
         room
     }
 
     fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        self.connection.gauge.earn_by_answer(bytes.len());
         self.http.body(bytes)
     }
 

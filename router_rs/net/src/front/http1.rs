@@ -1,9 +1,12 @@
 //! The task of one HTTP/1.1 (or 1.0) connection: hyper speaks, this watches the time and drains.
+//!
+//! hyper keeps its buffers between requests, 16 KiB and more. A connection that has been idle for a
+//! second has none: it rests, which is a socket and a timer, until another byte comes.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
@@ -29,6 +32,10 @@ use crate::phase::{Phase, Phases};
 /// hyper keeps no more than this of what is to be read or written, besides the piece that it has
 /// just taken. Its own bound is six times as much, its least one is 8 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A connection rests when it has waited so long for its next request. Arbitrary: making hyper's
+/// state anew takes a microsecond or two.
+const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// Serves the connection, and what becomes of it, until it ends.
 pub(crate) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
@@ -108,11 +115,20 @@ impl Service<Request<Incoming>> for Door {
 
 /// Polls hyper's connection, the front's phase and the clock.
 struct Driver {
-    connection: Pin<Box<UpgradeableConnection<Wire, Door>>>,
+    speaker: Speaker,
     state: Rc<ConnectionState>,
     phases: Phases,
     current: Phase,
     patience: Patience,
+}
+
+/// Who has the connection.
+enum Speaker {
+    Hyper(Box<UpgradeableConnection<Wire, Door>>),
+    /// Nobody, until something comes.
+    Resting(Wire, Door),
+    /// It is over.
+    Nobody,
 }
 
 impl Driver {
@@ -120,26 +136,68 @@ impl Driver {
         let (served, busy) = (Rc::default(), Busy::default());
         let patience = Patience::new(&state, &served, &busy);
         let door = Door { state: Rc::clone(&state), served, busy };
-        let connection = settings(state.front.limits()).serve_connection(wire, door);
-        Self {
-            connection: Box::pin(connection.with_upgrades()),
-            state,
-            phases: Phases::new(phase),
-            current: Phase::Serving,
-            patience,
-        }
+        let speaker = Speaker::speak(wire, door);
+        Self { speaker, state, phases: Phases::new(phase), current: Phase::Serving, patience }
     }
 
     fn enter(&mut self, phase: Phase) {
         if self.current == Phase::Serving {
-            // Requests that are under way are answered with `connection: close`.
-            self.connection.as_mut().graceful_shutdown();
+            match &mut self.speaker {
+                // Requests that are under way are answered with `connection: close`.
+                Speaker::Hyper(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+                Speaker::Resting(..) => self.speaker = Speaker::Nobody,
+                Speaker::Nobody => {}
+            }
             self.state.is_draining.set(true);
         }
         if phase == Phase::Stopped {
             self.state.stop();
         }
         self.current = phase;
+    }
+
+    /// Ready at the end of the connection.
+    fn poll_speaker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Speaker::Resting(wire, _) = &mut self.speaker {
+            if !ready!(wire.poll_begun(cx)) {
+                return Poll::Ready(());
+            }
+            self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
+                Speaker::Resting(wire, door) => Speaker::speak(wire, door),
+                other => other,
+            };
+        }
+        let Speaker::Hyper(connection) = &mut self.speaker else { return Poll::Ready(()) };
+        let end = ready!(Pin::new(&mut **connection).poll(cx));
+        if end.is_err_and(|error| error.is_parse_too_large()) {
+            self.state.front.counters.header_bytes_exceeded.count();
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes the connection from hyper, if all that it had to write has been written.
+    fn rest(&mut self) {
+        if self.current != Phase::Serving || !self.state.gauge.is_flushed() {
+            return;
+        }
+        self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
+            Speaker::Hyper(connection) => match connection.into_parts() {
+                // An empty line between requests is all that may be left.
+                Some(parts) if parts.read_buf.trim_ascii().is_empty() => {
+                    self.state.front.counters.rests.count();
+                    Speaker::Resting(parts.io, parts.service)
+                }
+                _ => Speaker::Nobody,
+            },
+            other => other,
+        };
+    }
+}
+
+impl Speaker {
+    fn speak(wire: Wire, door: Door) -> Self {
+        let builder = settings(door.state.front.limits());
+        Self::Hyper(Box::new(builder.serve_connection(wire, door).with_upgrades()))
     }
 }
 
@@ -152,15 +210,27 @@ impl Future for Driver {
             this.enter(phase);
         }
         this.state.gauge.begin_turn();
-        if let Poll::Ready(end) = this.connection.as_mut().poll(cx) {
-            if end.is_err_and(|error| error.is_parse_too_large()) {
-                this.state.front.counters.header_bytes_exceeded.count();
+        loop {
+            if this.poll_speaker(cx).is_ready() {
+                return Poll::Ready(());
             }
-            return Poll::Ready(());
+            match ready!(this.patience.poll(&this.state, cx)) {
+                // Dropping the connection closes it.
+                Due::End => return Poll::Ready(()),
+                // Whoever has it then has to be polled.
+                Due::Rest => this.rest(),
+            }
         }
-        // Dropping the connection closes it.
-        this.patience.poll(&this.state, cx)
     }
+}
+
+/// What it is time for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// The client has been idle for a while.
+    Rest,
+    /// It has taken too long.
+    End,
 }
 
 /// What a connection waits for, which says how long it may.
@@ -182,6 +252,8 @@ struct Patience {
     seen_served: u64,
     seen_bytes: u64,
     until: Instant,
+    /// When a connection that waits for a request is to rest, unless it does.
+    rest: Option<Instant>,
     /// Set to what is due first; looked at again when it rings, and not moved for each request.
     timer: Pin<Box<Sleep>>,
 }
@@ -196,29 +268,36 @@ impl Patience {
             seen_served: 0,
             seen_bytes: 0,
             until,
+            rest: None,
             timer: Box::pin(sleep_until(until)),
         }
     }
 
-    /// Ready when the client has taken too long.
-    fn poll(&mut self, state: &ConnectionState, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when something is due.
+    fn poll(&mut self, state: &ConnectionState, cx: &mut Context<'_>) -> Poll<Due> {
         self.look(state);
         if self.awaited == Awaited::Nothing {
             return Poll::Pending;
         }
-        if self.until < self.timer.deadline() {
-            self.timer.as_mut().reset(self.until);
+        let due = self.rest.map_or(self.until, |rest| rest.min(self.until));
+        if due < self.timer.deadline() {
+            self.timer.as_mut().reset(due);
         }
         while self.timer.as_mut().poll(cx).is_ready() {
-            if self.until <= Instant::now() {
+            let now = Instant::now();
+            if self.until <= now {
                 let counters = &state.front.counters;
                 match self.awaited {
                     Awaited::Request => counters.keep_alive_timeouts.count(),
                     Awaited::Head | Awaited::Nothing => counters.header_timeouts.count(),
                 }
-                return Poll::Ready(());
+                return Poll::Ready(Due::End);
             }
-            self.timer.as_mut().reset(self.until);
+            if due <= now {
+                self.rest = None;
+                return Poll::Ready(Due::Rest);
+            }
+            self.timer.as_mut().reset(due);
         }
         Poll::Pending
     }
@@ -235,9 +314,11 @@ impl Patience {
         if self.awaited == Awaited::Nothing || served != self.seen_served {
             self.awaited = Awaited::Request;
             self.until = after(limits.keep_alive_timeout);
+            self.rest = Some(after(REST_AFTER));
         } else if self.awaited == Awaited::Request && bytes != self.seen_bytes {
             self.awaited = Awaited::Head;
             self.until = after(limits.header_timeout);
+            self.rest = None;
         }
         (self.seen_served, self.seen_bytes) = (served, bytes);
     }

@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 
+use super::crumbs::Crumbs;
 use super::plain::Transport;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
@@ -49,6 +50,7 @@ type Slot = Rc<RefCell<State>>;
 #[derive(Debug)]
 pub(super) struct Http1End {
     body: Incoming,
+    crumbs: Crumbs,
     slot: Slot,
     is_head: bool,
     /// No request follows this one.
@@ -79,7 +81,8 @@ pub(super) type Busy = Rc<()>;
 /// Two halves of one request; `is_head`: its method is HEAD.
 pub(super) fn pair(body: Incoming, is_head: bool, busy: Busy) -> (Http1End, Answer) {
     let slot = Slot::default();
-    let end = Http1End { body, slot: Rc::clone(&slot), is_head, closes: false };
+    let crumbs = Crumbs::default();
+    let end = Http1End { body, crumbs, slot: Rc::clone(&slot), is_head, closes: false };
     (end, Answer { slot: Some(slot), busy })
 }
 
@@ -131,7 +134,12 @@ impl Caller for Http1End {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         loop {
-            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            if let Some(bytes) = ready!(self.crumbs.poll(cx)) {
+                return Poll::Ready(Ok(Piece { bytes, is_last: false }));
+            }
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                return Poll::Pending;
+            };
             let (bytes, is_last) = match frame {
                 None => (Bytes::new(), true),
                 Some(Ok(frame)) => match frame.into_data() {
@@ -141,7 +149,9 @@ impl Caller for Http1End {
                 },
                 Some(Err(_)) => return Poll::Ready(Err(Gone)),
             };
-            return Poll::Ready(Ok(Piece { bytes, is_last }));
+            if let Some(bytes) = self.crumbs.add(bytes, is_last) {
+                return Poll::Ready(Ok(Piece { bytes, is_last }));
+            }
         }
     }
 

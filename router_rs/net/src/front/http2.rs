@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use h2::server::{Builder, Connection};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::admit::admit_http2;
 use super::connection::ConnectionState;
 use super::limits::FrontLimits;
-use super::wire::Wire;
+use super::wire::{Wire, poll_others_first};
 use crate::phase::{Phase, Phases};
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
@@ -67,6 +68,8 @@ struct Driver {
     phases: Phases,
     current: Phase,
     idle: Idle,
+    /// The peer was told that it asks for too much.
+    is_over: bool,
 }
 
 /// How long nothing has happened.
@@ -86,7 +89,8 @@ impl Driver {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let idle = Idle::new(state.front.limits().idle_timeout);
-        Self { connection, state, phases: Phases::new(phase), current: Phase::Serving, idle }
+        let (phases, current) = (Phases::new(phase), Phase::Serving);
+        Self { connection, state, phases, current, idle, is_over: false }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -98,6 +102,17 @@ impl Driver {
             self.state.stop();
         }
         self.current = phase;
+    }
+
+    /// Whether the peer floods us; it has been told then, if it was not before.
+    fn is_too_much(&mut self) -> bool {
+        if self.is_over || !self.state.gauge.is_too_much() {
+            return false;
+        }
+        self.is_over = true;
+        self.state.front.counters.floods.count();
+        self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        true
     }
 
     /// Ready when the connection is to be closed: it was idle for its whole time, and for as long
@@ -158,10 +173,11 @@ impl Future for Driver {
                 }
                 // Dropping the connection tells its calls.
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending if this.is_too_much() => {}
                 Poll::Pending => return Poll::Pending,
             }
         }
-        cx.waker().wake_by_ref();
+        poll_others_first(cx);
         Poll::Pending
     }
 }

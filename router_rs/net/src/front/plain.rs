@@ -202,7 +202,7 @@ impl<T: Transport> PlainEnd<T> {
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if !std::mem::take(&mut self.is_asked) {
             // The exchange waits for something else: for a place at a replica, say.
-            self.stall.on_move();
+            self.stall.on_move(0);
             return Poll::Pending;
         }
         if self.stall.poll(cx).is_pending() {
@@ -244,8 +244,9 @@ impl<T: Transport> Caller for PlainEnd<T> {
             Poll::Pending => {}
             Poll::Ready(result) => {
                 self.is_body_awaited = false;
-                self.stall.on_move();
                 self.is_gone |= result.is_err();
+                let bytes = result.as_ref().map_or(0, |piece| piece.bytes.len());
+                self.stall.on_move(bytes);
                 if let Ok(piece) = result {
                     self.check_size(piece)?;
                 }
@@ -274,10 +275,18 @@ impl<T: Transport> Caller for PlainEnd<T> {
         self.poll_stall(cx)
     }
 
+    fn is_slow(&self) -> bool {
+        self.stall.is_slow() && !self.is_gone
+    }
+
+    fn on_give_way(&mut self) {
+        self.connection.front.counters.slow_clients.count();
+    }
+
     fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Gone> {
         self.complete_head(&mut head);
         self.acceptance = None;
-        self.stall.on_move();
+        self.stall.on_move(0);
         let status = head.status;
         let told = if self.is_gone { Err(Gone) } else { self.transport.head(head, is_last) };
         if told.is_ok() {
@@ -298,7 +307,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
             }
             Poll::Ready(room) => {
                 // While the rest of the body is awaited as well, its time starts again.
-                self.stall.on_move();
+                self.stall.on_move(room.unwrap_or(0));
                 if self.is_body_awaited {
                     self.stall.on_wait();
                 }
@@ -311,6 +320,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         if self.manner.is_head {
             return Ok(());
         }
+        self.connection.gauge.earn_by_answer(bytes.len());
         let told = if self.is_gone { Err(Gone) } else { self.transport.body(bytes) };
         self.unless_detached(told, ())
     }

@@ -1,23 +1,46 @@
 //! A connection's bytes, as h2 and hyper read them: with what was read to see who speaks, and in
-//! portions, so that one connection cannot keep its thread busy while others wait.
+//! portions, so that one connection cannot keep its thread busy while others wait. What floods of
+//! HTTP/2 are made of is rationed.
 
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
 
 use super::counters::ConnectionCount;
+use super::frames::Frames;
+use super::head_lines::HeadLines;
+use super::ration::{Ration, Verdict};
 use crate::io::Stream;
 
 /// What one turn of a connection's task may read. A flood of calls that are reset at once comes to
 /// about a thousand in it, which take the thread about as many microseconds. Arbitrary.
 const TURN_BYTES: usize = 64 * 1024;
+
+/// The frames of HTTP/2 after which a turn is over, and what one read takes of a connection that has
+/// had as many in its last one: about 200 microseconds of PINGs. Arbitrary.
+const TURN_FRAMES: usize = 256;
+const READ_BYTES_OF_SMALL_FRAMES: usize = 8 * 1024;
+
+/// What a piece of an answer earns, in the points of a ration: two window updates for each frame of
+/// 16 KiB, which clients send at most, and more.
+const ANSWER_POINTS: u64 = 4;
+const BYTES_PER_POINT: usize = 1024;
+
+/// So much is read of what ends a rest; the rest of it follows. Arbitrary.
+const BEGINNING_BYTES: usize = 64;
+
+/// A head comes in one read, or in a few; one that takes more is read now and then. Arbitrary.
+const HEAD_READS_MAX: u32 = 8;
+const TRICKLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// As hyper's own buffers are filled.
 const SCRATCH_BYTES: usize = 64 * 1024;
@@ -28,13 +51,21 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 pub(super) struct Gauge {
     received_bytes: AtomicU64,
     turn_bytes_left: AtomicUsize,
+    earned_points: AtomicU64,
+    is_too_much: AtomicBool,
+    is_flushed: AtomicBool,
 }
 
 impl Gauge {
     /// The first turn has begun.
     pub(super) fn new() -> Arc<Self> {
-        let received_bytes = AtomicU64::new(0);
-        Arc::new(Self { received_bytes, turn_bytes_left: AtomicUsize::new(TURN_BYTES) })
+        Arc::new(Self {
+            received_bytes: AtomicU64::new(0),
+            turn_bytes_left: AtomicUsize::new(TURN_BYTES),
+            earned_points: AtomicU64::new(0),
+            is_too_much: AtomicBool::new(false),
+            is_flushed: AtomicBool::new(true),
+        })
     }
 
     /// The connection is driven by somebody who has no turns: it reads what has come.
@@ -52,12 +83,41 @@ impl Gauge {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
+    /// The client has had something useful done; see `Ration`.
+    pub(super) fn earn(&self, points: u64) {
+        // One thread writes these, so no read-modify-write is needed.
+        let earned = self.earned_points.load(Ordering::Relaxed);
+        self.earned_points.store(earned + points, Ordering::Relaxed);
+    }
+
+    /// A piece of an answer goes out, for which a client may update windows.
+    pub(super) fn earn_by_answer(&self, bytes: usize) {
+        self.earn(ANSWER_POINTS + (bytes / BYTES_PER_POINT) as u64);
+    }
+
+    /// The client floods us, and is to be told to go.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.is_too_much.load(Ordering::Relaxed)
+    }
+
+    /// Whether all that was written has left us.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.is_flushed.load(Ordering::Relaxed)
+    }
+
+    fn has_turns(&self) -> bool {
+        self.turn_bytes_left.load(Ordering::Relaxed) != usize::MAX
+    }
+
     fn is_turn_over(&self) -> bool {
         self.turn_bytes_left.load(Ordering::Relaxed) == 0
     }
 
+    fn end_turn(&self) {
+        self.turn_bytes_left.store(0, Ordering::Relaxed);
+    }
+
     fn on_read(&self, bytes: usize) {
-        // One thread writes these, so no read-modify-write is needed.
         self.received_bytes.store(self.received_bytes() + bytes as u64, Ordering::Relaxed);
         let left = self.turn_bytes_left.load(Ordering::Relaxed);
         if left != usize::MAX {
@@ -73,19 +133,124 @@ pub(crate) struct Wire {
     /// Read before the stream got here.
     first: Bytes,
     gauge: Arc<Gauge>,
+    /// Of HTTP/2 only.
+    flood: Option<Box<Flood>>,
+    /// Of HTTP/1.1 only, as long as hyper reads.
+    lines: HeadLines,
+    /// The reads that one head has taken so far.
+    head_reads: u32,
+    /// Nothing is read before it rings.
+    pause: Option<Pin<Box<Sleep>>>,
     /// Here, because it lives as long as the socket does: longer than what hyper makes of it when
     /// it becomes a WebSocket, shorter than calls that go on without their client.
     _count: ConnectionCount,
 }
 
+/// What stands for a line feed that may not be there, and for all that follows: hyper answers it with
+/// 400 wherever it is in a head, once that has an end.
+const REFUSED: &[u8] = b"\0\r\n\r\n";
+
+/// What is known of floods on one connection of HTTP/2.
+#[derive(Debug)]
+struct Flood {
+    frames: Frames,
+    ration: Ration,
+    turn_frames: usize,
+    has_small_frames: bool,
+}
+
+impl Flood {
+    fn new() -> Self {
+        Self {
+            frames: Frames::new(),
+            ration: Ration::new(Instant::now()),
+            turn_frames: 0,
+            has_small_frames: false,
+        }
+    }
+
+    /// Something has come; until when nothing more is to be read.
+    fn on_read(&mut self, bytes: &[u8], gauge: &Gauge) -> Option<Instant> {
+        let tally = self.frames.read(bytes);
+        self.has_small_frames = tally.frames >= TURN_FRAMES;
+        self.turn_frames += tally.frames;
+        if self.turn_frames >= TURN_FRAMES {
+            self.turn_frames = 0;
+            gauge.end_turn();
+        }
+        if tally.points == 0 {
+            return None;
+        }
+        let earned = gauge.earned_points.swap(0, Ordering::Relaxed);
+        match self.ration.spend(tally.points, tally.idle_points, earned, Instant::now()) {
+            Verdict::Fine => None,
+            Verdict::Late(until) => Some(until),
+            Verdict::TooMuch => {
+                gauge.is_too_much.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}
+
 impl Wire {
+    /// `is_http2`: what comes are its preface and frames.
     pub(super) fn new(
         stream: Stream,
         first: Bytes,
         gauge: &Arc<Gauge>,
         count: ConnectionCount,
+        is_http2: bool,
     ) -> Self {
-        Self { stream, first, gauge: Arc::clone(gauge), _count: count }
+        let flood = is_http2.then(|| Box::new(Flood::new()));
+        let lines = HeadLines::default();
+        let gauge = Arc::clone(gauge);
+        let (head_reads, pause) = (0, None);
+        Self { stream, first, gauge, flood, lines, head_reads, pause, _count: count }
+    }
+
+    /// As `AsyncRead::poll_read`, of what the stream has.
+    fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let is_small = self.flood.as_ref().is_some_and(|flood| flood.has_small_frames);
+        if !is_small || buffer.remaining() <= READ_BYTES_OF_SMALL_FRAMES {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(READ_BYTES_OF_SMALL_FRAMES));
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+        let length = part.filled().len();
+        buffer.advance(length);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when something has come that can be read then, or with false at the end.
+    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut storage = [0; BEGINNING_BYTES];
+        let mut buffer = ReadBuf::new(&mut storage);
+        let read = ready!(AsyncRead::poll_read(Pin::new(self), cx, &mut buffer));
+        self.first = Bytes::copy_from_slice(buffer.filled());
+        Poll::Ready(read.is_ok() && !self.first.is_empty())
+    }
+
+    fn on_read(&mut self, bytes: &[u8]) {
+        self.gauge.on_read(bytes.len());
+        // Whoever has no turns is no front's: what is useful there is not counted.
+        if let Some(flood) = self.flood.as_mut().filter(|_| self.gauge.has_turns()) {
+            if let Some(until) = flood.on_read(bytes, &self.gauge) {
+                self.pause = Some(Box::pin(sleep_until(until.into())));
+            }
+        }
+    }
+
+    /// A client that trickles its head in is read now and then.
+    fn on_head_read(&mut self) {
+        self.head_reads = if self.lines.is_in_head() { self.head_reads + 1 } else { 0 };
+        if self.head_reads > HEAD_READS_MAX {
+            self.pause = Some(Box::pin(sleep_until((Instant::now() + TRICKLE_INTERVAL).into())));
+        }
     }
 }
 
@@ -96,22 +261,34 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let before = buffer.filled().len();
         if !this.first.is_empty() {
             let length = this.first.len().min(buffer.remaining());
             buffer.put_slice(&this.first[..length]);
             this.first.advance(length);
-            this.gauge.on_read(length);
+            this.on_read(&buffer.filled()[before..]);
             return Poll::Ready(Ok(()));
         }
+        if let Some(pause) = &mut this.pause {
+            ready!(pause.as_mut().poll(cx));
+            this.pause = None;
+        }
         if this.gauge.is_turn_over() {
-            cx.waker().wake_by_ref();
+            poll_others_first(cx);
             return Poll::Pending;
         }
-        let before = buffer.filled().len();
-        let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
-        this.gauge.on_read(buffer.filled().len() - before);
-        result
+        ready!(this.poll_stream(cx, buffer))?;
+        this.on_read(&buffer.filled()[before..]);
+        Poll::Ready(Ok(()))
     }
+}
+
+/// Wakes the task when the thread has looked at its sockets and timers again. One that wakes itself
+/// at once has as many turns before that as the runtime has patience, 61.
+pub(super) fn poll_others_first(cx: &mut Context<'_>) {
+    let next_turn = std::pin::pin!(tokio::task::yield_now());
+    let is_deferred = next_turn.poll(cx).is_pending();
+    debug_assert!(is_deferred, "a yield that is polled once is pending");
 }
 
 impl AsyncWrite for Wire {
@@ -120,6 +297,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.gauge.is_flushed.store(false, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -128,6 +306,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.gauge.is_flushed.store(false, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
@@ -135,8 +314,11 @@ impl AsyncWrite for Wire {
         self.stream.is_write_vectored()
     }
 
+    /// hyper and h2 flush when they have written all that they had.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.gauge.is_flushed.store(true, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -153,7 +335,7 @@ thread_local! {
 
 impl Read for Wire {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
@@ -161,8 +343,18 @@ impl Read for Wire {
             scratch.resize(SCRATCH_BYTES, 0);
             let length = cursor.remaining().min(SCRATCH_BYTES);
             let mut buffer = ReadBuf::new(&mut scratch[..length]);
-            ready!(AsyncRead::poll_read(self, cx, &mut buffer))?;
-            cursor.put_slice(buffer.filled());
+            ready!(AsyncRead::poll_read(self.as_mut(), cx, &mut buffer))?;
+            let bare = self.lines.read(buffer.filled());
+            self.on_head_read();
+            match bare {
+                None => cursor.put_slice(buffer.filled()),
+                Some(bare) => {
+                    cursor.put_slice(&buffer.filled()[..bare]);
+                    let room = cursor.remaining().min(REFUSED.len());
+                    cursor.put_slice(&REFUSED[..room]);
+                    self.first = Bytes::from_static(&REFUSED[room..]);
+                }
+            }
             Poll::Ready(Ok(()))
         })
     }

@@ -181,6 +181,14 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
         self.end.poll_gone(cx)
     }
 
+    fn is_slow(&self) -> bool {
+        self.end.is_slow()
+    }
+
+    fn on_give_way(&mut self) {
+        self.end.on_give_way();
+    }
+
     fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
         if head.status != StatusCode::OK {
             let text = format!("the replica answered with HTTP status {}", head.status.as_u16());

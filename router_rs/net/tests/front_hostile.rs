@@ -1,0 +1,133 @@
+//! What clients are allowed that are slow, silent or unclear, when it would cost others.
+
+mod front_support;
+mod support;
+
+use std::time::Duration;
+
+use front_support::{Http1, answer, http_request, one_app};
+use router_net::ingress::IngressConfig;
+use support::{Front, PATH, Replica, deployment, request, table, until, within};
+
+/// Longer than a slow client's first credit, and than the time between two looks at it.
+const LONG: Duration = Duration::from_millis(600);
+
+/// A replica with room for one call, plain HTTP below `/app` or gRPC, and the front before it.
+async fn one_place() -> (Replica, Front) {
+    let replica = Replica::start("r-1").await;
+    let mut route = deployment(vec![replica.route(1)]);
+    route.http_prefixes = vec!["/app".to_owned()];
+    let table = table(support::TOKEN);
+    table.apply(vec![route]);
+    (replica, Front::configured(table, IngressConfig::default()))
+}
+
+const SLOW_HEAD: &str = "POST /app HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+
+#[tokio::test]
+async fn a_slow_body_gives_its_place_to_whoever_waits() {
+    let (mut replica, front) = one_place().await;
+    let mut slow = Http1::connect(&front).await;
+    slow.send(format!("{SLOW_HEAD}1\r\nx\r\n")).await;
+    let mut held = replica.next().await;
+    let mut other = Http1::connect(&front).await;
+    other.get("/app").await;
+    assert_eq!(h2::Reason::CANCEL, held.reset().await);
+    answer(replica.next().await, "at last");
+    assert_eq!("at last", other.reply().await.text());
+    let reply = slow.reply().await;
+    assert_eq!(503, reply.status);
+    assert!(reply.text().contains("whose client is slow"), "{}", reply.text());
+    assert_eq!(1, front.stat("slow_clients"));
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn a_slow_body_may_take_its_time_when_nobody_waits() {
+    let (mut replica, front) = one_place().await;
+    let mut slow = Http1::connect(&front).await;
+    slow.send(format!("{SLOW_HEAD}1\r\nx\r\n")).await;
+    let mut held = replica.next().await;
+    tokio::time::sleep(LONG).await;
+    slow.send("1\r\ny\r\n0\r\n\r\n").await;
+    assert_eq!("xy", held.read_all().await);
+    answer(held, "whole");
+    assert_eq!("whole", slow.reply().await.text());
+    assert_eq!(0, front.stat("slow_clients"));
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_taken_gives_its_place_to_whoever_waits() {
+    let (mut replica, front) = one_place().await;
+    let client = front.client().await;
+    for is_grpc in [false, true] {
+        let asked = if is_grpc { request(PATH) } else { http_request("GET", "/app", &[]) };
+        let unread = client.start(asked, true);
+        let mut incoming = replica.next().await;
+        let mut stream = incoming.begin();
+        // Its client's window is smaller.
+        while let Some(room) = support::room(&mut stream, Duration::from_millis(100)).await {
+            stream.send_data(vec![b'x'; room].into(), false).unwrap();
+        }
+        let mut other = Http1::connect(&front).await;
+        other.get("/app").await;
+        answer(replica.next().await, "at last");
+        assert_eq!("at last", other.reply().await.text());
+        let reset = std::future::poll_fn(|cx| stream.poll_reset(cx));
+        within("the reset of the call", reset).await.unwrap();
+        drop(unread);
+    }
+    assert_eq!(2, front.stat("slow_clients"));
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_rests_and_is_served_again() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    for (rests, first, rest) in [
+        (1, "GET /app HTTP/1.1\r\nhost: x\r\n\r\n", ""),
+        (2, "G", "ET /app HTTP/1.1\r\nhost: x\r\n\r\n"),
+        (3, "\r\n", "POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody"),
+    ] {
+        client.get("/app").await;
+        answer(replica.next().await, "before");
+        assert_eq!("before", client.reply().await.text());
+        until("it to rest", || front.stat("rests") == rests).await;
+        client.send(first).await;
+        client.send(rest).await;
+        answer(replica.next().await, "after");
+        assert_eq!("after", client.reply().await.text());
+    }
+    assert_eq!(1, front.stat("connections"));
+    drop(client);
+    until("it to be closed", || front.stat("connections") == 0).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_rests_is_closed_in_time_and_by_a_drain() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    client.get("/app").await;
+    answer(replica.next().await, "");
+    assert_eq!(200, client.reply().await.status);
+    until("it to rest", || front.stat("rests") == 1).await;
+    front.ingress.drain();
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn a_line_feed_alone_in_a_head_is_refused() {
+    let (_replica, front) = one_app().await;
+    for text in [
+        "GET /app HTTP/1.1\nhost: x\n\n",
+        "GET /app HTTP/1.1\r\nhost: x\r\n\n",
+        "GET /app HTTP/1.1\r\nx: y\nhost: x\r\n\r\n",
+    ] {
+        let mut client = Http1::connect(&front).await;
+        client.send(text).await;
+        assert_eq!(400, client.reply().await.status, "{text:?}");
+        client.closed().await;
+    }
+}
