@@ -9,7 +9,7 @@ the outbox was empty before: the caller then schedules one ``Endpoint.flush`` fo
 its loop. So one wake-up of an I/O thread serves every command of the turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 from typing_extensions import Buffer
@@ -449,6 +449,23 @@ class RouterSettings:
     ) -> RouterSettings: ...
 
 @final
+class Ranker:
+    """Asks Python for the order in which replicas are tried, in a thread of its own.
+
+    ``choose`` gets the replicas (id, node, calls in flight, capacity, models), the path, the
+    session and the model (``""``: none), and returns ids, best first. It should not raise: what it
+    raises is shown on standard error, and the router's own policy decides. So it does for calls
+    that wait for 100 ms, and for those that find 1024 waiting.
+    """
+
+    def __new__(
+        cls,
+        choose: Callable[
+            [list[tuple[str, str, int, int, list[str]]], str, str, str], Sequence[str]
+        ],
+    ) -> Ranker: ...
+
+@final
 class ReplicaRoute:
     def __new__(
         cls,
@@ -478,6 +495,12 @@ class DeploymentRoute:
         queue_full_status: int = 503,  # of plain HTTP
         file_descriptors: Sequence[bytes] = (),  # serialized FileDescriptorProtos
         router: RouterSettings | None = None,  # None: its defaults
+        retry_after_s: float | None = None,  # when the queue is full; None: an estimate
+        idempotent_methods: Sequence[str] = (),  # paths, "/pkg.Service/Method"
+        # Parts of the calls of an ingress, by "application/Deployment"; at most 1 together.
+        traffic: Sequence[tuple[str, float]] = (),  # go there instead
+        mirror: Sequence[tuple[str, float]] = (),  # are repeated there, without an answer
+        ranker: Ranker | None = None,  # asked before the policy
     ) -> DeploymentRoute: ...
 
 @final

@@ -10,6 +10,7 @@ from pyserve import _router
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import Channel, dial
+from pyserve.ingress.policies import Policies
 from pyserve.ingress.routes import route_of
 from pyserve.ingress.watcher import Views, ViewState, Watcher
 from pyserve.types import DeploymentKey
@@ -48,6 +49,7 @@ class TableFeed:
         defaults: RouterDefaults | None = None,
     ) -> None:
         self._defaults = defaults or RouterDefaults()
+        self._policies = Policies()
         self._table = table
         self._extra_routes = extra_routes
         # The registry counts anew after a restart; a table never goes back.
@@ -82,7 +84,8 @@ class TableFeed:
         await self._watcher.close()
 
     def _on_view(self, state: ViewState) -> None:
-        routes = [route_of(view, self._defaults) for view in state.views.values()]
+        routes = [route_of(view, self._defaults, self._policies) for view in state.views.values()]
+        self._policies.forget_unused()
         if self._extra_routes is not None:
             routes += self._extra_routes(state.views)
         self._table_version += 1

@@ -10,17 +10,21 @@ from google.protobuf import descriptor_pb2
 
 from pyserve import _router
 from pyserve.config import RouterDefaults
+from pyserve.ingress.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value", bool, int, float)
 
 
-def route_of(view: mesh_pb2.DeploymentView, defaults: RouterDefaults) -> _router.DeploymentRoute:
+def route_of(
+    view: mesh_pb2.DeploymentView, defaults: RouterDefaults, policies: Policies
+) -> _router.DeploymentRoute:
     """Return the route of one deployment.
 
     Args:
         view: what the controller says.
         defaults: what holds in this process where the deployment does not say it.
+        policies: those that users have written.
     """
     methods = _methods(tuple(view.file_descriptors))
     return _router.DeploymentRoute(
@@ -36,7 +40,16 @@ def route_of(view: mesh_pb2.DeploymentView, defaults: RouterDefaults) -> _router
         file_descriptors=view.file_descriptors,
         model_matching_timeout_s=defaults.model_matching_timeout_s,
         router=_settings(view.router, defaults),
+        retry_after_s=view.retry_after_s or None,
+        idempotent_methods=view.idempotent_methods,
+        traffic=[(_target(share.key), share.weight) for share in view.traffic],
+        mirror=[(_target(share.key), share.weight) for share in view.mirror],
+        ranker=policies.ranker_of(view.router.policy_class),
     )
+
+
+def _target(key: mesh_pb2.DeploymentKey) -> str:
+    return f"{key.application}/{key.name}"
 
 
 def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> _router.RouterSettings:

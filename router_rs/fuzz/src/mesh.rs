@@ -196,5 +196,10 @@ fn deployment(address: String) -> DeploymentRoute {
         http_prefixes: vec!["/app".to_owned()],
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
         file_descriptors: transcode::things(),
+        retry_after: None,
+        idempotent_methods: Vec::new(),
+        traffic: Vec::new(),
+        mirror: Vec::new(),
+        ranker: None,
     }
 }

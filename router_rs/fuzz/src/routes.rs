@@ -49,6 +49,11 @@ fn deployment(text: &str) -> DeploymentRoute {
         http_prefixes: Vec::new(),
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
         file_descriptors: Vec::new(),
+        retry_after: None,
+        idempotent_methods: Vec::new(),
+        traffic: Vec::new(),
+        mirror: Vec::new(),
+        ranker: None,
     }
 }
 

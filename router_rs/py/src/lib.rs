@@ -12,6 +12,7 @@ mod endpoint;
 mod http;
 mod limits;
 mod payload;
+mod ranker;
 mod ring;
 mod routing;
 mod runtime;
@@ -36,6 +37,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Reservation>()?;
     module.add_class::<routing::RouterSettings>()?;
     module.add_class::<routing::CallOptions>()?;
+    module.add_class::<ranker::Ranker>()?;
     module.add_class::<table::ReplicaRoute>()?;
     module.add_class::<table::DeploymentRoute>()?;
     module.add_class::<table::RoutingTable>()?;

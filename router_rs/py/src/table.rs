@@ -17,6 +17,7 @@ use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 use crate::access::AccessPolicy;
 use crate::convert;
 use crate::limits::IngressLimits;
+use crate::ranker::Ranker;
 use crate::routing::RouterSettings;
 use crate::runtime::{self, ensure_not_forked};
 use crate::tls::{ClientTls, ServerTls};
@@ -64,6 +65,8 @@ impl DeploymentRoute {
         *, application, deployment, services, replicas, max_queued_requests, request_timeout_s,
         max_request_bytes, model_matching_timeout_s = 1.0, http_prefixes = Vec::new(),
         queue_full_status = 503, file_descriptors = Vec::new(), router = None,
+        retry_after_s = None, idempotent_methods = Vec::new(), traffic = Vec::new(),
+        mirror = Vec::new(), ranker = None,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -79,6 +82,11 @@ impl DeploymentRoute {
         queue_full_status: u16,
         file_descriptors: Vec<PyBackedBytes>,
         router: Option<&RouterSettings>,
+        retry_after_s: Option<f64>,
+        idempotent_methods: Vec<String>,
+        traffic: Vec<(String, f64)>,
+        mirror: Vec<(String, f64)>,
+        ranker: Option<&Ranker>,
     ) -> PyResult<Self> {
         http_prefixes.iter().try_for_each(|prefix| check_prefix("http_prefixes", prefix))?;
         let request_timeout = request_timeout_s
@@ -106,6 +114,13 @@ impl DeploymentRoute {
             http_prefixes,
             queue_full_status: error_status("queue_full_status", queue_full_status)?,
             file_descriptors: file_descriptors.into_iter().map(Bytes::from_owner).collect(),
+            retry_after: retry_after_s
+                .map(|value| convert::duration("retry_after_s", value))
+                .transpose()?,
+            idempotent_methods,
+            traffic: shares("traffic", traffic)?,
+            mirror: shares("mirror", mirror)?,
+            ranker: ranker.map(Ranker::share),
         };
         Ok(Self { route })
     }
@@ -122,6 +137,25 @@ fn check_prefix(name: &str, prefix: &str) -> PyResult<()> {
         "{name}: {prefix:?} must be \"/\", or begin with a slash and not end with one, and \
          have no control characters"
     )))
+}
+
+/// Parts of calls, by "application/Deployment".
+fn shares(name: &str, shares: Vec<(String, f64)>) -> PyResult<Vec<dispatch::Share>> {
+    let total: f64 = shares.iter().map(|(_, weight)| *weight).sum();
+    let is_share = |weight: f64| (0.0..=1.0).contains(&weight);
+    // A float's sum of ten tenths is a little off.
+    if !shares.iter().all(|(_, weight)| is_share(*weight)) || total > 1.0 + 1e-9 {
+        let text = format!("{name}: weights are from 0 to 1, and at most 1 together");
+        return Err(PyValueError::new_err(text));
+    }
+    let share = |(target, weight): (String, f64)| {
+        let (application, deployment) = target.split_once('/').ok_or_else(|| {
+            PyValueError::new_err(format!("{name}: {target:?} is not application/Deployment"))
+        })?;
+        let (application, deployment) = (application.to_owned(), deployment.to_owned());
+        Ok(dispatch::Share { application, deployment, weight })
+    };
+    shares.into_iter().map(share).collect()
 }
 
 /// What stands before prefixes, and is one itself.

@@ -1,6 +1,7 @@
 """What a view says wins; the router's own process decides about the rest."""
 
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -8,6 +9,7 @@ from pyserve import _router
 from pyserve.config import RequestRouterConfig, RouterDefaults
 from pyserve.control.routing import router_settings
 from pyserve.ingress import routes
+from pyserve.ingress.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
 DEFAULTS = RouterDefaults(prefer_local_node=False, max_backoff_s=2.0, max_attempts=4)
@@ -22,7 +24,8 @@ def said(monkeypatch: pytest.MonkeyPatch):
 
     def of(config: RequestRouterConfig) -> object:
         view = mesh_pb2.DeploymentView(router=router_settings(config, ()))
-        return routes.route_of(view, DEFAULTS)["router"]
+        route = cast("dict[str, object]", routes.route_of(view, DEFAULTS, Policies()))
+        return route["router"]
 
     return of
 
@@ -61,7 +64,7 @@ def test_what_a_deployment_says_wins(said):
 def test_every_policy_is_known_to_the_native_half(policy: str):
     view = mesh_pb2.DeploymentView(router=router_settings(RequestRouterConfig(policy=policy), ()))
 
-    assert isinstance(routes.route_of(view, DEFAULTS), _router.DeploymentRoute)
+    assert isinstance(routes.route_of(view, DEFAULTS, Policies()), _router.DeploymentRoute)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def table():
 @pytest.fixture
 async def feed(serve, table, monkeypatch):
     # What a route looks like is the native table's affair; here its name is enough.
-    monkeypatch.setattr(feed_module, "route_of", lambda view, _defaults: view.key.name)
+    monkeypatch.setattr(feed_module, "route_of", lambda view, *_: view.key.name)
     feed = TableFeed(
         MeshAddress(controller=serve.address, token=TOKEN),
         NodeSettings(node_id="here", zone="z1"),

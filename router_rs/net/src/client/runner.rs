@@ -19,7 +19,7 @@ use super::dial::{DialError, Target};
 use super::pool::{Acquired, acquire};
 use super::user::{MessageRules, User};
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
-use crate::dispatch::{Deployment, Kept, Upload, Wish, choose};
+use crate::dispatch::{Deployment, Kept, Placement, Upload, Wish, choose};
 use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress};
 use crate::link::{Event, EventSink, Mailbox};
 
@@ -50,7 +50,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         user.push_only(message);
     }
     let options = channel.options(new.options);
-    let head = Head { parts, timeout_since: None, options };
+    let head = Head { parts, timeout_since: None, options, ranked: Vec::new() };
     let stop = CloseListener::new(&channel);
     let limits = Limits::new(call.link().deadline, &stop);
     let ending = match &channel.destination {
@@ -66,6 +66,9 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
                 let budget = Arc::clone(&deployment.entry.budget);
                 let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
                 let mut exchange = Exchange::new(&mut user, head, upload, limits);
+                if matches!(new.placement, Placement::Any) {
+                    exchange.head.ranked = deployment.rank(&exchange.head.parts).await;
+                }
                 exchange.placed(&deployment.entry, new.placement).await
             }
         },
@@ -86,7 +89,9 @@ pub(super) async fn choose_place(channel: Arc<ChannelShared>, choice: Choice) {
         Ok(deployment) => {
             let limits = Limits::new(deadline, &stop);
             let options = channel.options(new.options);
-            let wish = Wish { deadline, model: &new.model, session: &new.session, options };
+            let NewChoice { model, session, .. } = &new;
+            let ranked = &deployment.rank_place(session, model).await;
+            let wish = Wish { deadline, model, session, options, ranked };
             choose(&deployment.entry, &wish, limits).await
         }
     };

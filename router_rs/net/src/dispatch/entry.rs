@@ -1,5 +1,6 @@
 //! One deployment: its router behind a short lock, and the calls that wait there.
 
+mod members;
 mod repeats;
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use super::guards::{TicketGuard, WaiterGuard};
 use super::kept::KeptBudget;
 use super::loads::{self, Loads};
 use super::settings::Wish;
-use super::table::{Clock, ReplicaModels};
+use super::table::Clock;
 use crate::client::dial::Target;
 use crate::random::any_u64;
 
@@ -351,8 +352,13 @@ impl DeploymentEntry {
 // === impl DeploymentEntry: what the table and the ticker do ===
 
 impl DeploymentEntry {
-    /// Makes `members` the replicas; parked calls go to new ones at once.
-    pub(super) fn apply(&self, members: Vec<(ReplicaSpec, Arc<Target>)>, model_wait_max: Nanos) {
+    /// Makes `members` the replicas, and `config` what the router goes by from now on if there is
+    /// one; parked calls go to new replicas at once.
+    pub(super) fn apply(
+        &self,
+        members: Vec<(ReplicaSpec, Arc<Target>)>,
+        config: Option<RouterConfig>,
+    ) {
         let now = self.clock.now();
         let specs: Vec<ReplicaSpec> = members.iter().map(|(spec, _)| *spec).collect();
         let mut guard = self.locked.lock();
@@ -366,7 +372,9 @@ impl DeploymentEntry {
                 locked.members.push((id, target));
             }
         }
-        locked.router.set_model_wait_max(model_wait_max);
+        if let Some(config) = config {
+            locked.router.configure(config, now, &mut locked.released);
+        }
         locked.router.apply(&specs, now, &mut locked.released);
         self.finish(guard);
         self.loads.changed.notify_one();
@@ -419,19 +427,6 @@ impl DeploymentEntry {
     pub(super) fn members(&self) -> Vec<(ReplicaId, Arc<Target>)> {
         let locked = self.locked.lock();
         if locked.is_removed { Vec::new() } else { locked.members.clone() }
-    }
-
-    pub(super) fn replica_models(&self) -> Vec<ReplicaModels> {
-        let locked = self.locked.lock();
-        let describe = |(id, target): &(ReplicaId, Arc<Target>)| {
-            let replica = target.as_replica()?;
-            Some(ReplicaModels {
-                replica_id: replica.replica_id.clone(),
-                node: replica.node.clone(),
-                models: locked.router.models_of(*id),
-            })
-        };
-        locked.members.iter().filter_map(describe).collect()
     }
 
     /// The router's name at all gates.

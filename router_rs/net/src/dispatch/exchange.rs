@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::{HeaderName, HeaderValue, Request, request};
-use router_core::Outcome;
+use router_core::{Outcome, ReplicaId};
 
 use super::attempt::{Again, Attempt, Held, judge, not_connected};
 use super::caller::{Caller, Gone};
@@ -27,7 +27,7 @@ use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, GRPC_TIMEOUT, Status, format_timeout};
 use crate::io::Alarm;
-use crate::mesh::names::{self, ASKER, BYPASS, SESSION_ID};
+use crate::mesh::names::{self, ASKER, BYPASS};
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.
@@ -74,6 +74,8 @@ pub(crate) struct Head {
     /// When the head came with just the timeout that the limits hold; `None`: it has another.
     pub timeout_since: Option<Instant>,
     pub options: CallOptions,
+    /// The order in which replicas are tried; empty: the policy's.
+    pub ranked: Vec<ReplicaId>,
 }
 
 /// What may end a call from outside, besides its caller.
@@ -244,13 +246,12 @@ impl<'a, C: Caller> Exchange<'a, C> {
 
     /// What the call asks of the router.
     fn wish(&self) -> Wish<'_> {
-        let session = names::spelled(&self.head.parts.headers, &SESSION_ID);
-        let session = session.and_then(|session| std::str::from_utf8(session.as_bytes()).ok());
         Wish {
             deadline: self.limits.deadline,
             model: self.model(),
-            session: session.unwrap_or_default(),
+            session: names::session_id(&self.head.parts.headers),
             options: self.head.options,
+            ranked: &self.head.ranked,
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use router_core::{EjectionConfig, Locality, Nanos, Offer, PolicyKind, RetryConfig, RouterConfig};
+use router_core::{
+    EjectionConfig, Locality, Nanos, Offer, PolicyKind, ReplicaId, RetryConfig, RouterConfig,
+};
 
 use super::snapshot::DeploymentRoute;
 
@@ -93,6 +95,8 @@ pub(crate) struct Wish<'a> {
     /// Empty: none.
     pub session: &'a str,
     pub options: CallOptions,
+    /// The order in which replicas are tried; empty: the policy's.
+    pub ranked: &'a [ReplicaId],
 }
 
 impl<'a> Wish<'a> {
@@ -105,7 +109,7 @@ impl<'a> Wish<'a> {
             priority: self.options.priority,
             caller: self.options.caller,
             locality: self.options.locality,
-            ..Offer::default()
+            ranked: self.ranked,
         }
     }
 }

@@ -1,16 +1,20 @@
 //! What the controller knows about deployments, and the look-up of a path in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
 use super::entry::DeploymentEntry;
 use super::prefixes::Prefixes;
+use super::ranker::Ranker;
 use super::settings::RouterSettings;
+use super::split::{Share, Split, Way};
+use crate::mesh::names;
 use crate::transcode::MethodTable;
 
 /// The application that serves health and reflection on behalf of the whole mesh.
@@ -48,7 +52,7 @@ pub struct ServiceRoute {
 }
 
 /// One deployment and its ready replicas.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct DeploymentRoute {
     pub application: String,
     pub deployment: String,
@@ -69,6 +73,16 @@ pub struct DeploymentRoute {
     pub queue_full_status: StatusCode,
     /// Serialized `FileDescriptorProto`s of the services and of what they need.
     pub file_descriptors: Vec<Bytes>,
+    /// What clients are told when the queue is full; `None`: the router's estimate.
+    pub retry_after: Option<Duration>,
+    /// Paths of the methods that may be called again after a failure.
+    pub idempotent_methods: Vec<String>,
+    /// Whom a part of the calls from outside goes to instead; the parts are at most 1 together.
+    pub traffic: Vec<Share>,
+    /// Who gets a copy of a part of them.
+    pub mirror: Vec<Share>,
+    /// Puts the replicas in order for each call; `None`: the policy alone decides.
+    pub ranker: Option<Arc<dyn Ranker>>,
 }
 
 /// One version of the table, never changed once published.
@@ -94,6 +108,16 @@ pub(crate) struct Deployment {
     pub request_bytes_max: usize,
     /// What plain HTTP is answered with when the queue is full.
     pub queue_full_status: StatusCode,
+    /// What clients are told then; `None`: the router's estimate.
+    pub retry_after: Option<Duration>,
+    /// Paths of the methods that may be called again after a failure.
+    pub idempotent: HashSet<Box<str>>,
+    pub ranker: Option<Arc<dyn Ranker>>,
+    /// Copies of calls that are on their way to it.
+    pub mirrored: Arc<AtomicU32>,
+    pub(super) split: Split,
+    /// It gets a part of another one's calls, so the methods that both have are the other one's.
+    pub(super) is_shared: bool,
 }
 
 /// What a deployment takes, as it has registered.
@@ -101,6 +125,10 @@ pub(crate) struct Deployment {
 pub(super) struct Offers {
     pub services: Vec<ServiceRoute>,
     pub http_prefixes: Vec<String>,
+    pub traffic: Vec<Share>,
+    pub mirror: Vec<Share>,
+    /// It has replicas.
+    pub is_ready: bool,
 }
 
 /// The deployments that registered one method or service, ordered by application.
@@ -124,8 +152,13 @@ impl Deployment {
 
 impl Snapshot {
     /// `deployments` come with what each one takes.
-    pub(super) fn new(deployments: Vec<(Deployment, Offers)>, methods: MethodTable) -> Self {
+    pub(super) fn new(
+        mut deployments: Vec<(Deployment, Offers)>,
+        methods: MethodTable,
+        seed: u64,
+    ) -> Self {
         let mut snapshot = Self { methods, ..Self::default() };
+        share(&mut deployments, seed);
         for (deployment, offers) in deployments {
             let deployment = Arc::new(deployment);
             for service in offers.services {
@@ -169,8 +202,27 @@ impl Snapshot {
                 .find(|entry| entry.application() == wanted)
                 .map_or(Found::Nothing, Found::Deployment),
             (several, None) => {
-                Found::Ambiguous(several.iter().map(|entry| entry.application()).collect())
+                let mut owners = several.iter().filter(|entry| !entry.is_shared);
+                match (owners.next(), owners.next()) {
+                    (Some(owner), None) => Found::Deployment(owner),
+                    _ => {
+                        Found::Ambiguous(several.iter().map(|entry| entry.application()).collect())
+                    }
+                }
             }
+        }
+    }
+
+    /// Where a call of a client goes that leads to `deployment`, and which one gets a copy.
+    pub(crate) fn way(&self, deployment: &Arc<Deployment>, headers: &HeaderMap) -> Way {
+        if deployment.split.is_empty() {
+            return Way { deployment: Arc::clone(deployment), mirror: None };
+        }
+        let drawn = deployment.split.draw(names::session_id(headers).as_bytes());
+        let at = |place: usize| Arc::clone(&self.deployments[place]);
+        Way {
+            deployment: drawn.instead.map_or_else(|| Arc::clone(deployment), at),
+            mirror: drawn.mirror.map(at),
         }
     }
 
@@ -201,6 +253,32 @@ impl Snapshot {
         self.deployments.iter().find(|candidate| {
             candidate.entry.application == application && candidate.entry.deployment == deployment
         })
+    }
+}
+
+/// Gives every deployment its split, with what can serve.
+fn share(deployments: &mut [(Deployment, Offers)], seed: u64) {
+    let place = |share: &Share| {
+        deployments.iter().position(|(deployment, _)| {
+            let entry = &deployment.entry;
+            entry.application == share.application && entry.deployment == share.deployment
+        })
+    };
+    let places = |shares: &[Share]| -> Vec<(f64, usize)> {
+        shares.iter().filter_map(|share| Some((share.weight, place(share)?))).collect()
+    };
+    let all: Vec<_> = deployments
+        .iter()
+        .map(|(_, offers)| (places(&offers.traffic), places(&offers.mirror)))
+        .collect();
+    for (index, (mut traffic, mut mirror)) in all.into_iter().enumerate() {
+        for (_, place) in traffic.iter().chain(&mirror) {
+            deployments[*place].0.is_shared = true;
+        }
+        let is_ready = |(_, place): &(f64, usize)| deployments[*place].1.is_ready;
+        traffic.retain(is_ready);
+        mirror.retain(is_ready);
+        deployments[index].0.split = Split::new(traffic, mirror, seed);
     }
 }
 

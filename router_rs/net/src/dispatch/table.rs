@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -12,8 +12,9 @@ use router_core::{Nanos, ReplicaId, ReplicaSpec, RouterStats, SplitMix64, Tier};
 
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
-use super::settings::{RouterSettings, config_of, nanos};
+use super::settings::{RouterSettings, config_of};
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
+use super::split::{Split, hash};
 use super::watch;
 use crate::client::dial::{ReplicaLimits, ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
@@ -55,14 +56,29 @@ struct State {
 #[derive(Debug)]
 struct Known {
     entry: Arc<DeploymentEntry>,
-    queue_len_max: u32,
-    router: RouterSettings,
+    seed: u64,
+    /// Copies of calls that are on their way to it.
+    mirrored: Arc<AtomicU32>,
+    /// What its router goes by.
+    rules: Rules,
     members: Vec<(ReplicaTarget, Arc<Target>)>,
 }
 
-impl Known {
-    fn fits(&self, route: &DeploymentRoute) -> bool {
-        self.queue_len_max == route.max_queued_requests && self.router == route.router
+/// What of a route its router goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rules {
+    queue_len_max: u32,
+    model_matching_timeout: Duration,
+    router: RouterSettings,
+}
+
+impl Rules {
+    fn of(route: &DeploymentRoute) -> Self {
+        Self {
+            queue_len_max: route.max_queued_requests,
+            model_matching_timeout: route.model_matching_timeout,
+            router: route.router,
+        }
     }
 }
 
@@ -86,8 +102,8 @@ impl RoutingTable {
         })
     }
 
-    /// Replaces the table's content. A router lives on with its calls while its settings are
-    /// the same; replicas that are gone get nothing new, and their calls go on; parked calls
+    /// Replaces the table's content. A router lives on with its calls, also when its
+    /// settings change; replicas that are gone get nothing new, and their calls go on; parked calls
     /// of deployments that are gone end `UNAVAILABLE`.
     pub fn apply(&self, deployments: Vec<DeploymentRoute>) {
         // Reading descriptors takes its time, in which nobody should wait for the lock.
@@ -99,25 +115,13 @@ impl RoutingTable {
         for route in deployments {
             let name = (route.application.clone(), route.deployment.clone());
             let known = before.remove(&name);
-            let (known, retired) = match known {
-                Some(known) if known.fits(&route) => (known, None),
-                other => (self.create(&route, &mut state.seeds, other.as_ref()), other),
-            };
+            let known = known.unwrap_or_else(|| self.create(&route, &mut state.seeds));
             let known = self.update(known, &route);
-            if let Some(retired) = retired {
-                retired.entry.remove();
-            }
-            let deployment = Deployment {
-                entry: Arc::clone(&known.entry),
-                request_timeout: route.request_timeout,
-                request_bytes_max: route.max_request_bytes,
-                queue_full_status: route.queue_full_status,
-            };
-            let (services, http_prefixes) = (route.services, route.http_prefixes);
-            listed.push((deployment, Offers { services, http_prefixes }));
+            listed.push(listed_as(&known, route));
             state.deployments.insert(name, known);
         }
-        state.snapshot = Arc::new(Snapshot::new(listed, methods));
+        let seed = state.seeds.next_u64();
+        state.snapshot = Arc::new(Snapshot::new(listed, methods, seed));
         self.version.fetch_add(1, Ordering::Release);
         drop(state);
         for gone in before.into_values() {
@@ -147,7 +151,7 @@ impl RoutingTable {
                 replica_ids: known
                     .members
                     .iter()
-                    .map(|(replica, target)| (replica_id(target), replica.replica_id.clone()))
+                    .map(|(replica, _)| (replica_id(replica), replica.replica_id.clone()))
                     .collect(),
                 router: known.entry.stats(),
                 descriptor_problems: state.snapshot.methods().problems(application, deployment),
@@ -161,21 +165,22 @@ impl RoutingTable {
         known.map_or_else(Vec::new, |deployment| deployment.entry.replica_models())
     }
 
-    fn create(
-        &self,
-        route: &DeploymentRoute,
-        seeds: &mut SplitMix64,
-        before: Option<&Known>,
-    ) -> Known {
+    fn create(&self, route: &DeploymentRoute, seeds: &mut SplitMix64) -> Known {
+        let seed = seeds.next_u64();
         let entry = Arc::new(DeploymentEntry::new(
             route.application.clone(),
             route.deployment.clone(),
-            config_of(route, seeds.next_u64()),
+            config_of(route, seed),
             self.clock,
             Arc::clone(&self.budget),
         ));
-        let members = before.map_or_else(Vec::new, |known| known.members.clone());
-        Known { entry, queue_len_max: route.max_queued_requests, router: route.router, members }
+        Known {
+            entry,
+            seed,
+            mirrored: Arc::default(),
+            rules: Rules::of(route),
+            members: Vec::new(),
+        }
     }
 
     /// Gives the deployment its replicas; those it had before keep their connections and counts.
@@ -190,7 +195,7 @@ impl RoutingTable {
                 .find(|(before, _)| *before == described)
                 .map_or_else(|| Target::replica(described.clone()), |(_, target)| target.clone());
             let spec = ReplicaSpec {
-                id: replica_id(&target),
+                id: replica_id(&described),
                 tier: self.tier(replica),
                 capacity: replica.max_ongoing_requests,
             };
@@ -199,9 +204,11 @@ impl RoutingTable {
         }
         let targets: Vec<_> =
             specs.iter().map(|(spec, target)| (spec.id, Arc::clone(target))).collect();
-        known.entry.apply(specs, nanos(route.model_matching_timeout));
+        let rules = Rules::of(route);
+        let config = (rules != known.rules).then(|| config_of(route, known.seed));
+        known.entry.apply(specs, config);
         watch::watch(&known.entry, targets);
-        Known { members, ..known }
+        Known { rules, members, ..known }
     }
 
     fn describe(&self, replica: &ReplicaRoute) -> ReplicaTarget {
@@ -228,6 +235,30 @@ impl RoutingTable {
     }
 }
 
+/// A deployment of the next snapshot, and what it takes.
+fn listed_as(known: &Known, route: DeploymentRoute) -> (Deployment, Offers) {
+    let deployment = Deployment {
+        entry: Arc::clone(&known.entry),
+        request_timeout: route.request_timeout,
+        request_bytes_max: route.max_request_bytes,
+        queue_full_status: route.queue_full_status,
+        retry_after: route.retry_after,
+        idempotent: route.idempotent_methods.into_iter().map(Into::into).collect(),
+        ranker: route.ranker,
+        mirrored: Arc::clone(&known.mirrored),
+        split: Split::default(),
+        is_shared: false,
+    };
+    let offers = Offers {
+        services: route.services,
+        http_prefixes: route.http_prefixes,
+        traffic: route.traffic,
+        mirror: route.mirror,
+        is_ready: !route.replicas.is_empty(),
+    };
+    (deployment, offers)
+}
+
 fn described(route: &DeploymentRoute) -> Source<'_> {
     Source {
         application: &route.application,
@@ -237,9 +268,9 @@ fn described(route: &DeploymentRoute) -> Source<'_> {
     }
 }
 
-/// A target's key is as unique as the router wants its ids.
-fn replica_id(target: &Target) -> ReplicaId {
-    ReplicaId(target.key().0)
+/// The same in every process: routers that hash sessions have to agree on whom they mean.
+fn replica_id(replica: &ReplicaTarget) -> ReplicaId {
+    ReplicaId(hash(format!("{} {}", replica.replica_id, replica.address).as_bytes()))
 }
 
 /// A replica and the models that it has reported.

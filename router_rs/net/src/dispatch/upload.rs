@@ -40,6 +40,11 @@ impl Upload {
         self.is_complete
     }
 
+    /// The whole body, if all of it is here.
+    pub(crate) fn whole(&self) -> Option<&[Bytes]> {
+        (self.is_complete && self.kept.is_whole()).then(|| self.kept.pieces())
+    }
+
     /// A piece has come; before the first attempt, or while one has nothing else to send.
     pub(super) fn add(&mut self, piece: Piece) {
         self.is_complete = piece.is_last;

@@ -1,6 +1,7 @@
 //! What happens to a request's head: it becomes a call, or is answered on the spot.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -16,10 +17,10 @@ use super::http2_end::Http2End;
 use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
 use super::plain_head::{ClientTimeout, Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
-use super::upstream::{APPLICATION, Upstream};
+use super::upstream::{HttpRoute, Upstream};
 use super::{builtin, websocket};
 use crate::dispatch::exchange::Head;
-use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, strip_mesh_headers};
+use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, strip_mesh_headers};
 use crate::grpc::{
     HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
@@ -37,6 +38,7 @@ struct Forward {
     /// Only until the answer's head: a WebSocket may stay open longer.
     acceptance: Option<Instant>,
     upstream: Upstream,
+    mirror: Option<Arc<Deployment>>,
 }
 
 // === gRPC ===
@@ -100,12 +102,14 @@ fn admit_grpc(
     }
     strip_mesh_headers(&mut parts.headers);
     match admit_call(connection, parts) {
-        Ok((head, deadline, upstream)) => {
+        Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = body.is_end_stream();
             let client = GrpcEnd::new(Http2End::new(body, respond), connection);
-            // Whether its body may rest is known to the method's server only.
-            let awaited = Awaited::Nothing;
-            start(connection, Call { head, deadline, upstream, is_bodiless, awaited, client });
+            // Whether its body may rest is known to the method's server only; what has a mirror is
+            // unary, and is copied once it is whole.
+            let awaited = if mirror.is_some() { Awaited::Body } else { Awaited::Nothing };
+            let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
+            start(connection, call);
         }
         Err(status) => {
             front.counters.answered_here.count();
@@ -115,24 +119,23 @@ fn admit_grpc(
 }
 
 /// Where a gRPC call goes, and until when.
-fn admit_call(
-    connection: &ConnectionState,
-    parts: request::Parts,
-) -> Result<(Head, Option<Instant>, Upstream), Status> {
+fn admit_call(connection: &ConnectionState, parts: request::Parts) -> Result<Forward, Status> {
     let received = Instant::now();
     connection.check_access(parts.uri.path(), &parts.headers)?;
     let deadline = read_grpc_head(&parts.headers, received)?;
-    let upstream = find(connection, &parts)?;
+    let (upstream, mirror) = connection.directory.grpc(parts.uri.path(), &parts.headers)?;
     let timeout = match deadline {
         Some(_) => upstream.request_timeout(),
         None => upstream.request_timeout().or(connection.front.request_timeout()),
     };
     let bound = timeout.map(|timeout| received + timeout);
+    let is_idempotent = upstream.is_idempotent(parts.uri.path());
+    let options = CallOptions { is_idempotent, ..options(connection) };
     let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
     let deadline = if is_own { deadline } else { bound };
-    let head =
-        Head { parts, timeout_since: is_own.then_some(received), options: options(connection) };
-    Ok((head, deadline, upstream))
+    let timeout_since = is_own.then_some(received);
+    let head = Head { parts, timeout_since, options, ranked: Vec::new() };
+    Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
 }
 
 /// What the calls of a connection have in common.
@@ -151,11 +154,6 @@ fn refuse_method(mut respond: SendResponse<Bytes>) {
 fn read_grpc_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, Status> {
     refuse_pickle(headers.get(CONTENT_TYPE))?;
     Ok(read_timeout(headers)?.map(|timeout| received + timeout))
-}
-
-fn find(connection: &ConnectionState, parts: &request::Parts) -> Result<Upstream, Status> {
-    let application = parts.headers.get(APPLICATION).and_then(|value| value.to_str().ok());
-    connection.directory.grpc(parts.uri.path(), application)
 }
 
 // === plain HTTP ===
@@ -203,12 +201,14 @@ fn forward<T: Transport + 'static>(
         return answer_builtin(connection, &parts, client);
     }
     match prepare(connection, parts, &client) {
-        Ok(Forward { head, deadline, acceptance, upstream }) => {
-            client.set_queue_full(upstream.queue_full_status());
+        Ok(Forward { head, deadline, acceptance, upstream, mirror }) => {
+            client.set_queue_full(upstream.queue_full_status(), upstream.retry_after());
             client.set_acceptance(acceptance);
             let is_bodiless = client.is_bodiless();
             let awaited = awaited(connection, client.kind(), Announced::of(&head.parts.headers));
-            start(connection, Call { head, deadline, upstream, is_bodiless, awaited, client });
+            let mirror = mirror.filter(|_| client.kind() == Kind::Plain);
+            let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
+            start(connection, call);
         }
         Err(failure) => match instead.filter(|_| is_about_the_path(failure.status)) {
             Some(response) => {
@@ -240,9 +240,10 @@ fn admit_transcoded<T: Transport + 'static>(
     let client = Transcoded::new(client, *transcoding);
     match admit_call(connection, parts) {
         // Whatever the client's body is, that of the call is not empty.
-        Ok((head, deadline, upstream)) => {
+        Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = false;
-            start(connection, Call { head, deadline, upstream, is_bodiless, awaited, client });
+            let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
+            start(connection, call);
         }
         Err(status) => fail(connection, client, status),
     }
@@ -297,13 +298,15 @@ fn prepare<T: Transport>(
         websocket::check(&parts)?;
     }
     check_length(connection, &parts.headers)?;
-    let route = connection.directory.http(parts.uri.path())?;
+    let route = connection.directory.http(parts.uri.path(), &parts.headers)?;
     let timeout = match client_timeout(&parts.headers)? {
         ClientTimeout::After(timeout) => Some(timeout),
         ClientTimeout::Never => None,
         ClientTimeout::Unsaid => route.upstream.request_timeout().or(front.request_timeout()),
     };
     let is_said = client_timeout(&parts.headers)? != ClientTimeout::Unsaid;
+    // RFC 9110, 9.2.2; it matters only where the deployment asks for retries.
+    let is_idempotent = parts.method.is_idempotent();
     let origin = Origin {
         peer: connection.peer,
         is_tls: connection.is_tls,
@@ -320,8 +323,10 @@ fn prepare<T: Transport>(
             (deadline, acceptance) = (None, until);
         }
     }
-    let head = Head { parts, timeout_since: None, options: options(connection) };
-    Ok(Forward { head, deadline, acceptance, upstream: route.upstream })
+    let options = CallOptions { is_idempotent, ..options(connection) };
+    let head = Head { parts, timeout_since: None, options, ranked: Vec::new() };
+    let HttpRoute { upstream, mirror, .. } = route;
+    Ok(Forward { head, deadline, acceptance, upstream, mirror })
 }
 
 /// A body that says that it is too large need not come.

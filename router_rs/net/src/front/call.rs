@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -9,10 +10,11 @@ use tokio::time::timeout;
 
 use super::connection::{ConnectionState, StopListener};
 use super::counters::CallCount;
+use super::shadow;
 use super::upstream::Upstream;
 use crate::dispatch::caller::ClientEnd;
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits};
-use crate::dispatch::{Awaited, Upload};
+use crate::dispatch::{Awaited, Deployment, Upload};
 use crate::grpc::Status;
 
 /// What a request earns its connection that was not taken back at once, in the points of its ration:
@@ -24,6 +26,8 @@ pub(super) struct Call<E> {
     pub head: Head,
     pub deadline: Option<Instant>,
     pub upstream: Upstream,
+    /// Gets a copy, if the body is whole by then.
+    pub mirror: Option<Arc<Deployment>>,
     /// The request has no body.
     pub is_bodiless: bool,
     /// Of the body, before a replica is asked for a place.
@@ -36,7 +40,7 @@ pub(super) struct Call<E> {
 /// A panic in there ends this task only: the guards give everything back, and the client sees a
 /// broken answer.
 pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
-    let Call { head, deadline, upstream, is_bodiless, awaited, mut client } = call;
+    let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
     let in_flight = CallCount::new(&connection.front);
     let connection = Rc::clone(connection);
     // A block that captures its parts, not a function that would move them: the task is copied
@@ -53,12 +57,19 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         let upload = Upload::new(upstream.keep(), is_bodiless);
         let limits = Limits::new(deadline, &stop);
         let mut exchange = Exchange::new(&mut client, head, upload, limits);
-        let ending = match exchange.collect(awaited).await {
-            Err(ending) => ending,
-            Ok(()) => match &upstream {
-                Upstream::Deployment(deployment) => exchange.through(&deployment.entry).await,
+        let ending = if let Err(ending) = exchange.collect(awaited).await {
+            ending
+        } else {
+            if let (Some(mirror), Some(body)) = (mirror, exchange.upload.whole()) {
+                shadow::start(mirror, &exchange.head, body.to_vec(), deadline);
+            }
+            match &upstream {
+                Upstream::Deployment(deployment) => {
+                    exchange.head.ranked = deployment.rank(&exchange.head.parts).await;
+                    exchange.through(&deployment.entry).await
+                }
                 Upstream::Server(server) => exchange.to(&server.target).await,
-            },
+            }
         };
         conclude(&connection, &mut client, ending).await;
     });

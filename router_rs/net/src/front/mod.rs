@@ -27,6 +27,7 @@ mod plain;
 mod plain_head;
 mod ration;
 mod request_id;
+mod shadow;
 mod stall;
 mod upstream;
 mod websocket;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
@@ -12,7 +12,7 @@ use super::stall::Stall;
 use super::websocket;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
-use crate::grpc::{HttpFailure, QUEUE_FULL_DEFAULT, Status};
+use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
 use crate::io::Alarm;
 
 /// Names a request in logs, of ours and of its client's.
@@ -74,6 +74,8 @@ pub(super) struct PlainEnd<T> {
     connection: Rc<ConnectionState>,
     manner: Manner,
     queue_full: StatusCode,
+    /// What clients are told then, instead of our own estimate.
+    retry_after: Option<Duration>,
     /// Until when a WebSocket has to be accepted.
     acceptance: Option<Alarm>,
     /// The client lets the exchange wait, and with what.
@@ -98,6 +100,7 @@ impl<T: Transport> PlainEnd<T> {
             connection: Rc::clone(connection),
             manner,
             queue_full: QUEUE_FULL_DEFAULT,
+            retry_after: None,
             acceptance: None,
             is_body_awaited: false,
             is_asked: false,
@@ -108,9 +111,10 @@ impl<T: Transport> PlainEnd<T> {
         }
     }
 
-    /// What a full queue is answered with.
-    pub(super) fn set_queue_full(&mut self, status: StatusCode) {
+    /// What a full queue is answered with, and when its client is told to come again.
+    pub(super) fn set_queue_full(&mut self, status: StatusCode, retry_after: Option<Duration>) {
         self.queue_full = status;
+        self.retry_after = retry_after;
     }
 
     /// A WebSocket is accepted until then or never.
@@ -150,7 +154,7 @@ impl<T: Transport> PlainEnd<T> {
     /// Breaks the exchange off because of what the client did.
     fn refuse(&mut self, failure: &HttpFailure) -> Gone {
         self.tell(failure);
-        let code = crate::grpc::Code::from_http(failure.status);
+        let code = Code::from_http(failure.status);
         self.refused = Some(Status::new(code, failure.text.clone()));
         Gone
     }
@@ -333,7 +337,11 @@ impl<T: Transport> Caller for PlainEnd<T> {
 
 impl<T: Transport> ClientEnd for PlainEnd<T> {
     fn fail(&mut self, status: &Status) {
-        self.tell(&HttpFailure::of(status, self.queue_full));
+        let mut failure = HttpFailure::of(status, self.queue_full);
+        if status.code == Code::ResourceExhausted {
+            failure.retry_after = self.retry_after.or(failure.retry_after);
+        }
+        self.tell(&failure);
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {

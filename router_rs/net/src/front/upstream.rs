@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{StatusCode, request};
+use http::{HeaderMap, StatusCode, request};
 
 use crate::client::dial::Target;
-use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader};
+use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader, Way};
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
 use crate::server::ConnectionInfo;
 use crate::transcode::{self, MethodTable, Opened};
@@ -68,6 +68,8 @@ pub(super) enum Upstream {
 #[derive(Debug)]
 pub(super) struct HttpRoute {
     pub upstream: Upstream,
+    /// Who gets a copy.
+    pub mirror: Option<Arc<Deployment>>,
     pub prefix: String,
 }
 
@@ -85,17 +87,30 @@ impl Directory {
         }
     }
 
-    /// Who serves a gRPC method; `application` picks among several.
+    /// Who serves a gRPC method, and who gets a copy of the call if it is unary. The metadatum
+    /// `application` picks among several; whoever names one gets that one.
     ///
     /// # Errors
     /// `UNIMPLEMENTED` when nobody does, `INVALID_ARGUMENT` when several do and none is named.
-    pub(super) fn grpc(&self, path: &str, application: Option<&str>) -> Result<Upstream, Status> {
+    pub(super) fn grpc(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<(Upstream, Option<Arc<Deployment>>), Status> {
         let reader = match self {
-            Self::Server(server) => return Ok(Upstream::Server(Arc::clone(server))),
+            Self::Server(server) => return Ok((Upstream::Server(Arc::clone(server)), None)),
             Self::Table(reader) => reader,
         };
+        let application = headers.get(APPLICATION).and_then(|value| value.to_str().ok());
         reader.with(|table| match table.find(path, application) {
-            Found::Deployment(deployment) => Ok(Upstream::Deployment(Arc::clone(deployment))),
+            Found::Deployment(deployment) if application.is_some() => {
+                Ok((Upstream::Deployment(Arc::clone(deployment)), None))
+            }
+            Found::Deployment(deployment) => {
+                let Way { deployment, mirror } = table.way(deployment, headers);
+                let is_unary = || table.methods().find(path, None).is_some_and(|m| m.is_unary());
+                Ok((Upstream::Deployment(deployment), mirror.filter(|_| is_unary())))
+            }
             Found::Nothing => Err(Status::new(
                 Code::Unimplemented,
                 match application {
@@ -130,11 +145,11 @@ impl Directory {
     ///
     /// # Errors
     /// 404 for an unknown path; 415 for that of a gRPC method, which wants another content type.
-    pub(super) fn http(&self, path: &str) -> Result<HttpRoute, HttpFailure> {
+    pub(super) fn http(&self, path: &str, headers: &HeaderMap) -> Result<HttpRoute, HttpFailure> {
         let reader = match self {
             Self::Server(way) if way.server.server.takes_http() => {
                 let upstream = Upstream::Server(Arc::clone(way));
-                return Ok(HttpRoute { upstream, prefix: String::new() });
+                return Ok(HttpRoute { upstream, mirror: None, prefix: String::new() });
             }
             Self::Server(_) => {
                 let text = format!("nothing is served at {path}: there is no plain HTTP here");
@@ -143,10 +158,11 @@ impl Directory {
             Self::Table(reader) => reader,
         };
         reader.with(|table| match table.find_http(path) {
-            Some((prefix, deployment)) => Ok(HttpRoute {
-                upstream: Upstream::Deployment(Arc::clone(deployment)),
-                prefix: prefix.to_owned(),
-            }),
+            Some((prefix, deployment)) => {
+                let Way { deployment, mirror } = table.way(deployment, headers);
+                let upstream = Upstream::Deployment(deployment);
+                Ok(HttpRoute { upstream, mirror, prefix: prefix.to_owned() })
+            }
             None if !matches!(table.find(path, None), Found::Nothing) => Err(HttpFailure::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 format!("{path} is a gRPC method: send application/grpc over HTTP/2"),
@@ -181,10 +197,25 @@ impl Upstream {
         }
     }
 
+    /// Whether a call of that method may be sent again after it has started.
+    pub(super) fn is_idempotent(&self, path: &str) -> bool {
+        match self {
+            Self::Deployment(deployment) => deployment.idempotent.contains(path),
+            Self::Server(_) => false,
+        }
+    }
+
     pub(super) fn queue_full_status(&self) -> StatusCode {
         match self {
             Self::Deployment(deployment) => deployment.queue_full_status,
             Self::Server(_) => QUEUE_FULL_DEFAULT,
+        }
+    }
+
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Deployment(deployment) => deployment.retry_after,
+            Self::Server(_) => None,
         }
     }
 

@@ -84,6 +84,12 @@ pub fn model_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     found.filter(|value| !value.is_empty())
 }
 
+/// The session of a request, empty when it names none.
+pub fn session_id(headers: &HeaderMap) -> &str {
+    let found = spelled(headers, &SESSION_ID);
+    found.and_then(|session| std::str::from_utf8(session.as_bytes()).ok()).unwrap_or_default()
+}
+
 /// The header called `name` (with `-`), in any of its spellings: `_` is as good as `-`.
 pub fn spelled<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     headers.get(name).or_else(|| {

@@ -300,7 +300,6 @@ pub fn table(token: &[u8]) -> Arc<RoutingTable> {
     })
 }
 
-/// A service whose methods only its replicas know.
 pub fn open_service(name: &str) -> ServiceRoute {
     ServiceRoute { name: name.to_owned(), methods: None }
 }
@@ -319,6 +318,11 @@ pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
         http_prefixes: Vec::new(),
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
         file_descriptors: Vec::new(),
+        retry_after: None,
+        idempotent_methods: Vec::new(),
+        traffic: Vec::new(),
+        mirror: Vec::new(),
+        ranker: None,
     }
 }
 

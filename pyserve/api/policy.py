@@ -1,0 +1,74 @@
+"""Policies that users write: what they get, and the look-up of their class."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from pyserve.config.validation import refuse
+
+_FIELD = "request_router_config.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One replica that may get a call.
+
+    Attributes:
+        replica_id: its name.
+        node_id: where it runs.
+        in_flight: calls of this router there.
+        capacity: how many it may have there.
+        model_ids: the multiplexed models that it has.
+    """
+
+    replica_id: str
+    node_id: str
+    in_flight: int
+    capacity: int
+    model_ids: tuple[str, ...] = ()
+
+    @property
+    def multiplexed_model_ids(self) -> frozenset[str]:
+        """The models, under the name that Ray Serve uses."""
+        return frozenset(self.model_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRequest:
+    """The call that wants a replica.
+
+    Attributes:
+        path: ``/pkg.Service/Method``, or the path of plain HTTP; ``""``: not known yet.
+        session_id: ``""``: none.
+        multiplexed_model_id: ``""``: none.
+    """
+
+    path: str
+    session_id: str
+    multiplexed_model_id: str
+
+    @property
+    def method_name(self) -> str:
+        """What follows the last slash of the path."""
+        return self.path.rpartition("/")[2]
+
+
+def policy_class(import_path: str) -> Any:
+    """Import the class of a policy, ``module:Class``.
+
+    Raises:
+        OptionError: It cannot be imported, or is no policy.
+    """
+    module, _, name = import_path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise refuse(_FIELD, import_path, f"a class that can be imported ({error})") from error
+    if not any(callable(getattr(found, each, None)) for each in ("choose", "choose_replicas")):
+        allowed = "a class with a method choose(candidates, request), or choose_replicas"
+        raise refuse(_FIELD, import_path, allowed)
+    return found

@@ -1,0 +1,134 @@
+"""Policies of the user's: classes that put the replicas in order for each call.
+
+They run in the process of the router, in a native thread of their own. A policy that raises, or
+answers with nonsense, costs the call nothing but its time: the router's own policy decides then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pyserve import _router
+from pyserve.api.policy import Candidate, RoutedRequest, policy_class
+from pyserve.wire.v1 import mesh_pb2
+
+_LOGGER = logging.getLogger(__name__)
+# One line in so many seconds for each policy, however many calls it fails.
+_COMPLAINT_PERIOD_S = 60.0
+
+Raw = tuple[str, str, int, int, list[str]]
+
+
+class Policies:
+    """The policies of one process, each made once for its class and arguments."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _router.Ranker | None] = {}
+        self._used: set[tuple[str, str]] = set()
+
+    def ranker_of(self, found: mesh_pb2.PolicyClass) -> _router.Ranker | None:
+        """Return what asks the policy; ``None`` if there is none, or it cannot be made."""
+        key = (found.import_path, found.kwargs_json)
+        if not found.import_path:
+            return None
+        self._used.add(key)
+        if key not in self._known:
+            self._known[key] = _ranker(found)
+        return self._known[key]
+
+    def forget_unused(self) -> None:
+        """Let go of policies that were not asked for since the last time."""
+        for key in self._known.keys() - self._used:
+            del self._known[key]
+        self._used = set()
+
+
+def _ranker(found: mesh_pb2.PolicyClass) -> _router.Ranker | None:
+    sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
+    try:
+        kwargs = json.loads(found.kwargs_json) if found.kwargs_json else {}
+        return _router.Ranker(Chooser(found.import_path, _made(found.import_path, kwargs)))
+    except Exception:
+        _LOGGER.exception(
+            "the policy %s cannot be used here; replicas are picked without it", found.import_path
+        )
+        return None
+
+
+def _made(import_path: str, kwargs: dict[str, object]) -> object:
+    """Make the policy; one with ``initialize_state`` gets its arguments there, as in Ray Serve."""
+    found = policy_class(import_path)
+    if not hasattr(found, "initialize_state"):
+        return found(**kwargs)
+    policy = found()
+    policy.initialize_state(**kwargs)
+    return policy
+
+
+class Chooser:
+    """What the native half calls, in one thread; never raises.
+
+    Args:
+        name: of the policy, for the log.
+        policy: has ``choose(candidates, request)`` or ``choose_replicas``, plain or async, which
+            returns candidates or their ids, best first; a list of lists is read in order.
+    """
+
+    def __init__(self, name: str, policy: object) -> None:
+        self._name = name
+        choose = getattr(policy, "choose", None) or getattr(policy, "choose_replicas", None)
+        self._choose: Callable[..., Any] = choose  # type: ignore[assignment]  # ``policy_class`` has looked
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._silent_until = 0.0
+
+    def __call__(self, raw: Sequence[Raw], path: str, session_id: str, model_id: str) -> list[str]:
+        """Return the ids of replicas, best first; none when the policy has failed."""
+        candidates = [Candidate(*each[:4], tuple(each[4])) for each in raw]
+        try:
+            answer = self._choose(candidates, RoutedRequest(path, session_id, model_id))
+            if asyncio.iscoroutine(answer):
+                answer = self._own_loop().run_until_complete(answer)
+            return list(_ids(answer, {each.replica_id for each in candidates}))
+        except Exception as error:
+            self._complain(error)
+            return []
+
+    def __del__(self) -> None:
+        # With the last route that had the policy; nothing else knows when that is.
+        if self._loop is not None:
+            self._loop.close()
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop
+
+    def _complain(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + _COMPLAINT_PERIOD_S
+            _LOGGER.warning(
+                "the policy %s failed (%s: %s); replicas are picked without it",
+                self._name,
+                type(error).__name__,
+                error,
+            )
+
+
+def _ids(answer: object, known: set[str]) -> Iterable[str]:
+    if not isinstance(answer, list | tuple):
+        raise TypeError(f"it returned {answer!r} instead of a list of candidates")
+    for each in answer:
+        if isinstance(each, list | tuple):
+            yield from _ids(each, known)
+            continue
+        name = each if isinstance(each, str) else getattr(each, "replica_id", None)
+        if name not in known:
+            raise ValueError(f"it returned {each!r}, which is no candidate")
+        yield name

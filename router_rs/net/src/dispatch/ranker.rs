@@ -1,0 +1,92 @@
+//! A policy of the user's: it is asked for an order of the replicas before the router is.
+//!
+//! The router takes the first of that order which has room. Without an answer in time, or with an
+//! empty one, its own policy decides.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request;
+use router_core::ReplicaId;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::snapshot::Deployment;
+use crate::mesh::names;
+
+/// How long a call waits for an order. Arbitrary: far above what a few lines of Python take, and
+/// short enough that a policy which hangs delays calls instead of losing them.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Puts replicas in order, somewhere else.
+pub trait Ranker: fmt::Debug + Send + Sync {
+    /// Takes the question, unless too many wait. Must neither block nor take long.
+    fn ask(&self, question: Question);
+}
+
+/// A call that wants an order of replicas.
+#[derive(Debug)]
+pub struct Question {
+    /// `/pkg.Service/Method`, or the path of a plain HTTP request.
+    pub path: String,
+    /// Empty: none.
+    pub session: String,
+    /// Empty: none.
+    pub model: String,
+    pub candidates: Vec<Candidate>,
+    /// Takes the names of replicas, best first.
+    pub answer: oneshot::Sender<Vec<String>>,
+}
+
+/// One replica that may get the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub replica_id: String,
+    pub node: String,
+    /// Calls of this router there, and how many it may have there.
+    pub in_flight: u32,
+    pub capacity: u32,
+    pub models: Vec<String>,
+}
+
+impl Deployment {
+    /// The order in which a policy of the user's wants the replicas tried; empty: it has none.
+    pub(crate) async fn rank(&self, parts: &request::Parts) -> Vec<ReplicaId> {
+        let Some(ranker) = &self.ranker else { return Vec::new() };
+        let session = names::session_id(&parts.headers);
+        let model = names::model_id(&parts.headers);
+        let model = model.and_then(|model| model.to_str().ok()).unwrap_or_default();
+        // Boxed: the task of every call has room for this, and few ask.
+        Box::pin(self.rank_by(ranker, parts.uri.path(), session, model)).await
+    }
+
+    /// As [`Deployment::rank`], for a place that is taken before the call is known.
+    pub(crate) async fn rank_place(&self, session: &str, model: &str) -> Vec<ReplicaId> {
+        let Some(ranker) = &self.ranker else { return Vec::new() };
+        Box::pin(self.rank_by(ranker, "", session, model)).await
+    }
+
+    async fn rank_by(
+        &self,
+        ranker: &Arc<dyn Ranker>,
+        path: &str,
+        session: &str,
+        model: &str,
+    ) -> Vec<ReplicaId> {
+        let (ids, candidates): (Vec<_>, Vec<_>) = self.entry.candidates().into_iter().unzip();
+        let known: Vec<String> =
+            candidates.iter().map(|candidate: &Candidate| candidate.replica_id.clone()).collect();
+        let (answer, answered) = oneshot::channel();
+        ranker.ask(Question {
+            path: path.to_owned(),
+            session: session.to_owned(),
+            model: model.to_owned(),
+            candidates,
+            answer,
+        });
+        let Ok(Ok(order)) = timeout(ANSWER_TIMEOUT, answered).await else { return Vec::new() };
+        let place = |name: &String| known.iter().position(|known| known == name);
+        order.iter().filter_map(place).map(|place| ids[place]).collect()
+    }
+}

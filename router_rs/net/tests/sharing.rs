@@ -1,0 +1,203 @@
+//! Calls from outside that several deployments share, and replicas in an order from outside.
+
+mod front_support;
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use front_support::{answer, http_deployment, http_request};
+use prost::Message;
+use router_net::dispatch::{DeploymentRoute, Question, Ranker, Share};
+use support::{Front, Replica, deployment, open_service, request_with, within};
+
+const PATH: &str = "/pkg.Echo/Say";
+const THINGS: &[u8] = include_bytes!("testdata/things.binpb");
+
+#[derive(Clone, PartialEq, Message)]
+struct Files {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    files: Vec<Bytes>,
+}
+
+/// The same deployment in another application.
+fn of_application(name: &str, route: DeploymentRoute) -> DeploymentRoute {
+    DeploymentRoute { application: name.to_owned(), ..route }
+}
+
+fn share(application: &str, weight: f64) -> Vec<Share> {
+    let (application, deployment) = (application.to_owned(), "Echo".to_owned());
+    vec![Share { application, deployment, weight }]
+}
+
+/// Two applications with one service; the first one gives all its calls away.
+async fn canary() -> (Replica, Replica, Front) {
+    let (old, new) = (Replica::start("r-old").await, Replica::start("r-new").await);
+    let front = Front::start(vec![
+        DeploymentRoute { traffic: share("new", 1.0), ..deployment(vec![old.route(9)]) },
+        of_application("new", deployment(vec![new.route(9)])),
+    ]);
+    (old, new, front)
+}
+
+#[tokio::test]
+async fn a_share_of_the_calls_goes_to_another_deployment() {
+    let (_old, mut new, front) = canary().await;
+    let client = front.client().await;
+    // Both serve the path, but the one that shares is who it belongs to.
+    let call = client.unary(request_with(PATH, &[]), "ping");
+    within("the canary", new.next()).await.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+}
+
+#[tokio::test]
+async fn a_client_that_names_an_application_gets_that_one() {
+    let (mut old, _new, front) = canary().await;
+    let client = front.client().await;
+    let call = client.unary(request_with(PATH, &[("application", "app")]), "ping");
+    within("the named one", old.next()).await.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+}
+
+#[tokio::test]
+async fn the_share_of_a_deployment_without_replicas_stays() {
+    let mut old = Replica::start("r-old").await;
+    let front = Front::start(vec![
+        DeploymentRoute { traffic: share("new", 1.0), ..deployment(vec![old.route(9)]) },
+        of_application("new", deployment(Vec::new())),
+    ]);
+    let call = front.client().await.unary(request_with(PATH, &[]), "ping");
+    within("the only one", old.next()).await.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+}
+
+#[tokio::test]
+async fn plain_http_is_shared_below_the_prefix_of_its_owner() {
+    let (old, mut new) = (Replica::start("r-old").await, Replica::start("r-new").await);
+    let front = Front::start(vec![
+        DeploymentRoute { traffic: share("new", 1.0), ..http_deployment(&old, "/app") },
+        of_application("new", deployment(vec![new.route(9)])),
+    ]);
+    let call = front.client().await.start(http_request("GET", "/app/x", &[]), true);
+    let incoming = within("the canary", new.next()).await;
+    assert_eq!("/app/x", incoming.head.uri.path());
+    answer(incoming, "pong");
+    assert_eq!("pong", call.reply().await.body);
+}
+
+#[tokio::test]
+async fn a_mirror_gets_the_whole_request_and_its_answer_is_dropped() {
+    let (mut real, mut shadow) = (Replica::start("r-1").await, Replica::start("r-2").await);
+    let things = |replica: &Replica| DeploymentRoute {
+        services: vec![open_service("things.v1.Things")],
+        file_descriptors: Files::decode(THINGS).unwrap().files,
+        ..deployment(vec![replica.route(9)])
+    };
+    let front = Front::start(vec![
+        DeploymentRoute { mirror: share("shadow", 1.0), ..things(&real) },
+        of_application("shadow", things(&shadow)),
+    ]);
+    let client = front.client().await;
+    let call = client.unary(request_with("/things.v1.Things/Get", &[]), "ping");
+    let mut copied = within("the mirror", shadow.next()).await;
+    let mut incoming = within("the call itself", real.next()).await;
+    assert_eq!(None, incoming.head.headers.get("x-pyserve-mirror"));
+    assert_eq!("1", copied.head.headers["x-pyserve-mirror"]);
+    assert_eq!(incoming.read_all().await, copied.read_all().await);
+    // The mirror answers first, and then not at all: neither is waited for.
+    copied.reply("shadow");
+    incoming.reply("pong");
+    assert!(call.reply().await.body.ends_with(b"pong"));
+    let call = client.unary(request_with("/things.v1.Things/Get", &[]), "ping");
+    let _unanswered = within("the mirror again", shadow.next()).await;
+    within("the call itself again", real.next()).await.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+}
+
+#[tokio::test]
+async fn a_stream_has_no_mirror() {
+    let (mut real, mut shadow) = (Replica::start("r-1").await, Replica::start("r-2").await);
+    let front = Front::start(vec![
+        // Nobody knows whether its methods are unary.
+        DeploymentRoute { mirror: share("shadow", 1.0), ..deployment(vec![real.route(9)]) },
+        of_application("shadow", deployment(vec![shadow.route(9)])),
+    ]);
+    let call = front.client().await.unary(request_with(PATH, &[]), "ping");
+    within("the call itself", real.next()).await.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+    let copied = tokio::time::timeout(Duration::from_millis(100), shadow.next()).await;
+    assert!(copied.is_err(), "it was mirrored");
+}
+
+/// Prefers the replica that the session names; has no answer for calls without a session.
+#[derive(Debug)]
+struct BySession;
+
+impl Ranker for BySession {
+    fn ask(&self, question: Question) {
+        let Question { session, candidates, answer, .. } = question;
+        if session.is_empty() {
+            return;
+        }
+        let mut names: Vec<String> = candidates.into_iter().map(|each| each.replica_id).collect();
+        names.sort_by_key(|name| *name != session);
+        answer.send(names).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn replicas_are_tried_in_the_order_of_a_ranker() {
+    let mut replicas = Vec::new();
+    for id in ["r-1", "r-2", "r-3"] {
+        replicas.push(Replica::start(id).await);
+    }
+    let routes = replicas.iter().map(|replica| replica.route(1)).collect();
+    let ranker: Arc<dyn Ranker> = Arc::new(BySession);
+    let front = Front::start(vec![DeploymentRoute { ranker: Some(ranker), ..deployment(routes) }]);
+    let client = front.client().await;
+    for (index, session) in [(2, "r-3"), (0, "r-1"), (2, "r-3")] {
+        let call = client.unary(request_with(PATH, &[("x_session_id", session)]), "ping");
+        within(session, replicas[index].next()).await.reply("pong");
+        assert_eq!(0, call.reply().await.status());
+    }
+    // The first one in order has no room: the next one has.
+    let held = client.unary(request_with(PATH, &[("x-session-id", "r-1")]), "ping");
+    let waiting = within("the first", replicas[0].next()).await;
+    let call = client.unary(request_with(PATH, &[("x-session-id", "r-1")]), "ping");
+    within("the second", replicas[1].next()).await.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+    waiting.reply("pong");
+    assert_eq!(0, held.reply().await.status());
+}
+
+#[tokio::test]
+async fn without_an_answer_of_the_ranker_the_policy_decides() {
+    let mut replica = Replica::start("r-1").await;
+    let ranker: Arc<dyn Ranker> = Arc::new(BySession);
+    let route = DeploymentRoute { ranker: Some(ranker), ..deployment(vec![replica.route(1)]) };
+    let front = Front::start(vec![route]);
+    let call = front.client().await.unary(request_with(PATH, &[]), "ping");
+    within("the replica", replica.next()).await.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+}
+
+#[tokio::test]
+async fn a_change_of_settings_keeps_calls_that_wait() {
+    let mut replica = Replica::start("r-1").await;
+    let route = deployment(vec![replica.route(1)]);
+    let front = Front::start(vec![route.clone()]);
+    let client = front.client().await;
+    let first = client.unary(request_with(PATH, &[]), "ping");
+    let running = within("the first call", replica.next()).await;
+    let second = client.unary(request_with(PATH, &[]), "ping");
+    support::until("the second call waits", || front.parked() == 1).await;
+    let mut changed = route;
+    changed.max_queued_requests = 7;
+    changed.router.policy = router_core::PolicyKind::RoundRobin;
+    front.table.apply(vec![changed]);
+    assert_eq!(1, front.parked());
+    running.reply("pong");
+    within("the second call", replica.next()).await.reply("pong");
+    assert_eq!((0, 0), (first.reply().await.status(), second.reply().await.status()));
+}

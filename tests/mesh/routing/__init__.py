@@ -1,0 +1,1 @@
+"""Routing as deployments, calls and clients ask for it, through real processes."""

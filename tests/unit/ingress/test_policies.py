@@ -1,0 +1,101 @@
+"""A policy of the user's: what it gets, which answers are understood, and what failing costs."""
+
+import logging
+
+import pytest
+
+from pyserve import _router
+from pyserve.api.policy import Candidate, RoutedRequest, policy_class
+from pyserve.errors import OptionError
+from pyserve.ingress.policies import Chooser, Policies
+from pyserve.wire.v1 import mesh_pb2
+
+RAW = [("a", "here", 2, 9, ["m"]), ("b", "there", 0, 9, [])]
+
+
+class Policy:
+    """Answers as it is told."""
+
+    def __init__(self, answer: object = ()) -> None:
+        self.answer = answer
+        self.asked: list[tuple[list[Candidate], RoutedRequest]] = []
+
+    def choose(self, candidates: list[Candidate], request: RoutedRequest) -> object:
+        self.asked.append((candidates, request))
+        return self.answer(candidates) if callable(self.answer) else self.answer
+
+
+class Unfinished:
+    """Has no method that could be asked."""
+
+
+def test_a_policy_sees_replicas_and_the_call():
+    policy = Policy(["b"])
+
+    assert ["b"] == Chooser("mine", policy)(RAW, "/pkg.Service/Do", "s", "m")
+    [(candidates, request)] = policy.asked
+    assert Candidate("a", "here", 2, 9, ("m",)) == candidates[0]
+    assert frozenset({"m"}) == candidates[0].multiplexed_model_ids
+    assert ("Do", "s", "m") == (
+        request.method_name,
+        request.session_id,
+        request.multiplexed_model_id,
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ([], []),
+        (["b", "a"], ["b", "a"]),
+        (lambda candidates: candidates[::-1], ["b", "a"]),
+        (lambda candidates: [[candidates[1]], [candidates[0]]], ["b", "a"]),
+        ([[], ["a"]], ["a"]),
+    ],
+)
+@pytest.mark.parity("G-76")
+def test_ranks_are_read_in_order(answer: object, expected: list[str]):
+    assert expected == Chooser("mine", Policy(answer))(RAW, "", "", "")
+
+
+@pytest.mark.parametrize("answer", [None, "a", ["c"], [3], {"a": 1}, lambda _: 1 / 0])
+@pytest.mark.parity("G-76")
+def test_a_failure_is_no_answer_and_one_line_a_minute(
+    answer: object, caplog: pytest.LogCaptureFixture
+):
+    chooser = Chooser("mine", Policy(answer))
+    with caplog.at_level(logging.WARNING):
+        assert [[], [], []] == [chooser(RAW, "", "", "") for _ in range(3)]
+
+    [record] = caplog.records
+    assert "the policy mine failed" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("no.such.module:Policy", "No module named 'no'"),
+        (f"{__name__}:Missing", "has no attribute 'Missing'"),
+        (f"{__name__}:Unfinished", "a method choose"),
+    ],
+)
+def test_what_is_no_policy_is_refused_with_the_reason(path: str, text: str):
+    with pytest.raises(OptionError, match=rf"request_router_config.policy='{path}'.*{text}"):
+        policy_class(path)
+
+
+def test_a_policy_is_made_once_for_its_arguments(caplog: pytest.LogCaptureFixture):
+    policies = Policies()
+    found = mesh_pb2.PolicyClass(import_path=f"{__name__}:Policy", kwargs_json='{"answer": ["a"]}')
+    ranker = policies.ranker_of(found)
+
+    assert isinstance(ranker, _router.Ranker)
+    policies.forget_unused()
+    assert ranker is policies.ranker_of(found)
+    policies.forget_unused()
+    policies.forget_unused()
+    assert ranker is not policies.ranker_of(found)
+    assert policies.ranker_of(mesh_pb2.PolicyClass()) is None
+    broken = mesh_pb2.PolicyClass(import_path=f"{__name__}:Policy", kwargs_json='{"other": 1}')
+    assert policies.ranker_of(broken) is None
+    assert "cannot be used here" in caplog.text
