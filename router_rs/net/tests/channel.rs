@@ -13,10 +13,7 @@ use router_net::dispatch::{CallOptions, Placement};
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message, compress};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
-use router_net::mesh::names::LOAD_PATH;
-use support::{
-    Incoming, PATH, Replica, TOKEN, deployment, grpc_response, ok_trailers, table, until, within,
-};
+use support::{PATH, Replica, TOKEN, deployment, grpc_response, ok_trailers, table, until, within};
 use tokio::sync::mpsc;
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -427,15 +424,6 @@ async fn closing_a_channel_cancels_its_calls() {
     assert_eq!(Connectivity::Shutdown, fixture.channel.state(true));
 }
 
-/// The next call of a user: a router that waits for places opens a load stream as well.
-async fn next_call(replica: &mut Replica) -> Incoming {
-    let mut incoming = replica.next().await;
-    while incoming.head.uri.path() == LOAD_PATH {
-        incoming = replica.next().await;
-    }
-    incoming
-}
-
 #[tokio::test]
 async fn a_channel_to_a_deployment_shares_the_tables_routers() {
     let mut replica = Replica::start("r-1").await;
@@ -445,14 +433,14 @@ async fn a_channel_to_a_deployment_shares_the_tables_routers() {
         Channel::to_deployment("app/Echo", Arc::clone(&table), config(), threads()).unwrap();
     let fixture = Fixture { sink: Sink::new(), channel };
     let first = fixture.start(ping());
-    let incoming = next_call(&mut replica).await;
+    let incoming = replica.next().await;
     let second = fixture.start(ping());
     until("one call is parked", || table.stats()[0].router.parked == 1).await;
     incoming.reply(framed(b"1"));
     assert_eq!(Some("1".into()), fixture.sink.done().await);
-    let incoming = next_call(&mut replica).await;
+    let incoming = replica.next().await;
     incoming.refuse();
-    next_call(&mut replica).await.reply(framed(b"2"));
+    replica.next().await.reply(framed(b"2"));
     assert_eq!(Some("2".into()), fixture.sink.done().await);
     assert_eq!((Code::Ok, Code::Ok), (code(&first), code(&second)));
     assert_eq!(0, table.stats()[0].router.in_flight);
@@ -476,8 +464,8 @@ async fn parts_are_one_message_that_can_go_elsewhere_and_are_given_back() {
         Message::from_parts(parts.iter().map(|part| Bytes::from_owner(Lent(part.clone()))));
     let expected = framed(&message.clone().into_bytes());
     let call = fixture.start(NewCall { message: Some(message), ..ping() });
-    next_call(&mut replica).await.refuse();
-    let mut incoming = next_call(&mut replica).await;
+    replica.next().await.refuse();
+    let mut incoming = replica.next().await;
     assert_eq!(expected, incoming.read_all().await);
     incoming.reply(framed(b"pong"));
     assert_eq!(Some("pong".into()), fixture.sink.done().await);

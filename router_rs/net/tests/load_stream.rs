@@ -118,11 +118,7 @@ async fn a_load_stream_that_breaks_is_opened_again() {
     let call = client.unary(named, "ping");
     let mut streams = Vec::new();
     for round in ["first", "second"] {
-        let mut incoming = replica.next().await;
-        while incoming.head.uri.path() != LOAD_PATH {
-            incoming.reply("pong");
-            incoming = replica.next().await;
-        }
+        let mut incoming = replica.next_load_stream().await;
         let models = Some(ModelList { model_ids: vec![round.to_owned()] });
         let report = LoadReport { sequence: 1, models, ..LoadReport::default() }.encode_to_vec();
         let prefix = [&[0], &u32::try_from(report.len()).unwrap().to_be_bytes()[..]].concat();
@@ -134,6 +130,7 @@ async fn a_load_stream_that_breaks_is_opened_again() {
         }
         streams.push((stream, incoming));
     }
+    replica.next().await.reply("pong");
     assert_eq!(0, call.reply().await.status());
     // The streams are no calls.
     front.settle().await;

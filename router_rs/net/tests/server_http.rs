@@ -40,7 +40,7 @@ async fn a_request_comes_with_its_head_and_is_answered_whole() {
     assert_eq!((201, &b"hello"[..]), (answer.http.as_u16(), &answer.body[..]));
     assert_eq!(Some("b"), text(&answer.headers, "x-a"));
     assert_eq!(Some("5"), text(&answer.headers, "content-length"));
-    assert_eq!(Some("0;4294967295"), text(&answer.trailers, "pyserve-load"));
+    assert!(text(&answer.trailers, "pyserve-load").unwrap().starts_with("0;4294967295;"));
     assert_eq!((3, 1), (answer.headers.len(), answer.trailers.len()));
     fixture.settle().await;
 }
@@ -190,7 +190,8 @@ async fn an_answer_in_pieces_ends_with_the_load() {
     finish(&exchange, Code::Ok, "", &[]);
     assert!(body.data().await.is_none());
     let trailers = body.trailers().await.unwrap().expect("trailers");
-    assert_eq!((1, Some("0;4294967295")), (trailers.len(), text(&trailers, "pyserve-load")));
+    assert_eq!(1, trailers.len());
+    assert!(text(&trailers, "pyserve-load").unwrap().starts_with("0;4294967295;"));
     fixture.settle().await;
 }
 
@@ -361,7 +362,8 @@ async fn a_full_gate_refuses_as_it_refuses_calls() {
     let grpc = server_support::call(&mut client, request("/a.B/C", &[]), frame(0, b"")).await;
     assert_eq!(Some("1"), text(&grpc.headers, "pyserve-refused"), "calls and requests count alike");
     respond(&exchange, 200, &[], b"");
-    assert_eq!(Some("0;1"), text(&read(response).await.unwrap().headers, "pyserve-load"));
+    let headers = read(response).await.unwrap().headers;
+    assert!(text(&headers, "pyserve-load").unwrap().starts_with("0;1;"));
     fixture.settle().await;
 }
 

@@ -71,6 +71,8 @@ pub struct Replica {
     pub id: String,
     pub address: String,
     pub calls: mpsc::UnboundedReceiver<Incoming>,
+    /// Routers that wait for places or models listen; nobody answers unless a test does.
+    load_streams: mpsc::UnboundedReceiver<Incoming>,
     pub connections: Arc<AtomicUsize>,
     pub proven: Arc<AtomicUsize>,
     pub freeze: watch::Sender<bool>,
@@ -81,6 +83,7 @@ pub struct Replica {
 struct Host {
     manners: Manners,
     calls: mpsc::UnboundedSender<Incoming>,
+    load_streams: mpsc::UnboundedSender<Incoming>,
     connections: Arc<AtomicUsize>,
     proven: Arc<AtomicUsize>,
     freeze: watch::Receiver<bool>,
@@ -128,18 +131,20 @@ impl Replica {
 
     fn make(manners: Manners, address: String) -> (Self, Host, JoinSet<()>) {
         let (sender, calls) = mpsc::unbounded_channel();
+        let (load_sender, load_streams) = mpsc::unbounded_channel();
         let (connections, proven) = (Arc::default(), Arc::default());
         let freeze = watch::Sender::new(false);
         let host = Host {
             freeze: freeze.subscribe(),
             manners: manners.clone(),
             calls: sender,
+            load_streams: load_sender,
             connections: Arc::clone(&connections),
             proven: Arc::clone(&proven),
         };
         let id = manners.replica_id;
         let tasks = JoinSet::new();
-        let replica = Self { id, address, calls, connections, proven, freeze, tasks };
+        let replica = Self { id, address, calls, load_streams, connections, proven, freeze, tasks };
         (replica, host, JoinSet::new())
     }
 
@@ -156,6 +161,10 @@ impl Replica {
 
     pub async fn next(&mut self) -> Incoming {
         within("a call at the replica", self.calls.recv()).await.expect("the replica lives")
+    }
+
+    pub async fn next_load_stream(&mut self) -> Incoming {
+        within("a load stream", self.load_streams.recv()).await.expect("the replica lives")
     }
 
     /// From now on nothing is read or written, as with a stopped process.
@@ -202,6 +211,9 @@ impl Host {
             match head.uri.path() {
                 names::HELLO_PATH => self.hello(respond),
                 names::PROVE_PATH => self.prove(&head, respond),
+                names::LOAD_PATH => {
+                    drop(self.load_streams.send(Incoming { head, body, respond }));
+                }
                 _ => drop(self.calls.send(Incoming { head, body, respond })),
             }
         }
