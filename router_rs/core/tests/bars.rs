@@ -90,7 +90,6 @@ fn what_near_replicas_cannot_do_goes_farther() {
 }
 
 #[test]
-#[ignore = "p99 1.66 of one router; ties by reports alone: 1.2"]
 fn four_routers_do_not_run_after_each_other() {
     check("l11_four_routers");
 }

@@ -36,7 +36,7 @@ pub enum PolicyKind {
     /// The one that the call's session hashes to, unless it has far more calls than the others.
     ConsistentHash,
     /// The one that is expected to be done first. The default: it is ahead of the others in all
-    /// scenarios of the simulator but those of batches and of sessions.
+    /// scenarios of the simulator but that of sessions.
     #[default]
     Predicted,
 }
@@ -90,8 +90,6 @@ pub(crate) struct Scene {
     /// Calls of this router at all members.
     pub(crate) in_flight: u64,
     pub(crate) members: u32,
-    /// Replicas have lately told of calls that are not this router's.
-    pub(crate) is_shared: bool,
 }
 
 /// What a policy may know about one replica.
@@ -142,12 +140,6 @@ impl<'a> Candidates<'a> {
     #[inline]
     pub fn fleet_len(&self) -> u32 {
         self.scene.members
-    }
-
-    /// Other routers send calls to these replicas too.
-    #[inline]
-    pub fn is_fleet_shared(&self) -> bool {
-        self.scene.is_shared
     }
 
     /// After how many nanoseconds one more call there is expected to be answered. Before the first

@@ -27,7 +27,7 @@ impl Policy for Predicted {
             return 0;
         }
         let draw = rng.next_u64();
-        if len > SCAN_MAX || candidates.is_fleet_shared() && len > SAMPLE {
+        if len > SCAN_MAX {
             let indexes = (0..SAMPLE).map(|_| rng.below(len as u32) as usize);
             return best(candidates, indexes, draw);
         }
@@ -63,4 +63,22 @@ fn best(candidates: Candidates<'_>, indexes: impl Iterator<Item = usize>, draw: 
 fn blur(draw: u64, index: usize) -> f64 {
     let bits = (draw | 1).wrapping_mul(2 * index as u64 + 0x9E37_79B9) >> 54;
     1.0 + bits as f64 * (BLUR / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{Fleet, check_shares};
+
+    /// Before anything has ended all replicas are thought to work on one call after the other.
+    #[test]
+    fn what_is_unknown_goes_where_the_fewest_calls_are() {
+        let check = |expected: &[u32], in_flight: &[u32]| {
+            check_shares(expected, &mut Predicted, &Fleet::with_in_flight(in_flight), 0);
+        };
+        check(&[1000], &[3]);
+        check(&[0, 1000], &[4, 3]);
+        check(&[0, 0, 1000, 0], &[1, 2, 0, 3]);
+        check(&[500, 500], &[3, 3]);
+    }
 }

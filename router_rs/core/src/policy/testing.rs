@@ -27,8 +27,7 @@ impl Fleet {
 
     pub(crate) fn candidates<'a>(&'a self, open: &'a [u32], session: u64) -> Candidates<'a> {
         let in_flight = self.replicas.iter().map(|replica| u64::from(replica.in_flight)).sum();
-        let scene =
-            Scene { now: Nanos::ZERO, session, in_flight, members: self.len(), is_shared: false };
+        let scene = Scene { now: Nanos::ZERO, session, in_flight, members: self.len() };
         Candidates::new(&self.replicas, open, &self.pool, scene)
     }
 }

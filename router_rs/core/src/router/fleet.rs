@@ -39,9 +39,6 @@ impl Query<'_> {
     }
 }
 
-/// For so long a report of another router's calls says that there are others.
-const SHARED_FOR: Nanos = Nanos::from_secs(1);
-
 /// All replicas that matter: the members of the last snapshot, and those that left but have calls
 /// open. A *slot* is a replica's index; it is given to another replica only when nothing refers to
 /// it any more.
@@ -71,8 +68,6 @@ pub(super) struct Fleet {
     /// Of the policy: calls may wait although a replica has room.
     pub(super) is_patient: bool,
     pub(super) pool: Pool,
-    /// Some replica lately had calls of other routers, until then.
-    shared_until: Nanos,
     /// The last pick left replicas with room alone, because waiting is better.
     pub(super) is_holding: bool,
     /// Replicas take their calls in batches, by their own word.
@@ -89,7 +84,6 @@ impl Fleet {
         Self {
             is_patient: policy.is_patient(),
             pool: Pool::default(),
-            shared_until: Nanos::ZERO,
             is_holding: false,
             is_batching: false,
             near_busy: 0.0,
@@ -233,7 +227,6 @@ impl Fleet {
             session: query.session,
             in_flight: self.in_flight,
             members: self.members,
-            is_shared: query.now < self.shared_until,
         }
     }
 
@@ -321,9 +314,6 @@ impl Fleet {
         }
         let replica = &mut self.replicas[slot as usize];
         replica.others = (load.in_flight.saturating_sub(own), now);
-        if replica.others.0 > 0 {
-            self.shared_until = now.saturating_add(SHARED_FOR);
-        }
     }
 
     /// A call took `latency`, of which it spent `processing` in the replica.
