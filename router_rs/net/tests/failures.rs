@@ -420,3 +420,40 @@ async fn calls_that_may_not_be_repeated_have_no_second_place() {
     assert_eq!(Code::Ok, caller.code(&call).await);
     assert_eq!(before, caller.stats().hedges);
 }
+
+#[tokio::test]
+async fn a_call_that_asks_is_told_what_the_router_saw() {
+    let mut replica = Replica::start("r-1").await;
+    let front = Front::start(vec![deployment(vec![replica.route(1)])]);
+    let client = front.client().await;
+    let explained = || support::request_with(PATH, &[("x-pyserve-explain", "1")]);
+    let call = client.unary(explained(), "a");
+    let incoming = replica.next().await;
+    let parked = client.unary(explained(), "b");
+    until("one call is parked", || front.parked() == 1).await;
+    incoming.reply("1");
+    let reply = call.reply().await;
+    let read = |value: &http::HeaderValue| -> serde_json::Value {
+        serde_json::from_slice(value.as_bytes()).unwrap()
+    };
+    let first = read(&reply.trailers["x-pyserve-explain"]);
+    assert_eq!("r-1", first["chosen"]);
+    assert_eq!("zone", first["replicas"][0]["tier"]);
+    assert!(first["replicas"][0].get("out").is_none());
+    // The second found it full; a failure tells it as well.
+    loop {
+        let incoming = replica.next().await;
+        if incoming.head.uri.path() == PATH {
+            fail(incoming, INVALID_ARGUMENT, &[]);
+            break;
+        }
+    }
+    let second = read(&parked.reply().await.headers["x-pyserve-explain"]);
+    assert_eq!("r-1", second["replicas"][0]["id"]);
+    assert_eq!("full", second["replicas"][0]["out"]);
+    // Nobody else is told.
+    let call = client.unary(request(PATH), "c");
+    replica.next().await.reply("3");
+    assert!(!call.reply().await.trailers.contains_key("x-pyserve-explain"));
+    front.settle().await;
+}

@@ -7,12 +7,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use router_core::Load;
 
 use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
+use super::explain::EXPLAIN;
 use super::gather;
+use crate::grpc::is_grpc_content_type;
 use crate::mesh::load::parse_trailer;
 use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, LOAD, REFUSED, passes};
 
@@ -27,6 +30,8 @@ pub(crate) struct Download {
     /// Answers that ask for another attempt are not passed on.
     may_repeat: bool,
     http: StatusCode,
+    /// Goes to the caller with the head of an HTTP answer, or the trailers of a gRPC one.
+    explanation: Option<HeaderValue>,
 }
 
 #[derive(Debug)]
@@ -86,7 +91,19 @@ impl Download {
     }
 
     fn of(phase: Phase, is_trusted: bool, may_repeat: bool) -> Self {
-        Self { phase, is_trusted, has_spoken: false, may_repeat, http: StatusCode::OK }
+        Self {
+            phase,
+            is_trusted,
+            has_spoken: false,
+            may_repeat,
+            http: StatusCode::OK,
+            explanation: None,
+        }
+    }
+
+    /// Adds to the answer why it comes from where it comes.
+    pub(super) fn explain(&mut self, line: HeaderValue) {
+        self.explanation = Some(line);
     }
 
     /// The head has been passed on.
@@ -153,6 +170,9 @@ impl Download {
         self.http = head.status;
         if !is_last {
             self.strip(&mut head.headers);
+            if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
+                self.add_explanation(&mut head.headers);
+            }
             caller.head(head, false)?;
             return Ok(body);
         }
@@ -165,13 +185,20 @@ impl Download {
         if self.may_repeat && repeat != Repeat::Never {
             return Err(Answer::Again { load, head: Box::new(head), repeat });
         }
+        self.add_explanation(&mut head.headers);
         let is_failure = blame::is_failure(self.http, &head.headers, true);
         caller.head(head, true)?;
         Err(Answer::Complete { load, is_failure, first_data_at: None })
     }
 
+    fn add_explanation(&mut self, headers: &mut HeaderMap) {
+        if let Some(line) = self.explanation.take() {
+            headers.insert(EXPLAIN, line);
+        }
+    }
+
     fn on_trailers<C: Caller>(
-        &self,
+        &mut self,
         caller: &mut C,
         mut trailers: HeaderMap,
         first_data_at: Option<Instant>,
@@ -180,6 +207,7 @@ impl Download {
             return Answer::BrokenOff;
         }
         let load = self.take_mesh_headers(&mut trailers);
+        self.add_explanation(&mut trailers);
         let is_failure = blame::is_failure(self.http, &trailers, false);
         match caller.trailers(trailers) {
             Ok(()) => Answer::Complete { load, is_failure, first_data_at },

@@ -1,5 +1,6 @@
 //! One deployment: its router behind a short lock, and the calls that wait there.
 
+mod explained;
 mod members;
 mod repeats;
 

@@ -16,6 +16,7 @@ use super::caller::{Caller, Gone};
 use super::collect::{Awaited, Collection};
 use super::download::{Answer, Download};
 use super::entry::{Admission, DeploymentEntry, Refused};
+use super::explain::{self, Explained};
 use super::guards::TicketGuard;
 use super::hedge::Won;
 use super::place::Placement;
@@ -63,6 +64,8 @@ pub(crate) struct Exchange<'a, C> {
     attempts: u32,
     /// Of the attempt that has ended.
     first_data_at: Option<Instant>,
+    /// For a call that asks why it goes where it goes.
+    explained: Option<Explained>,
     /// The second place, when that has won.
     pub(super) hedged: Option<TicketGuard>,
 }
@@ -100,7 +103,16 @@ const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc
 
 impl<'a, C: Caller> Exchange<'a, C> {
     pub(crate) fn new(caller: &'a mut C, head: Head, upload: Upload, limits: Limits<'a>) -> Self {
-        Self { caller, head, upload, limits, attempts: 0, first_data_at: None, hedged: None }
+        Self {
+            caller,
+            head,
+            upload,
+            limits,
+            attempts: 0,
+            first_data_at: None,
+            explained: None,
+            hedged: None,
+        }
     }
 
     /// Waits for what is `awaited` of the body; to be called first. Until then the call is known
@@ -125,6 +137,9 @@ impl<'a, C: Caller> Exchange<'a, C> {
     ///
     /// Dropping the future resets what was sent and gives the place back.
     pub(crate) async fn through(&mut self, entry: &Arc<DeploymentEntry>) -> Ending {
+        if explain::is_asked(&self.head.parts.headers) {
+            self.explained = Some(entry.explain(&self.wish()));
+        }
         let mut admission = entry.offer(&self.wish());
         let mut last = None;
         loop {
@@ -351,6 +366,11 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 }
             },
         };
+        if let Some(explained) = &self.explained {
+            let chosen = self.hedged.as_ref().or(ticket);
+            let replica = chosen.and_then(|ticket| ticket.target().as_replica());
+            download.explain(explained.line(replica.map_or("", |it| &it.replica_id)));
+        }
         self.caller.on_sent(permit.connection());
         poll_fn(|cx| {
             let uploaded = self.upload.poll(self.caller, &mut body, cx);

@@ -11,6 +11,7 @@ mod collect;
 mod download;
 pub(crate) mod entry;
 pub(crate) mod exchange;
+mod explain;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod gather;

@@ -1,0 +1,20 @@
+//! What the deployment's router would say of a call.
+
+use super::DeploymentEntry;
+use crate::dispatch::explain::Explained;
+use crate::dispatch::settings::Wish;
+
+impl DeploymentEntry {
+    /// For calls that ask; changes nothing.
+    #[cold]
+    pub(in crate::dispatch) fn explain(&self, wish: &Wish<'_>) -> Explained {
+        let now = self.clock.now();
+        let locked = self.locked.lock();
+        let seen = locked.router.explain(&wish.offer(None), now);
+        let members = locked.members.iter();
+        let names = members
+            .filter_map(|(id, target)| Some((*id, target.as_replica()?.replica_id.clone())))
+            .collect();
+        Explained { seen, names }
+    }
+}
