@@ -45,8 +45,9 @@ const PACE_GUESS_SURE: f64 = 8.0;
 const FAILURE_WEIGHT: f32 = 4.0;
 /// After so long without a call what is known of a replica weighs like one call.
 const PACE_FADES: Nanos = Nanos::from_secs(1);
-/// So many times the expected time may pass between two departures before it tells.
-const SILENCE_MIN: f64 = 6.0;
+/// Six times the expected time may pass between two departures before it tells. Tuned with unequal
+/// replicas and variable work, where long gaps are common.
+const SILENCE_WEIGHT: f64 = 1.0 / 6.0;
 /// A stay at a level that is shorter than this share of an earlier one, is part of one departure of
 /// many; an earlier one fades with each event.
 const DWELT_SHARE: f32 = 1.0 / 8.0;
@@ -355,9 +356,12 @@ impl Pace {
         if own == 0 {
             return f64::from(self.slowness());
         }
-        let rate = pool.rate(own + others) * f64::from(own) / f64::from(own + others);
+        let mut rate = pool.rate(own + others);
+        if others > 0 {
+            rate *= f64::from(own) / f64::from(own + others);
+        }
         let due = now.saturating_sub(self.counted_at).0 as f64 * rate;
-        let silence = now.saturating_sub(self.moved_at).0 as f64 * rate / SILENCE_MIN;
+        let silence = now.saturating_sub(self.moved_at).0 as f64 * rate * SILENCE_WEIGHT;
         let expected = f64::from(self.expected + PACE_GUESS) + due;
         (expected / f64::from(self.ended + PACE_GUESS)).max(silence)
     }
