@@ -274,6 +274,8 @@ class Server:
         wait may wait for others for ``window_s`` (``None``: nobody waits). A step is expected to
         take ``step_fixed_s`` and ``step_per_call_s`` for each call.
         """
+    def clear_batch(self) -> None:
+        """Say that there is no batcher to be told of."""
     def stats(self) -> dict[str, int]: ...
 
 @final

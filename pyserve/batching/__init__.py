@@ -1,5 +1,6 @@
 """Dynamic batching: the state machine, its asyncio driver, the decorator."""
 
+from pyserve.batching.activity import PROCESS_ACTIVITY, StepState
 from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop, Reason
 from pyserve.batching.chains import check_chain
 from pyserve.batching.collated import BatchRequest
@@ -7,6 +8,7 @@ from pyserve.batching.decorator import Batched, batch, drain, flush, make_batche
 from pyserve.batching.options import BatchOptions
 
 __all__ = [
+    "PROCESS_ACTIVITY",
     "Batch",
     "BatchOptions",
     "BatchRequest",
@@ -15,6 +17,7 @@ __all__ = [
     "Batcher",
     "Drop",
     "Reason",
+    "StepState",
     "batch",
     "check_chain",
     "drain",

@@ -16,6 +16,7 @@ from typing import Any
 
 from grpc import StatusCode
 
+from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
 from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop
 from pyserve.batching.options import BatchOptions, size_of
 from pyserve.batching.runs import Call, Run
@@ -57,6 +58,7 @@ class BatchQueue:
         self._timer_at = math.inf
         self._runs: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
         self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
+        self._steps = Steps()
 
     @property
     def is_busy(self) -> bool:
@@ -141,7 +143,10 @@ class BatchQueue:
             self._start(batch, now)
         for call, why in self._batcher.drops():
             call.fail(self._refusal(why))
-        self._arrange(now)
+        wakeup = self._batcher.next_wakeup()
+        self._arrange(now, wakeup)
+        if PROCESS_ACTIVITY.is_heard:
+            self._report(now, wakeup)
 
     def _start(self, batch: Batch[Any], now: float) -> None:
         run: Run | StreamRun
@@ -152,10 +157,21 @@ class BatchQueue:
             run = Run(self._function, batch, self._label, isolate_failures=isolates)
         task = run.start(self.loop)
         self._runs.add(task)
+        self._steps.begin(task, batch, now)
         task.add_done_callback(lambda done: self._on_run_done(done, run, now))
 
-    def _arrange(self, now: float) -> None:
-        wakeup = self._batcher.next_wakeup()
+    def _report(self, now: float, wakeup: float | None) -> None:
+        options = self._options
+        if options.batch_size_fn is None:  # Else a batch is not full at a number of calls.
+            state = self._steps.state(
+                now,
+                size_max=options.max_batch_size,
+                executors=options.max_concurrent_batches,
+                wakeup=wakeup,
+            )
+            PROCESS_ACTIVITY.report(self, state)
+
+    def _arrange(self, now: float, wakeup: float | None) -> None:
         if self._timer is not None and (wakeup is None or wakeup != self._timer_at):
             self._timer.cancel()
             self._timer = None
@@ -185,6 +201,7 @@ class BatchQueue:
             for call in batch.items:
                 call.cancel()
         now = self._clock()
+        self._steps.end(task, now, has_failed=run.has_failed or task.cancelled())
         if not run.has_failed and not task.cancelled():
             self._batcher.learn(batch.size, now - started, now, batch.key)
         self._batcher.complete(batch, now)

@@ -16,11 +16,13 @@ import shutil
 import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
+from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
 from pyserve.multiplexing import PROCESS_DIRECTORY
@@ -185,6 +187,7 @@ class Worker:
             # Loads that are under way are told too; whoever routes prefers this replica then.
             PROCESS_DIRECTORY.subscribe(server.native.set_models)
             server.native.set_models(PROCESS_DIRECTORY.models())
+            PROCESS_ACTIVITY.listen(partial(_tell_steps, server))
             if self._limit is not None:
                 server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
@@ -311,6 +314,21 @@ class Worker:
 
 class _StoppedEarly(Exception):
     """This replica was asked to end before it served."""
+
+
+def _tell_steps(server: Server, state: StepState | None) -> None:
+    """Leave what the batcher does for the trailers of answers."""
+    if state is None:
+        server.native.clear_batch()
+        return
+    server.native.set_batch(
+        size_max=state.size_max,
+        running=state.running,
+        busy_s=state.busy_s,
+        window_s=state.window_s,
+        step_fixed_s=state.step_fixed_s,
+        step_per_call_s=state.step_per_call_s,
+    )
 
 
 def _ready(

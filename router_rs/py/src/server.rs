@@ -191,6 +191,10 @@ impl Server {
         Ok(())
     }
 
+    fn clear_batch(&self) {
+        self.server.set_batch(None);
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (name, value) in self.server.stats() {

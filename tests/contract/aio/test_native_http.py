@@ -388,3 +388,22 @@ def test_grpc_calls_have_no_http_head(host: Host) -> None:
             answer()
     host.flush(call.reply(b"y"))
     assert b"\0\0\0\0\1y" == host.router.answer(stream).body
+
+
+def test_a_batcher_tells_the_routers_what_it_does(host: Host) -> None:
+    def trailer() -> list[int]:
+        stream = host.router.send("GET", "/", [])
+        call, _ = host.call()
+        host.flush(call.respond(204, [], b""))
+        fields = host.router.answer(stream).trailers[b"pyserve-load"].split(b";")
+        return [int(field) for field in fields]
+
+    assert 3 == len(trailer())
+    host.server.set_batch(
+        size_max=8, running=0, busy_s=60.0, window_s=None, step_fixed_s=0.01, step_per_call_s=0.001
+    )
+    size_max, waiting, busy_us, *rest = trailer()[3:]
+    assert (8, 0, [0, 10_000, 1_000]) == (size_max, waiting, rest)
+    assert 50_000_000 < busy_us <= 60_000_000
+    host.server.clear_batch()
+    assert 3 == len(trailer())

@@ -1,0 +1,121 @@
+"""What a process's batcher does now, told to whoever routes calls to it.
+
+Routers fill batches that are about to leave instead of opening others. They need to know how
+long the step that runs goes on, until when the next one waits for more, and what a step costs.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyserve.batching.steps import StepTimes
+
+if TYPE_CHECKING:
+    from pyserve.batching.batcher import Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepState:
+    """A batcher at one moment; a step is one run of its function.
+
+    Attributes:
+        size_max: The most calls of one step.
+        running: Calls in the steps that run.
+        busy_s: Until an executor is expected to be free; ``None``: one is.
+        window_s: How long the first that waits may wait for others; ``None``: nobody waits, or for
+            an executor.
+        step_fixed_s, step_per_call_s: What a step is expected to take, and more for each call; 0
+            while nothing is known.
+    """
+
+    size_max: int
+    running: int
+    busy_s: float | None
+    window_s: float | None
+    step_fixed_s: float
+    step_per_call_s: float
+
+
+class Steps:
+    """The steps of one queue: which ones run, and how long they take."""
+
+    def __init__(self) -> None:
+        self._times = StepTimes()
+        self._running: dict[object, tuple[float, int]] = {}
+
+    def begin(self, run: object, batch: Batch[object], now: float) -> None:
+        """Note that ``run`` has begun with ``batch``."""
+        self._running[run] = (now, len(batch.items))
+
+    def end(self, run: object, now: float, *, has_failed: bool) -> None:
+        """Note that ``run`` has ended; a failure teaches nothing about the time."""
+        started, size = self._running.pop(run)
+        if not has_failed:
+            self._times.learn(size, now - started)
+
+    def state(
+        self, now: float, *, size_max: int, executors: int, wakeup: float | None
+    ) -> StepState:
+        """Return the state at ``now``; ``wakeup`` is when the next step leaves by itself."""
+        ends = [started + self._times.predict(size) for started, size in self._running.values()]
+        is_busy = len(ends) >= executors
+        return StepState(
+            size_max=size_max,
+            running=sum(size for _, size in self._running.values()),
+            busy_s=max(0.0, min(ends) - now) if is_busy else None,
+            window_s=None if wakeup is None or is_busy else max(0.0, wakeup - now),
+            step_fixed_s=self._times.fixed_s,
+            step_per_call_s=self._times.per_item_s,
+        )
+
+
+Listener = Callable[[StepState | None], object]
+
+
+class Activity:
+    """The one batcher of a process, for its one listener.
+
+    With two batchers, what a router knows of the process does not say whose batch a call would
+    join: then nothing is told any more. Reports may come from the threads of several loops.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listener: Listener | None = None
+        self._queue: weakref.ref[object] | None = None
+        self._has_several = False
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether a report reaches anybody."""
+        return self._listener is not None and not self._has_several
+
+    def listen(self, listener: Listener) -> None:
+        """Call ``listener`` with each report, ``None`` at their end. It must not wait.
+
+        It takes the place of another one, for which the reports end.
+        """
+        with self._lock:
+            if self._listener is not None:
+                self._listener(None)
+            self._listener = listener
+
+    def report(self, queue: object, state: StepState) -> None:
+        """Tell what ``queue`` does now."""
+        with self._lock:
+            known = None if self._queue is None else self._queue()
+            if known is None:
+                self._queue = weakref.ref(queue)
+            elif known is not queue:
+                self._has_several = True
+            listener = self._listener
+            if listener is not None:
+                listener(None if self._has_several else state)
+
+
+PROCESS_ACTIVITY = Activity()
+"""Of all batchers in this process: decorators make them, and have nobody to ask for another."""
