@@ -19,9 +19,10 @@ from pyserve.config.parts import (
     BatchingConfig,
     Resources,
 )
-from pyserve.config.routing import RequestRouterConfig, RouterDefaults
+from pyserve.config.routing import DEFAULT_POLICY, RequestRouterConfig, RouterDefaults
 
 __all__ = [
+    "DEFAULT_POLICY",
     "AutoscalingConfig",
     "BackpressureConfig",
     "BatchingConfig",

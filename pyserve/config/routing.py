@@ -26,6 +26,8 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
+# The one that wins the scenarios of `make sim` (docs/decisions/0018).
+DEFAULT_POLICY = "predicted"
 POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
 # From near to far. The last one is always there and need not be written.
 TIERS = ("node", "zone", "any")
@@ -78,7 +80,7 @@ class RequestRouterConfig(Part):
         request_routing_stats_timeout_s: likewise.
     """
 
-    policy: str = "p2c"
+    policy: str = DEFAULT_POLICY
     policy_kwargs: Mapping[str, object] = field(default_factory=dict)
     prefer_local_node: bool | None = None
     prefer_local_zone: bool | None = None

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from pyserve import _router
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
@@ -187,7 +188,8 @@ class Worker:
             # Loads that are under way are told too; whoever routes prefers this replica then.
             PROCESS_DIRECTORY.subscribe(server.native.set_models)
             server.native.set_models(PROCESS_DIRECTORY.models())
-            PROCESS_ACTIVITY.listen(partial(_tell_steps, server))
+            # The native half alone: the other one keeps the instance alive beyond its end.
+            PROCESS_ACTIVITY.listen(partial(_tell_steps, server.native))
             if self._limit is not None:
                 server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
@@ -316,12 +318,12 @@ class _StoppedEarly(Exception):
     """This replica was asked to end before it served."""
 
 
-def _tell_steps(server: Server, state: StepState | None) -> None:
+def _tell_steps(server: _router.Server, state: StepState | None) -> None:
     """Leave what the batcher does for the trailers of answers."""
     if state is None:
-        server.native.clear_batch()
+        server.clear_batch()
         return
-    server.native.set_batch(
+    server.set_batch(
         size_max=state.size_max,
         running=state.running,
         busy_s=state.busy_s,

@@ -76,12 +76,14 @@ def test_two_batchers_say_nothing(states: list[StepState | None]) -> None:
 
 
 def test_a_new_listener_ends_the_reports_of_the_one_before() -> None:
-    activity, heard = Activity(), ([], [])  # type: tuple[Activity, tuple[list[Any], list[Any]]]
-    activity.listen(heard[0].append)
-    activity.listen(heard[1].append)
+    activity = Activity()
+    first: list[StepState | None] = []
+    second: list[StepState | None] = []
+    activity.listen(first.append)
+    activity.listen(second.append)
     queue = Steps()
     state = StepState(
         size_max=4, running=0, busy_s=None, window_s=None, step_fixed_s=0.0, step_per_call_s=0.0
     )
     activity.report(queue, state)
-    assert ([None], [state]) == heard
+    assert ([None], [state]) == (first, second)

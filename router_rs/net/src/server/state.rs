@@ -220,8 +220,9 @@ impl ServerState {
 
     /// The load as it will be when a call of `weight` has gone that came at `since`.
     pub(super) fn load_after(&self, weight: u32, since: Instant) -> HeaderValue {
-        let mut load = self.load();
+        let mut load = self.entrance.lock().gate.load();
         load.in_flight = load.in_flight.saturating_sub(weight);
+        load.batch = self.batch.load(load.in_flight);
         load.processing =
             Some(Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)));
         trailer(&load)
