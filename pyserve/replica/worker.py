@@ -14,12 +14,11 @@ import logging
 import os
 import shutil
 import traceback
-from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from pyserve import _router
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
@@ -189,7 +188,8 @@ class Worker:
             PROCESS_DIRECTORY.subscribe(server.native.set_models)
             server.native.set_models(PROCESS_DIRECTORY.models())
             # The native half alone: the other one keeps the instance alive beyond its end.
-            PROCESS_ACTIVITY.listen(partial(_tell_steps, server.native))
+            tell, clear = server.native.set_batch, server.native.clear_batch
+            PROCESS_ACTIVITY.listen(partial(_tell_steps, tell, clear))
             if self._limit is not None:
                 server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
@@ -318,19 +318,14 @@ class _StoppedEarly(Exception):
     """This replica was asked to end before it served."""
 
 
-def _tell_steps(server: _router.Server, state: StepState | None) -> None:
+def _tell_steps(
+    tell: Callable[..., None], clear: Callable[[], None], state: StepState | None
+) -> None:
     """Leave what the batcher does for the trailers of answers."""
     if state is None:
-        server.clear_batch()
-        return
-    server.set_batch(
-        size_max=state.size_max,
-        running=state.running,
-        busy_s=state.busy_s,
-        window_s=state.window_s,
-        step_fixed_s=state.step_fixed_s,
-        step_per_call_s=state.step_per_call_s,
-    )
+        clear()
+    else:
+        tell(**asdict(state))
 
 
 def _ready(
