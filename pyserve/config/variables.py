@@ -7,6 +7,7 @@ An empty variable counts as one that is not set. A value that cannot be used rai
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -93,6 +94,18 @@ def size_bytes(variables: Variables, name: str, *, maximum: int) -> int | None:
 def path(variables: Variables, name: str) -> Path | None:
     """Read an absolute path; a relative one is taken from the working directory."""
     return Path(variables[name]).absolute() if variables.get(name) else None
+
+
+def host(variables: Variables, name: str) -> str | None:
+    """Read an address, or a name that has one."""
+    value = variables.get(name) or None
+    if value is not None:
+        try:
+            socket.getaddrinfo(value, None)
+        except (OSError, UnicodeError):
+            allowed = "an address of this machine, such as 127.0.0.1 or 0.0.0.0, or a name with one"
+            raise refuse(name, value, allowed) from None
+    return value
 
 
 def words(variables: Variables, name: str) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
         ("PYSERVE_LOOP_STALL_S", "-1", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "nan", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "soon", "a number of seconds of at least 0"),
+        ("PYSERVE_BIND_HOST", "not an address", "an address of this machine"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_by_name(name: str, value: str, text: str):
