@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use router_core::{EjectionConfig, Nanos, RetryConfig, RouterStats};
+use router_core::{EjectionConfig, Nanos, PolicyKind, RetryConfig, RouterStats};
 use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall};
 use router_net::dispatch::{CallOptions, DeploymentRoute, Placement, RouterSettings, RoutingTable};
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding};
@@ -231,6 +231,8 @@ async fn a_replica_that_fails_what_others_do_well_is_left_out() {
     let (mut bad, mut good) = (Replica::start("r-1").await, Replica::start("r-2").await);
     let mut route = deployment(vec![bad.route(100), good.route(100)]);
     route.router.ejection = EjectionConfig { fall: 3, ..EjectionConfig::default() };
+    // Policies that learn leave it alone before it is ejected.
+    route.router.policy = PolicyKind::P2c;
     let front = Front::start(vec![route]);
     let client = front.client().await;
     let (mut failed, mut done) = (0, 0);
