@@ -125,6 +125,10 @@ bench-handles: build ## Calls between handles against grpc.aio, in pairs (five m
 bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
 	$(PY) -m benchmarks.multiplexing $(ARGS)
 
+.PHONY: bench-routing
+bench-routing: build ## The router benchmarks of Ray Serve's guides, with real replicas (five minutes)
+	$(PY) -m benchmarks.routing $(ARGS)
+
 .PHONY: bench-payloads
 bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
 	$(PY) -m benchmarks.payloads $(ARGS)
