@@ -175,7 +175,8 @@ async def timeout_on_sleeping_server(client: Client) -> None:
         # The call may have ended before; its code says how.
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
             await call.write(pb.StreamingOutputCallRequest(payload=zeros(REQUEST_BYTES[0])))
-        assert grpc.StatusCode.DEADLINE_EXCEEDED == await within(call.code())
+        code = await within(call.code())
+        assert grpc.StatusCode.DEADLINE_EXCEEDED == code, await call.details()
 
 
 async def pick_first_unary(client: Client) -> None:

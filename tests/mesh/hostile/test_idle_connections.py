@@ -17,8 +17,9 @@ CONNECTIONS = 10_000
 _SPARE_FILES = 500
 # Of all connections together.
 GROWTH_BYTES_MAX = 64 << 20
-# A connection of HTTP/1.1 that rests has no buffers, but the allocator keeps much of them.
-HTTP1_GROWTH_BYTES_MAX = CONNECTIONS * 20 * 1024
+# A connection of HTTP/1.1 that rests has no buffers, but the allocator keeps most of their pages
+# unless somebody asks for memory: what is bounded is what they had at once.
+HTTP1_GROWTH_BYTES_MAX = CONNECTIONS * 40 * 1024
 # h2 keeps its buffers (8 and 16 KiB) while a connection is idle. With huge pages all of them count.
 HTTP2_GROWTH_BYTES_MAX = CONNECTIONS * 40 * 1024
 PATIENCE_S = 30.0
