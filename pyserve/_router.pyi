@@ -435,7 +435,7 @@ class RouterSettings:
     def __new__(
         cls,
         *,
-        policy: str = "predicted",
+        policy: str = "p2c",
         prefer_node: bool = False,
         prefer_zone: bool = False,
         initial_backoff_s: float = 0.025,

@@ -26,8 +26,8 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
-# The one that wins the scenarios of `make sim` (docs/decisions/0018).
-DEFAULT_POLICY = "predicted"
+# docs/decisions/0018 says why it is not the one that wins the scenarios of `make sim`.
+DEFAULT_POLICY = "p2c"
 POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
 # From near to far. The last one is always there and need not be written.
 TIERS = ("node", "zone", "any")
