@@ -11,6 +11,15 @@ pub(crate) struct BackoffRule {
     pub(crate) max: Nanos,
 }
 
+impl BackoffRule {
+    /// The wait after so many that came before it.
+    pub(crate) fn wait(self, before: u8) -> Nanos {
+        let growth = self.multiplier.powi(before.into());
+        // A cast of what is too large saturates.
+        Nanos((self.initial.0 as f64 * growth) as u64).min(self.max)
+    }
+}
+
 /// One replica's backoff: `initial × multiplier^(round − 1)`, at most `max`.
 ///
 /// A *round* is one period of being left alone. Failures that arrive while a round lasts belong to
@@ -29,10 +38,8 @@ impl Backoff {
         if self.is_active() {
             return None;
         }
-        let growth = rule.multiplier.powi(i32::from(self.rounds));
+        let wait = rule.wait(self.rounds);
         self.rounds = self.rounds.saturating_add(1);
-        // A cast of what is too large saturates.
-        let wait = Nanos((rule.initial.0 as f64 * growth) as u64).min(rule.max);
         self.until = Some(now.saturating_add(wait));
         self.until
     }

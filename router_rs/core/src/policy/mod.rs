@@ -25,7 +25,7 @@ use crate::rng::SplitMix64;
 use crate::time::Nanos;
 
 /// Which policy a router uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
     /// Power of two choices over in-flight counts, see [`P2c`].
     P2c,
@@ -35,9 +35,7 @@ pub enum PolicyKind {
     RoundRobin,
     /// The one that the call's session hashes to, unless it has far more calls than the others.
     ConsistentHash,
-    /// The one that is expected to be done first. The default: it is ahead of the others in all
-    /// scenarios of the simulator but that of sessions.
-    #[default]
+    /// The one that is expected to be done first.
     Predicted,
 }
 

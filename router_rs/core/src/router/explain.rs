@@ -70,7 +70,7 @@ impl Router {
         Explanation {
             rule: self.fleet.rule(),
             waiting: self.queue.len() as u64,
-            predicted_wait: self.predicted_wait(now),
+            predicted_wait: self.predicted_wait(),
             replicas: views
                 .map(|(slot, replica)| ReplicaView {
                     id: replica.id,

@@ -172,10 +172,8 @@ impl Router {
 
     /// How long the call waits before its next attempt.
     fn pause(&mut self, index: u32) -> Nanos {
-        let growth = self.config.backoff_multiplier.powi(self.calls.at_mut(index).repeats.into());
-        // A cast of what is too large saturates.
-        let pause = Nanos((self.config.backoff_initial.0 as f64 * growth) as u64);
-        self.repetitions.jitter(pause.min(self.config.backoff_max))
+        let pause = self.backoff_rule().wait(self.calls.at_mut(index).repeats);
+        self.repetitions.jitter(pause)
     }
 }
 

@@ -327,9 +327,9 @@ fn priority_comes_first_and_callers_take_turns() {
 #[test]
 fn the_predicted_wait_follows_from_the_departures_so_far() {
     let mut router = with_replicas(Router::new(config()), &[1, 1]);
-    assert_eq!(Some(Nanos::ZERO), router.predicted_wait(Nanos::ZERO));
+    assert_eq!(Some(Nanos::ZERO), router.predicted_wait());
     let mut running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
-    assert_eq!(None, router.predicted_wait(Nanos::ZERO));
+    assert_eq!(None, router.predicted_wait());
     // Two replicas, ten milliseconds a call: one ends every five.
     for round in 1..=50 {
         let now = Nanos::from_millis(10 * round);
@@ -340,7 +340,7 @@ fn the_predicted_wait_follows_from_the_departures_so_far() {
     }
     let now = Nanos::from_millis(500);
     for ahead in 0..3 {
-        let wait = router.predicted_wait(now).expect("calls have ended");
+        let wait = router.predicted_wait().expect("calls have ended");
         let expected = Nanos::from_millis(5 * (ahead + 1));
         let near = wait.0.abs_diff(expected.0) < expected.0 / 5;
         assert!(near, "{ahead} ahead: expected {expected}, got {wait}");

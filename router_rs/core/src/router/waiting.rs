@@ -45,7 +45,7 @@ impl Router {
     /// no call has ended. Zero while a replica has room.
     ///
     /// From the pace of the replicas that are in: their departure rates at their present levels.
-    pub fn predicted_wait(&self, _now: Nanos) -> Option<Nanos> {
+    pub fn predicted_wait(&self) -> Option<Nanos> {
         if !self.queue.has_ready() && self.fleet.has_open() {
             return Some(Nanos::ZERO);
         }
