@@ -203,13 +203,19 @@ impl Routers {
         self.follow(open.router, now, moves);
     }
 
-    fn reoffer(&mut self, call: u32, outcome: Outcome, now: Nanos, moves: &mut Vec<Move>) {
+    /// A sent call is with its router again, which may send it elsewhere.
+    fn bring_back(&mut self, call: u32, now: Nanos) -> (usize, Ticket) {
         let open = &self.calls[&call];
-        let router = open.router;
         let Place::Sent(ticket, replica) = open.place else { panic!("{open:?} is not sent") };
-        let desk = &mut self.desks[router];
+        let desk = &mut self.desks[open.router];
         desk.back(replica);
         desk.watched_until = now.saturating_add(WATCHED);
+        (open.router, ticket)
+    }
+
+    fn reoffer(&mut self, call: u32, outcome: Outcome, now: Nanos, moves: &mut Vec<Move>) {
+        let (router, ticket) = self.bring_back(call, now);
+        let desk = &mut self.desks[router];
         let decision = desk.router.reoffer(ticket, outcome, now, &mut self.released);
         self.follow(router, now, moves);
         self.decided(call, decision, now, moves);
@@ -218,12 +224,8 @@ impl Routers {
     /// The application failed: again, if the router allows it.
     fn failed(&mut self, call: u32, load: Option<Load>, now: Nanos, moves: &mut Vec<Move>) {
         let outcome = Outcome::Done { load, is_failure: true, first_message_at: None };
-        let open = &self.calls[&call];
-        let router = open.router;
-        let Place::Sent(ticket, replica) = open.place else { panic!("{open:?} is not sent") };
+        let (router, ticket) = self.bring_back(call, now);
         let desk = &mut self.desks[router];
-        desk.back(replica);
-        desk.watched_until = now.saturating_add(WATCHED);
         let decision = desk.router.retry(ticket, outcome, None, now, &mut self.released);
         let is_over = matches!(decision, Decision::Refused(_));
         if is_over {

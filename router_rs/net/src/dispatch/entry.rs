@@ -200,20 +200,6 @@ impl DeploymentEntry {
         self.finish(guard);
     }
 
-    pub(super) fn reoffer(self: &Arc<Self>, ticket: Ticket, outcome: Outcome) -> Admission {
-        let now = self.clock.now();
-        let mut guard = self.locked.lock();
-        let locked = &mut *guard;
-        if locked.is_removed {
-            locked.router.complete(ticket, outcome, now, &mut locked.released);
-            self.finish(guard);
-            return Admission::Refused(Refused::Removed);
-        }
-        let decision = locked.router.reoffer(ticket, outcome, now, &mut locked.released);
-        let wakers = locked.hand_out();
-        self.admit(guard, decision, wakers)
-    }
-
     /// A parked call's caller is gone, or its release was never looked at.
     pub(super) fn abandon(&self, waiter: WaiterId) {
         let now = self.clock.now();
@@ -326,11 +312,13 @@ impl DeploymentEntry {
 
     /// Lets the asks stand where the router wants them, after a change; whether there are any.
     fn move_asks(&self, locked: &mut Locked) -> bool {
-        if locked.waiting.is_empty() && locked.wanted_asks.is_empty() {
+        let had_any = !locked.wanted_asks.is_empty();
+        if locked.waiting.is_empty() && !had_any {
             return false;
         }
         locked.router.wanted_asks(&mut locked.wanted_asks);
-        self.loads.ask(&locked.wanted_asks)
+        // Calls that wait for this router's own ones ask nobody, and change nothing here.
+        (had_any || !locked.wanted_asks.is_empty()) && self.loads.ask(&locked.wanted_asks)
     }
 
     /// Sees to it that somebody wakes the router when it is due; to be called after every change.

@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Request};
-use prost::Message;
 use router_core::{Nanos, ReplicaId};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -23,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::entry::DeploymentEntry;
 use crate::client::dial::Target;
 use crate::client::pool::{Acquired, acquire};
+use crate::grpc::framing::frame;
 use crate::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
 use crate::mesh::load::{LoadReport, LoadRequest};
 use crate::mesh::messages::MessageReader;
@@ -252,8 +252,7 @@ impl Asking {
             return Ok(());
         }
         self.has_asked = is_wanted;
-        let request = LoadRequest { ask: is_wanted }.encode_to_vec();
-        self.sending.send_data(frame(&request), false)
+        self.sending.send_data(frame(&LoadRequest { ask: is_wanted }), false)
     }
 }
 
@@ -286,15 +285,6 @@ async fn open(
         return Err(if is_final { End::Denied } else { End::Broken });
     }
     Ok((response.into_body(), sending))
-}
-
-/// A message in gRPC's framing.
-fn frame(message: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(5 + message.len());
-    framed.put_u8(0);
-    framed.put_u32(message.len() as u32);
-    framed.extend_from_slice(message);
-    framed.freeze()
 }
 
 #[cfg(test)]

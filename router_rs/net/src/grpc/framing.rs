@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use super::{Code, Status};
@@ -177,6 +177,21 @@ pub fn prefix(message: &Message) -> [u8; PREFIX_BYTES] {
     let length = u32::try_from(message.len()).expect("invariant: message below 4 GiB");
     let [a, b, c, d] = length.to_be_bytes();
     [u8::from(message.compressed), a, b, c, d]
+}
+
+/// The prefix of an uncompressed message of `size` bytes, as [`prefix`].
+pub(crate) fn put_prefix(frame: &mut BytesMut, size: usize) {
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(size).expect("invariant: message below 4 GiB"));
+}
+
+/// A message of protobuf with its prefix, in one piece.
+pub(crate) fn frame(message: &impl prost::Message) -> Bytes {
+    let size = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + size);
+    put_prefix(&mut frame, size);
+    message.encode(&mut frame).expect("invariant: a BytesMut grows");
+    frame.freeze()
 }
 
 /// A message with its prefix, to be written without joining anything.

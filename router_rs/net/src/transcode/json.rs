@@ -7,15 +7,14 @@
 
 use std::collections::HashSet;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use prost::Message;
+use bytes::Bytes;
 use prost_reflect::{
     DeserializeOptions, DynamicMessage, Kind, MapKey, MessageDescriptor, ReflectMessage,
     SerializeOptions, Value,
 };
 use serde::de::Deserializer;
 
-use crate::grpc::framing::PREFIX_BYTES;
+use crate::grpc::framing::frame;
 use crate::grpc::{Code, Status};
 
 /// Messages inside each other, those in `Any` included; as deep as `prost` reads.
@@ -108,21 +107,6 @@ fn malformed(error: &dyn std::fmt::Display) -> Status {
 fn unwritable(descriptor: &MessageDescriptor, error: &dyn std::fmt::Display) -> Status {
     let name = descriptor.full_name();
     Status::new(Code::Internal, format!("the answer's {name} cannot be written as JSON: {error}"))
-}
-
-fn frame(message: &DynamicMessage) -> Bytes {
-    let size = message.encoded_len();
-    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + size);
-    put_prefix(&mut frame, size);
-    message.encode(&mut frame).expect("invariant: a BytesMut grows");
-    frame.freeze()
-}
-
-/// The prefix of an uncompressed message of `size` bytes, which is below 4 GiB: sizes are limited
-/// where messages enter.
-pub(super) fn put_prefix(frame: &mut BytesMut, size: usize) {
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(size).expect("invariant: message below 4 GiB"));
 }
 
 /// Whether a message of this type can have an `Any`, over fields of fields.

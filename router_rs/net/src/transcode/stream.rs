@@ -321,7 +321,7 @@ impl AnswerCoder for StreamAnswer {
 
 fn envelope(flags: u8, bytes: &[u8]) -> Bytes {
     let mut envelope = BytesMut::with_capacity(PREFIX_BYTES + bytes.len());
-    super::json::put_prefix(&mut envelope, bytes.len());
+    crate::grpc::framing::put_prefix(&mut envelope, bytes.len());
     envelope[0] = flags;
     envelope.extend_from_slice(bytes);
     envelope.freeze()

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::cors::Grant;
 use super::head::answer_head;
-use super::json::{JsonType, put_prefix};
+use super::json::JsonType;
 use super::status::{DETAILS, ErrorForm, failure_status, http_status};
 use crate::grpc::compress::{compress, decompress};
-use crate::grpc::framing::check_size;
+use crate::grpc::framing::{check_size, put_prefix};
 use crate::grpc::{
     Code, Decoder, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_MESSAGE, GRPC_STATUS,
     Message, PREFIX_BYTES, Status,

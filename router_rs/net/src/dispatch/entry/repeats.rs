@@ -3,13 +3,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_core::{Outcome, Ticket};
+use router_core::{Decision, Nanos, Outcome, Release, Router, Ticket};
 
 use super::{Admission, DeploymentEntry, Refused};
 use crate::dispatch::guards::TicketGuard;
 use crate::dispatch::settings;
 
 impl DeploymentEntry {
+    pub(in crate::dispatch) fn reoffer(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        outcome: Outcome,
+    ) -> Admission {
+        self.send_again(ticket, outcome, Refused::Removed, |router, now, released| {
+            router.reoffer(ticket, outcome, now, released)
+        })
+    }
+
+    /// Lets the router decide `again` about a call that was sent, unless the deployment is gone: then
+    /// the call is over with this outcome, and `refused`.
+    fn send_again(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        outcome: Outcome,
+        refused: Refused,
+        again: impl FnOnce(&mut Router, Nanos, &mut Vec<Release>) -> Decision,
+    ) -> Admission {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        if locked.is_removed {
+            locked.router.complete(ticket, outcome, now, &mut locked.released);
+            self.finish(guard);
+            return Admission::Refused(refused);
+        }
+        let decision = again(&mut locked.router, now, &mut locked.released);
+        let wakers = locked.hand_out();
+        self.admit(guard, decision, wakers)
+    }
+
     /// Sends a call that started once more, if it may; `pushback` is how long its replica wants it
     /// to wait.
     pub(in crate::dispatch) fn retry(
@@ -18,19 +50,10 @@ impl DeploymentEntry {
         outcome: Outcome,
         pushback: Option<Duration>,
     ) -> Admission {
-        let now = self.clock.now();
         let pushback = pushback.map(settings::nanos);
-        let mut guard = self.locked.lock();
-        let locked = &mut *guard;
-        if locked.is_removed {
-            locked.router.complete(ticket, outcome, now, &mut locked.released);
-            self.finish(guard);
-            return Admission::Refused(Refused::Spent);
-        }
-        let released = &mut locked.released;
-        let decision = locked.router.retry(ticket, outcome, pushback, now, released);
-        let wakers = locked.hand_out();
-        self.admit(guard, decision, wakers)
+        self.send_again(ticket, outcome, Refused::Spent, |router, now, released| {
+            router.retry(ticket, outcome, pushback, now, released)
+        })
     }
 
     pub(in crate::dispatch) fn hedge_after(&self) -> Option<Duration> {

@@ -17,12 +17,12 @@ use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request};
 use prost::Message;
 
+use super::Limits;
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::cors::Cors;
 use super::json::JsonType;
 use super::methods::{MethodTable, Source};
 use super::open::{Opened, Transcoding, open};
-use super::{Limits, json};
 use crate::dispatch::ServiceRoute;
 use crate::grpc::{Code, Decoder, GRPC_STATUS, Status};
 
@@ -246,6 +246,6 @@ fn a_status_is_read_from_trailers() {
     assert_eq!(Some("0"), ok().get(GRPC_STATUS).map(|value| value.to_str().unwrap()));
     assert_eq!(vec!["{\"name\":\"a\"}"], messages(&thing(), frame("{\"name\": \"a\"}")));
     let mut prefix = BytesMut::new();
-    json::put_prefix(&mut prefix, 258);
+    crate::grpc::framing::put_prefix(&mut prefix, 258);
     assert_eq!(&[0, 0, 0, 1, 2][..], &prefix[..]);
 }
