@@ -14,7 +14,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ async def ensemble(handle: DeploymentHandle) -> dict[str, object]:
 
 
 async def plain(handle: DeploymentHandle, clients_count: int, seconds: float) -> dict[str, object]:
-    """Clients that call with the number of the call, or with nothing."""
+    """Clients that call again at once."""
     clients = Clients(lambda _: handle.options(timeout_s=_TIMEOUT_S).remote())
     await clients.run(clients_count, 1.0)
     clients.forget()
@@ -120,20 +120,18 @@ async def maze(handle: DeploymentHandle, seconds: float) -> dict[str, object]:
 
 
 def measure(
-    name: str, application: Any, work: Callable[[DeploymentHandle], Awaitable[dict[str, object]]]
+    name: str,
+    application: Any,
+    work: Callable[[DeploymentHandle], Coroutine[Any, Any, dict[str, object]]],
 ) -> dict[str, object]:
     """Deploy, measure, and take away."""
     handle = pyserve.run(application, timeout_s=300.0)
     try:
-        figures = asyncio.run(_awaited(work(handle)))
+        figures = asyncio.run(work(handle))
     finally:
         pyserve.delete("default")
     print(name, json.dumps(figures), flush=True)
     return figures
-
-
-async def _awaited(work: Awaitable[dict[str, object]]) -> dict[str, object]:
-    return await work
 
 
 def main() -> int:

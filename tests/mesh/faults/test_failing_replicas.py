@@ -12,11 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 import pyserve
-from pyserve.api.context import attach
-from pyserve.config import read_settings
-from pyserve.control.discovery import find_mesh
-from pyserve.driver.session import Session
 from tests.support.mesh import running_mesh
+from tests.support.session import attached
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -28,16 +25,8 @@ _SILENCE_S = 2.0
 @pytest.fixture
 def moody() -> Iterator[pyserve.DeploymentHandle[int]]:
     """Return a handle of a deployment with three replicas, in a mesh of its own."""
-    with running_mesh("tests.mesh.apps.moody:app") as running:
-        address = find_mesh(read_settings({"PYSERVE_HOME": str(running.home)}))
-        assert address is not None
-        session = Session(address, None)
-        attach(session)
-        try:
-            yield pyserve.DeploymentHandle("Moody", "default")
-        finally:
-            attach(None)
-            session.close()
+    with running_mesh("tests.mesh.apps.moody:app") as running, attached(running.home):
+        yield pyserve.DeploymentHandle("Moody", "default")
 
 
 async def everybody(moody: pyserve.DeploymentHandle[int]) -> set[int]:

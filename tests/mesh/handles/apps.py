@@ -254,6 +254,7 @@ class Chief:
         self._worker = worker
         self._graph = graph
         self._kept: list[Any] = []
+        self._looking_up = 0
 
     async def __call__(self, value: Any) -> Any:
         return await self._worker.remote(value)
@@ -306,7 +307,14 @@ class Chief:
         return int(await self._worker.size_of.remote(self._worker.blob.remote(size)))
 
     async def look_up(self, name: str, value: str) -> str:
-        return str(await pyserve.get_deployment_handle(name).remote(value))
+        self._looking_up += 1
+        try:
+            return str(await pyserve.get_deployment_handle(name).remote(value))
+        finally:
+            self._looking_up -= 1
+
+    async def looks_up(self) -> bool:
+        return self._looking_up > 0
 
     async def fail_below(self, kind: str) -> None:
         await self._worker.fail.remote(kind)

@@ -7,26 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 import pyserve
-from pyserve.api.context import attach
-from pyserve.config import read_settings
-from pyserve.control.discovery import find_mesh
 from pyserve.driver.session import Session
 from tests.support.mesh import running_mesh
+from tests.support.session import attached
 
 
 @pytest.fixture(scope="package")
 def session() -> Iterator[Session]:
     """Attach to a mesh that runs ``apps.py``."""
-    with running_mesh("tests.mesh.handles.apps:app") as running:
-        address = find_mesh(read_settings({"PYSERVE_HOME": str(running.home)}))
-        assert address is not None
-        session = Session(address, None)
-        attach(session)
-        try:
-            yield session
-        finally:
-            attach(None)
-            session.close()
+    with running_mesh("tests.mesh.handles.apps:app") as running, attached(running.home) as session:
+        yield session
 
 
 @pytest.fixture

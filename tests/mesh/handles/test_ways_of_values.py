@@ -132,6 +132,11 @@ async def test_a_child_that_waits_for_a_place_ends_with_its_parent(
     parent.cancel()
     with pytest.raises(pyserve.RequestCancelled):
         await parent
+
+    async def has_ended() -> bool:
+        return not await chief.looks_up.remote()
+
+    await eventually(has_ended)  # The caller hears of its cancellation before the chief does.
     assert [None] == await one.broadcast("release")
     await holding
     assert 43 == await one.remote(42)

@@ -8,12 +8,9 @@ import httpx
 import pytest
 
 import pyserve
-from pyserve.api.context import attach
-from pyserve.config import read_settings
-from pyserve.control.discovery import find_mesh
-from pyserve.driver.session import Session
 from tests.mesh.ingress import apps
 from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.session import attached
 
 _TIMEOUT_S = 20.0
 VARIABLES = {
@@ -28,23 +25,18 @@ VARIABLES = {
 @pytest.fixture(scope="package")
 def mesh() -> Iterator[RunningMesh]:
     """Run the applications, and attach this process to their mesh."""
-    with running_mesh(
-        "tests.mesh.ingress.apps:web",
-        *("--name", "web", "--route-prefix", "/web"),
-        environment=VARIABLES,
-    ) as running:
-        address = find_mesh(read_settings({"PYSERVE_HOME": str(running.home)}))
-        assert address is not None
-        session = Session(address, None)
-        attach(session)
-        try:
-            pyserve.run(apps.Echo.bind(), name="echo")
-            pyserve.run(apps.Narrow.bind(), name="narrow", route_prefix="/web/narrow")
-            pyserve.run(apps.Hasty.bind(), name="hasty")
-            yield running
-        finally:
-            attach(None)
-            session.close()
+    with (
+        running_mesh(
+            "tests.mesh.ingress.apps:web",
+            *("--name", "web", "--route-prefix", "/web"),
+            environment=VARIABLES,
+        ) as running,
+        attached(running.home),
+    ):
+        pyserve.run(apps.Echo.bind(), name="echo")
+        pyserve.run(apps.Narrow.bind(), name="narrow", route_prefix="/web/narrow")
+        pyserve.run(apps.Hasty.bind(), name="hasty")
+        yield running
 
 
 @pytest.fixture

@@ -7,12 +7,9 @@ import grpc.aio
 import pytest
 
 import pyserve
-from pyserve.api.context import attach
-from pyserve.config import read_settings
-from pyserve.control.discovery import find_mesh
-from pyserve.driver.session import Session
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.support.mesh import running_mesh
+from tests.support.session import attached
 
 pytestmark = pytest.mark.slow
 LIMIT_BYTES = 70_000
@@ -33,17 +30,10 @@ async def test_the_limit_holds_both_ways_and_not_for_handles(
                 (echo_pb2.PerformRequest(response_bytes=2 * LIMIT_BYTES), _FULL),
             ):
                 assert code is await _failure(stub, request)
-        address = find_mesh(read_settings({"PYSERVE_HOME": str(mesh.home)}))
-        assert address is not None
-        session = Session(address, None)
-        attach(session)
-        try:
+        with attached(mesh.home):
             handle = pyserve.DeploymentHandle("Echo", "default").options(_by_reference=False)
             large = echo_pb2.EchoRequest(payload=bytes(5 * LIMIT_BYTES))
             assert large.payload == (await handle.Echo.remote(large)).payload
-        finally:
-            attach(None)
-            session.close()
 
 
 _FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
