@@ -22,14 +22,14 @@ export function client(echo, target, format) {
       const running = isStream
         ? base.serverStreaming(target + path, request, metadata, descriptor)
         : base.rpcCall(target + path, request, metadata, descriptor, (error, reply) =>
-            error ? running.failed(error) : echo.take(running.outcome, reply));
+            error ? running.failed(error) : running.replied(reply));
       follow(running, echo, call, isStream, resolve);
     });
   };
 }
 
 function follow(running, echo, call, isStream, resolve) {
-  const outcome = (running.outcome = newOutcome());
+  const outcome = newOutcome();
   const cancel = () => {
     running.cancel(); // It says nothing more after that.
     resolve({ ...outcome, code: CANCELLED });
@@ -44,12 +44,17 @@ function follow(running, echo, call, isStream, resolve) {
   running.on("status", ({ code, metadata }) => {
     if (code === 0) {
       outcome.trailing_metadata = pairs(metadata);
-      // A unary reply comes right after its status, and the end of a stream.
-      setTimeout(() => resolve(outcome));
     }
   });
+  // The status of a call is told when its trailers were read, its reply and the end of a stream
+  // when the whole answer was: that may be a later event of the browser.
+  running.replied = (reply) => {
+    echo.take(outcome, reply);
+    resolve(outcome);
+  };
   if (isStream) {
     running.on("error", running.failed);
+    running.on("end", () => resolve(outcome));
     running.on("data", (reply) => {
       echo.take(outcome, reply);
       if (outcome.payloads.length === call.cancel_after) {
