@@ -126,7 +126,7 @@ bench-multiplexing: build ## A hundred models in slots for a quarter of them (a 
 	$(PY) -m benchmarks.multiplexing $(ARGS)
 
 .PHONY: bench-routing
-bench-routing: build ## The router benchmarks of Ray Serve's guides, with real replicas (five minutes)
+bench-routing: build ## What routing takes, and the router benchmarks of Ray Serve's guides (six minutes)
 	$(PY) -m benchmarks.routing $(ARGS)
 
 .PHONY: bench-payloads

@@ -4,6 +4,8 @@ Sleeping replicas under a closed loop, an ensemble of ten, many no-op replicas, 
 maze in which every request of the guide timed out. The guides' figures stand beside ours; they are
 of other machines, so they are no ratios.
 
+Before them what a decision takes, and a call that waits for a place (``native.py``).
+
 Exit code: 0 when every call was answered rightly, 1 when one was not.
 """
 
@@ -20,7 +22,7 @@ from typing import Any
 
 import pyserve
 from benchmarks.machine import ROOT, stamp
-from benchmarks.routing import applications
+from benchmarks.routing import applications, native
 from pyserve import DeploymentHandle
 
 _RESULTS = ROOT / "benchmarks" / "results" / "routing.json"
@@ -143,6 +145,9 @@ def main() -> int:
     options = parser.parse_args()
     seconds, many = options.seconds, options.noop_replicas
     results: dict[str, object] = {"machine": stamp(), "seeds": SEEDS}
+    for name, work in (("picks", native.picks), ("parked", native.parked)):
+        results[name] = work()
+        print(name, json.dumps(results[name]), flush=True)
     pyserve.start(address="127.0.0.1:0")
     try:
         for policy in ("predicted", "p2c"):

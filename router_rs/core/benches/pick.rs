@@ -1,8 +1,8 @@
 //! What one decision costs: `cargo bench -p pyserve-router-core`.
 //!
-//! Measures offer + complete, alone with 2, 8 and 64 replicas, and from four threads behind a
-//! mutex. Without `--bench` (as `cargo test` runs it) it makes one short pass, to prove that it
-//! works. The figures for one machine are in the commit that changes them.
+//! A line of JSON for each policy: medians of offer and complete, alone with 2, 8 and 64 replicas,
+//! and of lock + offer + unlock from four threads with 64. Without `--bench` (as `cargo test` runs
+//! it) it makes one short pass, to prove that it works. `make bench-routing` keeps the figures.
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
 
@@ -34,18 +34,19 @@ fn main() {
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let (samples, calls) = if is_measuring { (100, 20_000) } else { (2, 100) };
     for policy in POLICIES {
-        println!("{policy:?}");
-        println!("  one thread, {DEPTH} in flight per replica (ns, median of {samples} samples)");
-        for replicas in [2, 8, 64] {
+        let alone = [2, 8, 64].map(|replicas| {
             let (offer, complete) = alone(policy, replicas, samples, calls);
-            println!("    {replicas:>2} replicas: offer {offer:.1}, complete {complete:.1}");
-        }
-        println!("  {THREADS} threads, 64 replicas, lock + offer + unlock (ns)");
+            format!("\"{replicas}\": {{\"offer\": {offer:.1}, \"complete\": {complete:.1}}}")
+        });
         let mut latencies = contended(policy, 64, samples * calls / 4);
         latencies.sort_unstable();
-        for (name, of_1000) in [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)] {
-            println!("    {name}: {}", latencies[(latencies.len() - 1) * of_1000 / 1000]);
-        }
+        let locked = [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)]
+            .map(|(name, of_1000)| (name, latencies[(latencies.len() - 1) * of_1000 / 1000]))
+            .map(|(name, latency)| format!("\"{name}\": {latency}"));
+        let (alone, locked) = (alone.join(", "), locked.join(", "));
+        println!(
+            "{{\"policy\": \"{policy:?}\", \"ns_by_replicas\": {{{alone}}}, \"locked_ns\": {{{locked}}}}}"
+        );
     }
 }
 

@@ -1,0 +1,94 @@
+//! How soon a call that waits follows one that ends: `cargo bench -p pyserve-router-net`.
+//!
+//! All places of a replica are taken and calls wait in the ingress. Measured is the time from the
+//! replica's answer to the next call at the replica, over two sockets and the ingress between them.
+//! Beside it a call that need not wait, from the client to the replica: as many sockets and the
+//! same ingress, so that the difference is what waiting costs after a place is free. The two
+//! alternate. Without `--bench` (as `cargo test` runs it) it makes one short pass.
+#![allow(clippy::print_stdout)] // the table is the purpose
+#![allow(clippy::disallowed_types)] // a benchmark reads the clock
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use support::{Front, Replica, deployment};
+
+const PONG: Bytes = Bytes::from_static(b"\0\0\0\0\x04pong");
+const PING: &str = "\0\0\0\0\x04ping";
+/// Calls that wait at once; and as many alone, in turn.
+const CALLS: usize = 100;
+
+fn main() {
+    let is_measuring = std::env::args().any(|argument| argument == "--bench");
+    let rounds = if is_measuring { 100 } else { 2 };
+    // Client and replica share a thread, as the ingress has its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (parked, direct) = runtime.expect("a runtime").block_on(async {
+        let replica = Replica::start("r-1").await;
+        let front = Front::start(vec![deployment(vec![replica.route(1)])]);
+        measure(front, replica, rounds).await
+    });
+    let (parked_us, direct_us) = (Spread::of(parked), Spread::of(direct));
+    println!(
+        "{{\"parked_us\": {}, \"direct_us\": {}, \"waiting_costs_us\": {:.1}}}",
+        parked_us.json(),
+        direct_us.json(),
+        parked_us.p50 - direct_us.p50
+    );
+}
+
+/// Microseconds from an answer to the next call, and from a lone call's start to its arrival.
+async fn measure(front: Front, mut replica: Replica, rounds: usize) -> (Vec<f64>, Vec<f64>) {
+    let client = front.client().await;
+    let (mut parked, mut direct) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        for _ in 0..CALLS {
+            let started = Instant::now();
+            let call = client.unary(support::request(support::PATH), PING);
+            let mut incoming = replica.next().await;
+            direct.push(started.elapsed().as_secs_f64() * 1e6);
+            incoming.read_all().await;
+            incoming.reply(PONG);
+            assert_eq!(0, call.reply().await.status());
+        }
+        let send = |_| client.unary(support::request(support::PATH), PING);
+        let calls: Vec<_> = (0..=CALLS).map(send).collect();
+        let mut incoming = replica.next().await;
+        support::until("all others wait", || front.parked() == CALLS as u64).await;
+        for _ in 0..CALLS {
+            incoming.read_all().await;
+            let answered = Instant::now();
+            incoming.reply(PONG);
+            incoming = replica.next().await;
+            parked.push(answered.elapsed().as_secs_f64() * 1e6);
+        }
+        incoming.read_all().await;
+        incoming.reply(PONG);
+        for call in calls {
+            assert_eq!(0, call.reply().await.status());
+        }
+    }
+    (parked, direct)
+}
+
+struct Spread {
+    p10: f64,
+    p50: f64,
+    p99: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |percent: usize| values[(values.len() - 1) * percent / 100];
+        Self { p10: at(10), p50: at(50), p99: at(99) }
+    }
+
+    fn json(&self) -> String {
+        let Self { p10, p50, p99 } = self;
+        format!("{{\"p10\": {p10:.1}, \"p50\": {p50:.1}, \"p99\": {p99:.1}}}")
+    }
+}
