@@ -97,6 +97,7 @@ fn no_spelling_of_a_path_leads_around_its_rule() {
         "/shop.Admin\\Drop",
         "/%00",
         "/%ff",
+        "%2ffree/for/all",
         "/%4",
         "/%zz",
         "*",

@@ -79,9 +79,12 @@ impl PathPattern {
 }
 
 /// The path as whoever takes the request will read it: percent-encoding undone once. `None` if
-/// readers may disagree on it (dot segments, empty segments, backslashes, NUL, no UTF-8): such a
-/// path matches nothing, so that no spelling leads around a rule.
+/// readers may disagree on it (an encoded first slash, dot segments, empty segments, backslashes,
+/// NUL, no UTF-8): such a path matches nothing, so that no spelling leads around a rule.
 pub(super) fn straighten(path: &str) -> Option<Cow<'_, str>> {
+    if !path.starts_with('/') {
+        return None;
+    }
     let decoded = if path.contains('%') { Cow::Owned(decode(path)?) } else { Cow::Borrowed(path) };
     let rest = decoded.strip_prefix('/')?;
     let last = rest.split('/').count() - 1;
