@@ -41,6 +41,7 @@ async def test_no_more_than_the_limit_run_and_the_others_wait_in_order(narrow, d
     assert ["0", "1"] == sorted(entered[:2])
 
 
+@pytest.mark.parity("G-04")
 async def test_a_full_queue_refuses(narrow, door):
     calls = [narrow.enter.remote(str(number)) for number in range(5)]
     await _inside(door, 2)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 QUICKLY_S = 0.25
 
 
+@pytest.mark.parity("G-04")
 async def test_a_call_beyond_the_queue_is_refused_at_once_and_the_others_succeed() -> None:
     async with echo_mesh(max_ongoing_requests=1, max_queued_requests=2) as mesh:
         slow = echo_pb2.PerformRequest(payload=b"x", delay_s=0.5)
@@ -38,6 +39,7 @@ async def test_a_call_beyond_the_queue_is_refused_at_once_and_the_others_succeed
         assert (3, 3) == (count.started, count.succeeded)
 
 
+@pytest.mark.parity("G-04")
 async def test_without_a_queue_every_call_beyond_the_replicas_is_refused() -> None:
     async with echo_mesh(max_ongoing_requests=1, max_queued_requests=0) as mesh:
         holder = mesh.stub.Perform(echo_pb2.PerformRequest(delay_s=60))

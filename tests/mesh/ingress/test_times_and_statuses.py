@@ -97,6 +97,7 @@ def test_smaller_of_the_clients_and_the_deployments_limit_holds_for_grpc(
 
 @pytest.mark.parity("S-45")
 @pytest.mark.parity("G-46")
+@pytest.mark.parity("G-05")
 def test_full_queue_is_answered_as_configured_and_expired_work_is_dropped(
     client: httpx.Client, mesh: RunningMesh
 ) -> None:

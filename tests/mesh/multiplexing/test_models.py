@@ -67,6 +67,7 @@ def test_a_model_reaches_handlers_streams_and_batches_and_is_preloaded(drive) ->
     """)
 
 
+@pytest.mark.parity("S-31")
 def test_calls_go_to_the_replica_that_has_their_model(drive) -> None:
     """Two replicas: the one that loaded a model gets every further call for it."""
     drive("""

@@ -125,6 +125,7 @@ async def mesh(capacity: int = 100, matching_timeout_s: float = 1.0) -> AsyncIte
             await replica.server.stop(0)
 
 
+@pytest.mark.parity("S-31")
 async def test_calls_go_to_the_replica_that_reported_their_model() -> None:
     """Tier 1: whatever the load, among the replicas with room."""
     async with mesh() as running:
@@ -135,6 +136,7 @@ async def test_calls_go_to_the_replica_that_reported_their_model() -> None:
         assert {"a"} == set(running.replicas[0].models)
 
 
+@pytest.mark.parity("S-31")
 async def test_a_burst_for_a_cold_model_goes_to_one_replica() -> None:
     """Tier 3: it is decided once, before any report; the other replica loads nothing."""
     async with mesh() as running:
@@ -144,12 +146,14 @@ async def test_a_burst_for_a_cold_model_goes_to_one_replica() -> None:
         assert 1 == len(set(await running.answered(calls)))
 
 
+@pytest.mark.parity("S-31")
 async def test_a_cold_model_goes_where_the_fewest_are() -> None:
     async with mesh() as running:
         await running.learn(["a", "b"], ["c"])
         assert [b"r-2"] == await running.answered([running.call("cold")])
 
 
+@pytest.mark.parity("S-32")
 async def test_a_call_waits_for_the_holder_of_its_model_beside_an_idle_replica() -> None:
     """Tier 2: the wait ends when a place at the holder is free."""
     async with mesh(capacity=1, matching_timeout_s=60.0) as running:
@@ -163,6 +167,7 @@ async def test_a_call_waits_for_the_holder_of_its_model_beside_an_idle_replica()
         assert [b"r-1", b"r-1", b"r-2"] == await running.answered([first, second, other])
 
 
+@pytest.mark.parity("S-31", "S-32")
 async def test_the_wait_for_a_holder_ends_with_the_matching_timeout() -> None:
     """Then any replica with room will do."""
     async with mesh(capacity=1, matching_timeout_s=0.05) as running:

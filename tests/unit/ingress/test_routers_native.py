@@ -1,0 +1,120 @@
+"""Whom the native router picks, over real connections to replicas that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+from pyserve import _router
+from tests.support.waiting import eventually
+from tests.unit.ingress.native_fleet import FakeReplica, Router, fleet
+
+
+@pytest.mark.parity("S-50")
+async def test_calls_fill_the_node_then_the_zone_then_the_rest_and_come_back() -> None:
+    near = FakeReplica("near", places=1, node="here", zone="home")
+    middle = FakeReplica("middle", places=1, node="there", zone="home")
+    far = FakeReplica("far", places=1, node="there", zone="abroad")
+    replicas = (far, middle, near)
+
+    def settings() -> _router.RouterSettings:
+        return _router.RouterSettings(prefer_node=True, prefer_zone=True)
+
+    async with fleet(*replicas, settings=settings) as (router,):
+        held = []
+        for expected in ([0, 0, 1], [0, 1, 1], [1, 1, 1]):
+            held.append(router.call(hold=True))
+            await eventually(lambda: len(held) == sum(each.began for each in replicas))
+            assert expected == [each.began for each in replicas]
+        last = router.call()
+        await eventually(lambda: 1 == router.stat("parked"))
+        middle.is_open.set()
+        assert b"middle" == await last
+        near.is_open.set()
+        far.is_open.set()
+        assert [b"near", b"middle", b"far"] == [await call for call in held]
+        assert [b"near"] * 20 == [await router.call() for _ in range(20)]
+
+
+@pytest.mark.parity("G-70")
+async def test_the_less_loaded_of_two_that_are_drawn_is_taken() -> None:
+    """Of 2, 1 and 0 calls: the most never wins, the fewest wins two draws of three."""
+    replicas = [FakeReplica(name) for name in ("most", "some", "none")]
+
+    def settings() -> _router.RouterSettings:
+        return _router.RouterSettings(policy="p2c")
+
+    async with fleet(*replicas, settings=settings) as (router,):
+        held = [router.call(hold=True, pinned_to=name) for name in ("most", "most", "some")]
+        await eventually(lambda: [2, 1, 0] == [each.began for each in replicas])
+        went = Counter([await router.call() for _ in range(300)])
+        assert 0 == went[b"most"]
+        # Six standard deviations around 100.
+        assert 51 <= went[b"some"] <= 149
+        for replica in replicas:
+            replica.is_open.set()
+        await asyncio.gather(*held)
+
+
+def never_again() -> _router.RouterSettings:
+    """Return settings under which nothing is looked at a second time: only events help."""
+    return _router.RouterSettings(initial_backoff_s=600.0, max_backoff_s=600.0)
+
+
+@pytest.mark.parity("S-48")
+async def test_a_place_that_becomes_free_is_used_long_before_the_backoff_ends() -> None:
+    """Another router had the place, so this one was refused, and hears of it by a lease."""
+    replica = FakeReplica("only", places=1)
+    async with fleet(replica, settings=never_again, routers=2) as (other, router):
+        first = other.call(hold=True)
+        await eventually(lambda: 1 == replica.began)
+        second = router.call()
+        await eventually(lambda: (1, 1) == (router.stat("refusals"), router.stat("parked")))
+        replica.is_open.set()
+        assert [b"only", b"only"] == await asyncio.wait_for(asyncio.gather(first, second), 10)
+
+
+@pytest.mark.parity("S-48")
+async def test_a_replica_that_gives_no_sign_is_tried_again_after_the_backoff() -> None:
+    """Nobody listens there, so no event can tell that somebody does."""
+    replica = FakeReplica("late")
+    await replica.start()
+    await replica.server.stop(0)
+
+    def settings() -> _router.RouterSettings:
+        return _router.RouterSettings(initial_backoff_s=0.05, max_backoff_s=0.1)
+
+    router = Router([replica], settings(), seed=1)
+    try:
+        call = router.call()
+        await eventually(lambda: 3 <= router.stat("connect_failures"))
+        await replica.start(replica.port)
+        assert b"late" == await asyncio.wait_for(call, 10)
+    finally:
+        router.native.close()
+        await replica.server.stop(0)
+
+
+@pytest.mark.parity("G-73")
+async def test_scarce_places_are_handed_out_instead_of_fought_for() -> None:
+    """Four routers of four clients share two places; a call that lost would wait for minutes."""
+    replicas = [FakeReplica(name, places=1, work_s=0.02) for name in ("a", "b")]
+    async with fleet(*replicas, settings=never_again, routers=4) as routers:
+
+        async def client(router: Router) -> float:
+            began = time.monotonic()
+            for _ in range(8):
+                await router.call()
+            return time.monotonic() - began
+
+        clients = [client(router) for router in routers for _ in range(4)]
+        took_s = await asyncio.gather(*clients)
+        # 64 calls of 20 ms one after the other: nobody waited for much else, and all about as long.
+        assert max(took_s) < 2 * 1.28
+        assert max(took_s) < 2 * min(took_s)
+        assert [64, 64] == pytest.approx([each.began for each in replicas], abs=16)
+        # One each: who has ended a call takes its place to be free, which others were promised.
+        assert sum(router.stat("refusals") for router in routers) <= 1.5 * 128
