@@ -3,7 +3,7 @@
 use crate::backoff::Backoff;
 use crate::batch::BatchView;
 use crate::learnt::{Pace, Pool};
-use crate::router::Health;
+use crate::router::{Demand, Health};
 use crate::time::Nanos;
 
 /// What a replica told about the calls of other routers counts half after this time. Tuned with four
@@ -101,6 +101,7 @@ pub(crate) struct Replica {
     /// Gets no new call beyond this while others wait for nothing; at most `capacity` counts.
     pub(crate) held: u32,
     pub(crate) pace: Pace,
+    pub(crate) demand: Demand,
     /// If it takes its calls in steps.
     pub(crate) batch: Option<BatchView>,
     /// Calls of other routers there, and when it told of them.
@@ -127,6 +128,7 @@ impl Replica {
             reported: None,
             held: u32::MAX,
             pace: Pace::default(),
+            demand: Demand::default(),
             batch: None,
             others: (0, Nanos::ZERO),
             warm_up: (Nanos::ZERO, Nanos::ZERO),

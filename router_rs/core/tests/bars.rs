@@ -58,7 +58,6 @@ fn an_overload_is_refused_at_once_and_the_rest_is_answered_in_time() {
 }
 
 #[test]
-#[ignore = "in flight 2.5 of the mean"]
 fn models_stay_where_they_are_loaded() {
     check("l6_models");
 }

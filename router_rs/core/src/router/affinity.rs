@@ -31,7 +31,15 @@ impl Wish {
         ranked: &'a [ReplicaId],
         now: Nanos,
     ) -> Query<'a> {
-        Query { now, session: self.session, locality: self.locality, waiting: 0, tried, ranked }
+        Query {
+            now,
+            session: self.session,
+            locality: self.locality,
+            waiting: 0,
+            is_placing: false,
+            tried,
+            ranked,
+        }
     }
 }
 

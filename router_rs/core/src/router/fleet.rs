@@ -1,5 +1,6 @@
 //! The replicas, and which of them have room.
 
+mod demand;
 mod health;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ use crate::rng::SplitMix64;
 use crate::router::ejection::Tally;
 use crate::time::Nanos;
 
+pub(crate) use demand::Demand;
+
 use super::Locality;
 
 /// What a call asks of the replica that is picked for it, beside room.
@@ -25,6 +28,8 @@ pub(super) struct Query<'a> {
     pub(super) locality: Locality,
     /// How many calls wait in the same queue.
     pub(super) waiting: u32,
+    /// It brings a model that stays: what counts is the demand of a longer time.
+    pub(super) is_placing: bool,
     /// Replicas that refused the call.
     pub(super) tried: &'a [ReplicaId],
     /// Replicas that come before all others, in this order.
@@ -162,7 +167,7 @@ impl Fleet {
         candidates.extend(self.open.iter().filter(|slot| !self.is_tried(**slot, query)));
         let lowest = candidates.iter().map(|slot| cost(*slot)).min();
         candidates.retain(|slot| Some(cost(*slot)) == lowest);
-        self.pick_narrowed(candidates, query)
+        self.pick_narrowed(candidates, Query { is_placing: true, ..query })
     }
 
     /// The choice among `candidates`, which have room: what the caller ranks, else what the policy
@@ -172,6 +177,9 @@ impl Fleet {
         let slot = self.first_ranked(&candidates, query.ranked).or_else(|| {
             self.keep_warm(&mut candidates, query.now);
             self.keep_nearest(&mut candidates, query.locality);
+            if query.is_placing {
+                self.keep_least_demanded(&mut candidates, query.now);
+            }
             let scene = self.scene(query);
             let seen = Candidates::new(&self.replicas, &candidates, &self.pool, scene);
             choose(&mut *self.policy, seen, &candidates, &mut self.rng)
@@ -255,6 +263,7 @@ impl Fleet {
             (replica.in_flight, replica.others(now), replica.pace.counted_at());
         replica.pace.count(&mut self.pool, own, others, now);
         replica.pace.on_sent(own, idle_since, now);
+        replica.demand.count(own, now);
         if let Some(batch) = &mut replica.batch {
             batch.on_sent(now);
         }
@@ -280,6 +289,7 @@ impl Fleet {
         let (own, others) = (replica.in_flight, replica.others(now));
         replica.pace.count(&mut self.pool, own, others, now);
         let learnt = replica.pace.on_departure(&mut self.pool, departure, now);
+        replica.demand.count(own, now);
         replica.in_flight -= 1;
         self.in_flight -= 1;
         replica.health.on_ended();

@@ -28,6 +28,7 @@ pub use asks::ASKED_MAX;
 pub use ejection::EjectionConfig;
 pub(crate) use ejection::Health;
 pub use explain::{Explanation, Out, ReplicaView};
+pub(crate) use fleet::Demand;
 pub use retries::RetryConfig;
 pub use types::{
     Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
