@@ -39,6 +39,9 @@ class Mesh(Protocol):
             MeshUnavailable: The controller does not answer, or ``close`` was called.
         """
 
+    def prepare(self) -> None:
+        """Start what the first call will need, without waiting for it."""
+
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none; made on first use."""
 
@@ -160,6 +163,15 @@ def attachment() -> Mesh | None:
         RuntimeForked: This process is a fork of the one that was attached.
     """
     return _unless_forked(_process.mesh)
+
+
+def expect_calls() -> None:
+    """Note that a replica has got a handle: its first call shall not wait for the mesh's view.
+
+    That call may be made on the loop that answers the replica's own calls.
+    """
+    if _process.replica is not None and _process.mesh is not None:
+        _process.mesh.prepare()
 
 
 def attached() -> Mesh:

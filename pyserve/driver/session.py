@@ -68,6 +68,10 @@ class Session:
         """
         self._router.await_view(version)
 
+    def prepare(self) -> None:
+        """Start what the first call of a handle will need."""
+        self._router.prepare()
+
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none."""
         return self._router.calls_loop()

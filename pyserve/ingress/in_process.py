@@ -73,6 +73,12 @@ class InProcessRouter:
         self._references: References | None = None
         self._closed = False
 
+    def prepare(self) -> None:
+        """Let the feed of the table start, if it has not; whoever needs it waits for it."""
+        with self._lock:
+            if self._running is None and not self._closed:
+                self._running = self._start()
+
     def open_channel(self, key: DeploymentKey) -> aio.Channel:
         """Return a channel whose calls go to one deployment's replicas.
 
@@ -166,9 +172,19 @@ class InProcessRouter:
         """Return table and views, which are fed from now on; under the lock."""
         if self._closed:
             raise MeshUnavailable("the mesh of this handle has been shut down")
-        if self._running is None:
-            self._running = _Running(self.controller, self._node, self.tls, self._defaults)
-        return self._running
+        running = self._running
+        if running is None:
+            running = self._running = self._start()
+        try:
+            running.await_first_view()
+        except BaseException:
+            self._running = None  # The next one tries again.
+            running.close()
+            raise
+        return running
+
+    def _start(self) -> _Running:
+        return _Running(self.controller, self._node, self.tls, self._defaults)
 
 
 class _Running:
@@ -198,10 +214,16 @@ class _Running:
         # A daemon, so that a process that forgets to shut down can end.
         self._thread = threading.Thread(target=self._run, name="pyserve-feed", daemon=True)
         self._thread.start()
+
+    def await_first_view(self) -> None:
+        """Block until the table knows the mesh.
+
+        Raises:
+            MeshUnavailable: The controller sends no view.
+        """
         try:
             self._ready.result()  # Bounded by the wait for the first view.
         except TimeoutError:
-            self.close()
             raise self._no_view() from None
 
     def view(self, key: DeploymentKey) -> mesh_pb2.DeploymentView | None:
@@ -210,6 +232,7 @@ class _Running:
 
     def await_view(self, version: int) -> None:
         """Block until the table has that version; from any thread but the feed's."""
+        self.await_first_view()
         wait = self._feed.wait_version(version, timeout_s=_VIEW_TIMEOUT_S)
         try:
             asyncio.run_coroutine_threadsafe(wait, self._loop).result()

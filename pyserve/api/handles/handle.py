@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic
 
-from pyserve.api.context import attached
+from pyserve.api.context import attached, expect_calls
 from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.choosing import BroadcastResponse, ReplicaSelection
 from pyserve.api.handles.framing import FLUSH_METHOD
@@ -47,6 +47,7 @@ class DeploymentHandle(Generic[Deployed_co]):
         self._number = next(_NUMBERS)
         self._plan: Plan | None = None
         self._methods: dict[str, DeploymentHandle[Deployed_co]] | None = None
+        expect_calls()
 
     @property
     def deployment_name(self) -> str:

@@ -83,6 +83,9 @@ class LocalMesh:
             f"keep the handle no longer than its application, or run it again"
         )
 
+    def prepare(self) -> None:
+        """Do nothing: there is no mesh to hear from."""
+
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none."""
         return self._calls_loop.get()

@@ -226,6 +226,17 @@ class Patient:
 
 
 @pyserve.deployment
+class Holder:
+    """Has a handle from the start, and does not use it."""
+
+    def __init__(self, held: pyserve.DeploymentHandle) -> None:
+        self._held = held
+
+    def threads(self) -> list[str]:
+        return [thread.name for thread in threading.enumerate()]
+
+
+@pyserve.deployment
 class Adder:
     """One node of a graph."""
 
@@ -331,6 +342,13 @@ _graph = Adder.options(name="Root").bind(
     1_000,
 )
 
+_worker = Worker.bind()
 app = Chief.bind(
-    Worker.bind(), OneAtATime.bind(), Several.bind(), _graph, Patient.bind(), Packing.bind()
+    _worker,
+    OneAtATime.bind(),
+    Several.bind(),
+    _graph,
+    Patient.bind(),
+    Packing.bind(),
+    Holder.bind(_worker),
 )

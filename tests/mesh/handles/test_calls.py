@@ -44,6 +44,12 @@ async def test_a_call_starts_before_anybody_awaits_it(worker: pyserve.Deployment
     assert "" == await response
 
 
+def test_a_replica_follows_the_mesh_as_soon_as_it_has_a_handle(session: Session) -> None:
+    """So that its first call, which its loop may make, need not wait for the view."""
+    holder = pyserve.DeploymentHandle("Holder", "default")
+    assert "pyserve-feed" in holder.threads.remote().result(timeout_s=_TIMEOUT_S)
+
+
 @pytest.mark.parity("G-48")
 async def test_a_response_is_awaited_again_and_elsewhere(worker: pyserve.DeploymentHandle) -> None:
     """By the loop that made it, another loop, and a thread without one."""

@@ -182,6 +182,9 @@ class FakeMesh:
     def caller(self, key: DeploymentKey) -> FakeCaller:
         return self.callers.setdefault(key, FakeCaller(key))
 
+    def prepare(self) -> None:
+        """Nothing to start."""
+
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         return self._calls_loop.get()
 
