@@ -138,9 +138,10 @@ sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: 
 	$(PY) -m benchmarks.router_sim $(ARGS)
 
 .PHONY: soak
-soak: build ## A million calls with cancels, deadlines and killed replicas
+soak: build ## A million calls with cancels, deadlines and killed replicas; then chaos
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.soak $(ARGS)
+	$(PY) -m benchmarks.chaos $(CHAOS_ARGS)
 
 .PHONY: hostile
 hostile: build ## What attackers cost their neighbours, with and without them (eight minutes)

@@ -31,5 +31,11 @@ class Moody:
         self._is_sick = True
         return os.getpid()
 
+    async def cure(self) -> None:
+        """Answer again."""
+        self._is_sick = False
+
 
 app = Moody.bind()
+# As the environment of its callers says.
+plain = Moody.options(request_router_config=RequestRouterConfig()).bind()

@@ -41,6 +41,14 @@ async def everybody(moody: pyserve.DeploymentHandle[int]) -> set[int]:
     return seen
 
 
+async def outcomes(handle: pyserve.DeploymentHandle[int], count: int) -> list[object]:
+    """Make so many calls one after the other; return answers and exceptions."""
+    found: list[object] = []
+    for _ in range(count):
+        found += await asyncio.gather(handle.remote(), return_exceptions=True)
+    return found
+
+
 @pytest.mark.parity("S-69")
 async def test_a_replica_that_fails_fast_attracts_no_calls(
     moody: pyserve.DeploymentHandle[int],
@@ -61,6 +69,33 @@ async def test_a_replica_that_fails_fast_attracts_no_calls(
     assert 3 <= failures <= 15
 
 
+@pytest.mark.parity("S-69")
+async def test_the_variables_say_when_a_replica_is_out_and_for_how_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of this process, which has the router."""
+    monkeypatch.setenv("PYSERVE_EJECTION_FALL", "2")
+    monkeypatch.setenv("PYSERVE_EJECTION_RISE", "1")
+    monkeypatch.setenv("PYSERVE_EJECTION_INTERVAL_S", "2s")
+    with running_mesh("tests.mesh.apps.moody:plain") as running, attached(running.home):
+        handle: pyserve.DeploymentHandle[int] = pyserve.DeploymentHandle("Moody", "default")
+        await everybody(handle)
+        sick = await handle.sicken.remote()
+        begun = time.monotonic()
+        failures = 0
+        while failures < 2:
+            failures += isinstance((await outcomes(handle, 1))[0], ValueError)
+        assert [] == [each for each in await outcomes(handle, 60) if not isinstance(each, int)]
+        await handle.broadcast("cure")
+
+        async def is_back() -> bool:
+            return sick in await outcomes(handle, 10)
+
+        await eventually(is_back)
+        assert time.monotonic() - begun >= 2.0
+
+
+@pytest.mark.parity("S-69")
 async def test_a_stopped_replica_gets_nothing_and_comes_back(
     moody: pyserve.DeploymentHandle[int],
 ) -> None:

@@ -93,6 +93,7 @@ def test_the_hooks_at_the_end_of_a_replica_run_once_each(
     assert ["aclose", "__del__"] == notes.read_text().split()
 
 
+@pytest.mark.parity("S-69")
 def test_a_replica_that_says_it_is_not_healthy_is_replaced(
     mesh_environment: dict[str, str],
 ) -> None:

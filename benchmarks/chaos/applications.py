@@ -1,0 +1,69 @@
+"""What the chaos scenarios deploy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from enum import StrEnum
+
+import grpc
+
+import pyserve
+from services.echo.service import app as echo
+
+WORK_S = 0.02
+# Of the narrow deployment.
+REPLICAS, PLACES = 2, 4
+
+
+def steady() -> pyserve.Application:
+    """Return services/echo with replicas that can be restarted one by one."""
+    return _echo(num_replicas=3)
+
+
+def narrow() -> pyserve.Application:
+    """Return services/echo with few places, so that a little load is too much."""
+    return _echo(num_replicas=REPLICAS, max_ongoing_requests=PLACES, max_queued_requests=50)
+
+
+def _echo(**options: object) -> pyserve.Application:
+    deployment: pyserve.Deployment[object] = echo.deployment.options(**options)
+    return deployment.bind()
+
+
+class Mood(StrEnum):
+    """What a replica does with calls."""
+
+    WELL = "well"
+    FAILING = "failing"
+
+
+class Moody:
+    """Answers, or fails every call as a replica does that has lost its database."""
+
+    def __init__(self) -> None:
+        self._mood = Mood.WELL
+        self._attempts: Counter[Mood] = Counter()
+
+    async def turn(self, mood: Mood) -> None:
+        """Change the mood."""
+        self._mood = mood
+
+    async def attempts(self, mood: Mood) -> int:
+        """Return how many calls have been here while the mood was so."""
+        return self._attempts[mood]
+
+    async def __call__(self) -> str:
+        self._attempts[self._mood] += 1
+        await asyncio.sleep(0.001)
+        if self._mood is Mood.FAILING:
+            raise pyserve.Abort(grpc.StatusCode.UNAVAILABLE, "not today")
+        return "well"
+
+
+def moody(router: dict[str, object]) -> pyserve.Application:
+    """Return replicas whose calls may be sent up to five times; ``router`` changes its options."""
+    deployment = pyserve.deployment(
+        num_replicas=3, request_router_config={"max_attempts": 5, **router}
+    )(Moody)
+    return deployment.bind()
