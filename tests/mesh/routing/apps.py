@@ -79,3 +79,32 @@ class Nonsense:
 
     def choose(self, candidates, request):  # type: ignore[no-untyped-def]
         return ["somebody else"]
+
+
+@pyserve.deployment(num_replicas=3, max_ongoing_requests=20)
+class Prefixes:
+    """Keeps what it has worked out for the beginnings of prompts."""
+
+    def __init__(self) -> None:
+        self._kept: set[str] = set()
+        self._held = 0
+        self._opened = asyncio.Event()
+
+    async def __call__(self, prompt: str) -> bool:
+        """Return whether the beginning, up to the bar, was here before."""
+        prefix, _, rest = prompt.partition("|")
+        is_hit = prefix in self._kept
+        self._kept.add(prefix)
+        await asyncio.sleep(0.002)
+        if rest == "hold":
+            self._held += 1
+            await self._opened.wait()
+        return is_hit
+
+    async def held(self) -> int:
+        """Return how many calls are held."""
+        return self._held
+
+    async def open(self) -> None:
+        """Hold nobody from now on."""
+        self._opened.set()

@@ -118,3 +118,21 @@ async def test_scarce_places_are_handed_out_instead_of_fought_for() -> None:
         assert [64, 64] == pytest.approx([each.began for each in replicas], abs=16)
         # One each: who has ended a call takes its place to be free, which others were promised.
         assert sum(router.stat("refusals") for router in routers) <= 1.5 * 128
+
+
+@pytest.mark.parity("G-71")
+async def test_turns_go_round_and_leave_out_who_is_full() -> None:
+    replicas = [FakeReplica(name, places=1) for name in ("a", "b", "c")]
+
+    def settings() -> _router.RouterSettings:
+        return _router.RouterSettings(policy="round_robin")
+
+    async with fleet(*replicas, settings=settings) as (router,):
+        went = [await router.call() for _ in range(6)]
+        assert went[:3] == went[3:]
+        assert [b"a", b"b", b"c"] == sorted(went[:3])
+        held = router.call(hold=True, pinned_to="b")
+        await eventually(lambda: 1 == router.stat("in_flight_total"))
+        assert {b"a": 5, b"c": 5} == Counter([await router.call() for _ in range(10)])
+        replicas[1].is_open.set()
+        await held
