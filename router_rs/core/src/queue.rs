@@ -39,6 +39,11 @@ impl Turn {
         Self { at: at.saturating_add(MIDDLE), sequence }
     }
 
+    /// Comes before `other`, or at most `time` after it.
+    pub(crate) fn is_within(self, time: Nanos, other: Self) -> bool {
+        self.at <= other.at.saturating_add(time)
+    }
+
     /// One step of priority is worth [`HORIZON`] of waiting, so a call goes before all of lower
     /// priority that came with it, and yet after one that has waited long enough. `behind` is how
     /// long the caller's other calls take that wait already; at most the horizon counts.

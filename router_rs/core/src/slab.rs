@@ -46,6 +46,14 @@ impl<T: Default> Slab<T> {
 
     /// The entry at `index`, which must be occupied.
     #[inline]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        let entry = &self.entries[index as usize];
+        debug_assert!(entry.occupied, "entry {index} is free");
+        &entry.value
+    }
+
+    /// As [`Slab::at`], to change it.
+    #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
         let entry = &mut self.entries[index as usize];
         debug_assert!(entry.occupied, "entry {index} is free");

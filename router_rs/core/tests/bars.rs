@@ -63,7 +63,11 @@ fn models_stay_where_they_are_loaded() {
 }
 
 #[test]
-#[ignore = "2.9 of the seeds' rule"]
+fn a_model_that_is_too_much_for_one_replica_gets_more() {
+    check("l6_models_hot");
+}
+
+#[test]
 fn a_rush_for_cold_models_passes() {
     check("l6_models_cold");
 }

@@ -2,9 +2,9 @@
 //!
 //! For a call with a model, in this order: (1) a replica with room that has the model; (2) if
 //! replicas have it and none of them has room, the call waits for one, until `patient_until`;
-//! (3) if nobody has it, or the call has waited, one of the replicas with room that have the fewest
-//! models. Inside a tier the policy decides. A wait for the model is never the reason for a refusal:
-//! where the call cannot be parked it takes what there is.
+//! (3) if nobody has it, the call has waited, or one more load of it is worth it, one of the
+//! replicas with room that have the fewest models. Inside a tier the policy decides. A wait for the
+//! model is never the reason for a refusal: where the call cannot be parked it takes what there is.
 
 use super::Locality;
 use super::directory::{Directory, Model};
@@ -69,12 +69,14 @@ pub(super) fn choose(
         },
         Some(model) => {
             let holders = directory.holders(model);
-            match fleet.pick_of(holders.iter().map(|holder| holder.slot), query) {
-                None if !holders.is_empty() && query.now < wish.patient_until => {
-                    return Choice::Wait;
-                }
-                None => choose_impatient(fleet, directory, query),
-                chosen => chosen,
+            let held = fleet.pick_of(holders.iter().map(|holder| holder.slot), query);
+            let may_wait = !holders.is_empty() && query.now < wish.patient_until;
+            match held {
+                None if !may_wait => choose_impatient(fleet, directory, query),
+                held => match spread(fleet, directory, model, query).or(held) {
+                    None => return Choice::Wait,
+                    chosen => chosen,
+                },
             }
         }
     };
@@ -88,4 +90,18 @@ pub(super) fn choose_impatient(
     query: Query<'_>,
 ) -> Option<u32> {
     fleet.pick_cheapest(query, |slot| directory.count(slot))
+}
+
+/// A replica where the call would be answered sooner although it has to load the model, by the
+/// waits that the model's last calls had at the replicas that have it. Only one replica at a time
+/// loads a model that others have.
+fn spread(fleet: &mut Fleet, directory: &Directory, model: Model, query: Query<'_>) -> Option<u32> {
+    let (wait_ns, load_ns) = (directory.wait_ns(model), directory.load_ns(model)?);
+    if wait_ns <= load_ns || directory.is_loading(model) {
+        return None;
+    }
+    let slot = choose_impatient(fleet, directory, query)?;
+    let holds = directory.holders(model).iter().any(|holder| holder.slot == slot);
+    let is_sooner = load_ns + fleet.finish_ns(slot, query.now) < wait_ns;
+    (is_sooner && !holds).then_some(slot)
 }

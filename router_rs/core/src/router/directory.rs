@@ -8,11 +8,15 @@
 //! A model's number is given again when no holder and no call refers to it, so what clients
 //! invent as ids takes memory only while their calls are open, and in promises for a while.
 
+mod loads;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::queue::Turn;
 use crate::time::Nanos;
+pub(super) use loads::Answer;
+use loads::{Loading, Mean};
 
 /// A number for a model id.
 pub(super) type Model = u32;
@@ -33,6 +37,12 @@ pub(super) struct Directory {
     promises: VecDeque<Promise>,
     promises_made: u64,
     waited: Vec<Model>,
+    /// Ready calls that name a model.
+    ready: usize,
+    /// Of all models.
+    load_time: Mean,
+    /// Of calls that were sent to who had their model.
+    run_time: Mean,
 }
 
 #[derive(Debug)]
@@ -43,6 +53,10 @@ struct Entry {
     holders: Vec<Holder>,
     /// Calls that wait for one of the holders.
     waiting: BTreeSet<(Turn, u32)>,
+    /// Calls that take any replica with room, but no less one that has the model.
+    ready: BTreeSet<(Turn, u32)>,
+    load_time: Mean,
+    wait_ns: f64,
 }
 
 #[derive(Debug)]
@@ -52,6 +66,7 @@ pub(super) struct Holder {
     calls: u32,
     /// The promise's number; `None`: a report has named the model.
     promise: Option<u64>,
+    loading: Option<Loading>,
 }
 
 #[derive(Debug)]
@@ -105,12 +120,13 @@ impl Directory {
     }
 
     /// A call of the model goes to `slot`, which promises to have it until `until`.
-    pub(super) fn on_sent(&mut self, model: Model, slot: u32, until: Nanos) {
+    pub(super) fn on_sent(&mut self, model: Model, slot: u32, until: Nanos, now: Nanos) {
         if self.holder(model, slot).is_none() {
             self.promises_made += 1;
             let number = self.promises_made;
             self.promises.push_back(Promise { until, model, slot, number });
             self.add_holder(model, slot, Some(number));
+            self.begin_load(model, slot, now);
         }
         if let Some(holder) = self.holder_mut(model, slot) {
             holder.calls += 1;
@@ -120,12 +136,15 @@ impl Directory {
         }
     }
 
-    /// A call of the model in `slot` is over. If the last one of a promise did not run to its end,
-    /// nothing says that the model was loaded.
-    pub(super) fn on_ended(&mut self, model: Model, slot: u32, is_done: bool) {
+    /// A call of the model in `slot` is over, with an `answer` if it ran to its end. If the last one
+    /// of a promise did not, nothing says that the model was loaded.
+    pub(super) fn on_ended(&mut self, model: Model, slot: u32, answer: Option<Answer>) {
+        if let Some(answer) = answer {
+            self.on_answer(model, slot, answer);
+        }
         let Some(holder) = self.holder_mut(model, slot) else { return };
         holder.calls = holder.calls.saturating_sub(1);
-        if holder.promise.is_some() && holder.calls == 0 && !is_done {
+        if holder.promise.is_some() && holder.calls == 0 && answer.is_none() {
             self.remove_holder(model, slot);
         }
     }
@@ -183,10 +202,25 @@ impl Directory {
     }
 
     pub(super) fn stop_waiting(&mut self, model: Model, turn: Turn, call: u32) {
-        let waiting = &mut self.entries[model as usize].waiting;
+        let Entry { waiting, ready, .. } = &mut self.entries[model as usize];
+        self.ready -= usize::from(ready.remove(&(turn, call)));
         if waiting.remove(&(turn, call)) && waiting.is_empty() {
             self.waited.retain(|waited| *waited != model);
         }
+    }
+
+    /// A ready call names the model; [`Directory::stop_waiting`] must follow.
+    pub(super) fn be_ready(&mut self, model: Model, turn: Turn, call: u32) {
+        self.ready += usize::from(self.entries[model as usize].ready.insert((turn, call)));
+    }
+
+    /// Of the ready calls whose model one of `open` holds, the one whose turn it is.
+    pub(super) fn first_hit(&self, open: &[u32]) -> Option<(Turn, u32)> {
+        if self.ready == 0 {
+            return None;
+        }
+        let models = open.iter().filter_map(|slot| self.models_of.get(*slot as usize)).flatten();
+        models.filter_map(|model| self.entries[*model as usize].ready.first()).min().copied()
     }
 
     /// Of the calls that wait for a holder for which `is_open` holds, the one whose turn it is.
@@ -220,6 +254,9 @@ impl Directory {
             calls: 0,
             holders: Vec::new(),
             waiting: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            load_time: Mean::default(),
+            wait_ns: 0.0,
         };
         let model = if let Some(model) = self.free.pop() {
             self.entries[model as usize] = entry;
@@ -249,7 +286,12 @@ impl Directory {
     }
 
     fn add_holder(&mut self, model: Model, slot: u32, promise: Option<u64>) {
-        self.entries[model as usize].holders.push(Holder { slot, calls: 0, promise });
+        self.entries[model as usize].holders.push(Holder {
+            slot,
+            calls: 0,
+            promise,
+            loading: None,
+        });
         let slot = slot as usize;
         if self.models_of.len() <= slot {
             self.models_of.resize_with(slot + 1, Vec::new);
@@ -299,7 +341,7 @@ mod tests {
         let models: Vec<Model> = (0..=PROMISES_MAX)
             .map(|id| {
                 let model = directory.open_call(&id.to_string());
-                directory.on_sent(model, 3, UNTIL);
+                directory.on_sent(model, 3, UNTIL, Nanos::ZERO);
                 model
             })
             .collect();
@@ -314,10 +356,10 @@ mod tests {
     fn an_old_promise_does_not_end_a_newer_one() {
         let mut directory = Directory::default();
         let model = directory.open_call("m");
-        directory.on_sent(model, 0, Nanos(10));
-        directory.on_ended(model, 0, false);
+        directory.on_sent(model, 0, Nanos(10), Nanos::ZERO);
+        directory.on_ended(model, 0, None);
         assert!(slots(&directory, model).is_empty());
-        directory.on_sent(model, 0, Nanos(20));
+        directory.on_sent(model, 0, Nanos(20), Nanos::ZERO);
         directory.end_promises(Nanos(10));
         assert_eq!(vec![0], slots(&directory, model));
         directory.end_promises(Nanos(20));
@@ -328,7 +370,7 @@ mod tests {
     fn a_report_confirms_a_promise_and_takes_away_what_it_does_not_name() {
         let mut directory = Directory::default();
         let model = directory.open_call("m");
-        directory.on_sent(model, 0, UNTIL);
+        directory.on_sent(model, 0, UNTIL, Nanos::ZERO);
         let (other, own) = (vec!["other".to_owned()], vec!["m".to_owned()]);
         directory.report(0, &other);
         assert_eq!((vec![0], other.clone()), (slots(&directory, model), directory.reported(0)));

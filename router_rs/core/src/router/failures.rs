@@ -1,6 +1,7 @@
-//! What failed calls and silence say about a replica.
+//! What the ends of calls, and silence, say about a replica.
 
 use super::{Outcome, Release, Router};
+use crate::learnt::Departure;
 use crate::replica::ReplicaId;
 use crate::time::Nanos;
 
@@ -46,10 +47,51 @@ impl Router {
         if answers == 0 { self.config.backoff_max } else { wait.max(self.config.backoff_initial) }
     }
 
+    /// Takes note of how a call ended at the replica in `slot`, and after which time.
+    pub(super) fn record(
+        &mut self,
+        slot: u32,
+        outcome: Outcome,
+        latency: Nanos,
+        now: Nanos,
+    ) -> Departure {
+        self.judge(slot, outcome, now);
+        let rule = self.backoff_rule();
+        match outcome {
+            Outcome::Done { load, is_failure, .. } => {
+                self.fleet.report(slot, load, now);
+                self.fleet.on_success(slot);
+                if is_failure {
+                    return Departure::Failed;
+                }
+                if let Some(processing) = load.and_then(|load| load.processing) {
+                    self.fleet.on_turnaround(slot, latency, processing);
+                }
+                return Departure::Answered;
+            }
+            Outcome::Refused { load } => {
+                self.totals.refusals += 1;
+                self.fleet.report(slot, load, now);
+                self.fleet.on_failure(slot, rule, now);
+            }
+            Outcome::ConnectFailed => {
+                self.totals.connect_failures += 1;
+                self.fleet.on_failure(slot, rule, now);
+            }
+            Outcome::Failed => {
+                self.totals.failed += 1;
+                return Departure::Failed;
+            }
+            Outcome::Late => self.totals.late += 1,
+            Outcome::Cancelled => self.totals.cancelled += 1,
+        }
+        Departure::Other
+    }
+
     /// What the outcome says about the replica's health. A refusal, or no connection, says nothing:
     /// there is the backoff for that.
     #[inline]
-    pub(super) fn judge(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
+    fn judge(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
         let config = &self.config.ejection;
         match outcome {
             Outcome::Done { is_failure: false, .. } => self.fleet.on_good(slot, config, now),

@@ -36,13 +36,12 @@ pub use types::{
 };
 
 use affinity::{Choice, Wish, choose, choose_impatient};
-use directory::Directory;
+use directory::{Answer, Directory};
 use hedging::Latencies;
 use retries::Repetitions;
 
 use crate::backoff::BackoffRule;
 use crate::callers::Callers;
-use crate::learnt::Departure;
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
 use crate::replica::{ReplicaId, ReplicaSpec};
@@ -87,6 +86,7 @@ struct Call {
     repeats: u8,
     /// It has a second place, or is one.
     is_hedged: bool,
+    offered_at: Nanos,
     /// When it was sent last.
     sent_at: Nanos,
     state: State,
@@ -329,6 +329,7 @@ impl Router {
         call.ranked.extend_from_slice(offer.ranked);
         call.repeats = 0;
         call.is_hedged = false;
+        call.offered_at = now;
         index_of(key)
     }
 
@@ -382,7 +383,8 @@ impl Router {
         call.state = State::Sent { slot };
         call.sent_at = now;
         if let Some(model) = call.wish.model {
-            self.directory.on_sent(model, slot, now.saturating_add(self.config.promise_max));
+            let until = now.saturating_add(self.config.promise_max);
+            self.directory.on_sent(model, slot, until, now);
         }
         self.totals.sent += 1;
         let ticket = Ticket(self.calls.key_at(index));
@@ -411,10 +413,13 @@ impl Router {
     fn end(&mut self, index: u32, slot: u32, outcome: Outcome, now: Nanos) {
         let call = self.calls.at_mut(index);
         let (wish, latency) = (call.wish, now.saturating_sub(call.sent_at));
+        let took = now.saturating_sub(call.offered_at);
         let departure = self.record(slot, outcome, latency, now);
         if let Some(model) = wish.model {
             let is_done = matches!(outcome, Outcome::Done { .. });
-            self.directory.on_ended(model, slot, is_done);
+            let alone_ns = self.fleet.alone_ns();
+            let answer = Answer { took, ran: latency, alone_ns, now };
+            self.directory.on_ended(model, slot, is_done.then_some(answer));
         }
         if self.fleet.give_back(slot, departure, now) {
             if let Some(index) = self.queue.first_resting() {
@@ -428,40 +433,6 @@ impl Router {
         while let Some(index) = self.queue.first_resting() {
             self.wake(index);
         }
-    }
-
-    fn record(&mut self, slot: u32, outcome: Outcome, latency: Nanos, now: Nanos) -> Departure {
-        self.judge(slot, outcome, now);
-        let rule = self.backoff_rule();
-        match outcome {
-            Outcome::Done { load, is_failure, .. } => {
-                self.fleet.report(slot, load, now);
-                self.fleet.on_success(slot);
-                if is_failure {
-                    return Departure::Failed;
-                }
-                if let Some(processing) = load.and_then(|load| load.processing) {
-                    self.fleet.on_turnaround(slot, latency, processing);
-                }
-                return Departure::Answered;
-            }
-            Outcome::Refused { load } => {
-                self.totals.refusals += 1;
-                self.fleet.report(slot, load, now);
-                self.fleet.on_failure(slot, rule, now);
-            }
-            Outcome::ConnectFailed => {
-                self.totals.connect_failures += 1;
-                self.fleet.on_failure(slot, rule, now);
-            }
-            Outcome::Failed => {
-                self.totals.failed += 1;
-                return Departure::Failed;
-            }
-            Outcome::Late => self.totals.late += 1,
-            Outcome::Cancelled => self.totals.cancelled += 1,
-        }
-        Departure::Other
     }
 
     fn backoff_rule(&self) -> BackoffRule {

@@ -143,13 +143,29 @@ impl Fleet {
         self.pool.is_known().then_some(Nanos(finish_ns as u64))
     }
 
+    /// After how many nanoseconds one more call at the replica in `slot` is expected to be answered.
+    #[inline]
+    pub(super) fn finish_ns(&self, slot: u32, now: Nanos) -> f64 {
+        self.replicas[slot as usize].finish_ns(&self.pool, now)
+    }
+
+    /// How long a call without company takes; before the first has ended any value.
+    #[inline]
+    pub(super) fn alone_ns(&self) -> f64 {
+        self.pool.finish_ns(1)
+    }
+
+    fn rate_of(&self, replica: &Replica) -> f64 {
+        if !replica.is_in() {
+            return 0.0;
+        }
+        self.pool.rate(replica.in_flight.max(1)) / f64::from(replica.pace.slowness())
+    }
+
     /// Departures per nanosecond of all replicas that are in, as busy as they are but at least with
     /// one call; 0: unknown.
     pub(super) fn rate(&self) -> f64 {
-        let rate = |replica: &Replica| {
-            self.pool.rate(replica.in_flight.max(1)) / f64::from(replica.pace.slowness())
-        };
-        self.replicas.iter().filter(|replica| replica.is_in()).map(rate).sum()
+        self.replicas.iter().map(|replica| self.rate_of(replica)).sum()
     }
 
     /// Takes note of how many of the nearest replicas have no room.

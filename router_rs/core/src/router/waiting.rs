@@ -4,7 +4,12 @@ use super::affinity::{Choice, Wish, choose};
 use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
 use super::{Call, Decision, Offer, Release, Router, State, WaiterId};
+use crate::queue::{HORIZON, Turn};
 use crate::time::Nanos;
+
+/// A call whose model is there goes before one that would have it loaded, unless it came so much
+/// later.
+const HIT_OVERTAKES_MAX: Nanos = HORIZON;
 
 /// Between two departures, before one was seen. Arbitrary.
 const GAP_UNKNOWN_NS: f64 = 10e6;
@@ -25,6 +30,9 @@ impl Router {
             self.queue.rest(index, call.turn, call.deadline, until);
         } else {
             self.queue.park(index, call.turn, call.deadline);
+            if let Some(model) = call.wish.model {
+                self.directory.be_ready(model, call.turn, index);
+            }
         }
         Decision::Parked(WaiterId(self.calls.key_at(index)))
     }
@@ -68,6 +76,7 @@ impl Router {
         let Call { turn, wish, .. } = *self.calls.at_mut(index);
         if let Some(model) = wish.model {
             self.directory.stop_waiting(model, turn, index);
+            self.directory.be_ready(model, turn, index);
         }
         self.queue.wake(index, turn);
     }
@@ -124,7 +133,8 @@ impl Router {
     }
 
     /// Who is next for the room that there is: a ready call, or one that waits for a replica which
-    /// has room.
+    /// has room. Who would have a model loaded stands back for those who find theirs, or a rush for
+    /// many models never ends: each load drives out what others wait for.
     fn next_in_turn(&self) -> Option<u32> {
         let ready = self.queue.first_ready();
         let faithful = if self.queue.has_faithful() {
@@ -132,7 +142,11 @@ impl Router {
         } else {
             None
         };
-        ready.into_iter().chain(faithful).min().map(|(_, index)| index)
+        let (turn, first) = ready.into_iter().chain(faithful).min()?;
+        let hit = self.directory.first_hit(&self.fleet.open).into_iter().chain(faithful).min();
+        let overtakes = |(hit_turn, _): &(Turn, u32)| hit_turn.is_within(HIT_OVERTAKES_MAX, turn);
+        let hit = hit.filter(|hit| self.calls.at(first).wish.model.is_some() && overtakes(hit));
+        Some(hit.map_or(first, |(_, hit)| hit))
     }
 }
 

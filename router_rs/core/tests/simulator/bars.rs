@@ -30,7 +30,7 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 14] = [
+pub(crate) const BARS: [Bar; 15] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
@@ -38,6 +38,7 @@ pub(crate) const BARS: [Bar; 14] = [
     Bar { scenario: "l5_overload", measure: overload },
     Bar { scenario: "l6_models", measure: models },
     Bar { scenario: "l6_models_cold", measure: cold_models },
+    Bar { scenario: "l6_models_hot", measure: hot_models },
     Bar { scenario: "l7_prefixes", measure: prefixes },
     Bar { scenario: "l8_batches", measure: batches },
     Bar { scenario: "l10_near_replicas", measure: near_replicas },
@@ -127,6 +128,18 @@ fn cold_models(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure
     let seeds_rule = run(scenario, Rule::Seeds, seed);
     let loads = |log: &Log| 1.0 - log.hit_share();
     vec![at_most("loads / loads of the seeds' rule", loads(&ours) / loads(&seeds_rule), 0.5)]
+}
+
+fn hot_models(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let p2c = run(scenario, Rule::Blind(PolicyKind::P2c), seed);
+    let seeds_rule = run(scenario, Rule::Seeds, seed);
+    let loads = |log: &Log| 1.0 - log.hit_share();
+    let (ours_ms, seeds_ms) = (ours.latencies_ms(), seeds_rule.latencies_ms());
+    vec![
+        at_most("mean / mean of the seeds' rule", mean(&ours_ms) / mean(&seeds_ms), 1.0),
+        at_most("loads / loads of p2c", loads(&ours) / loads(&p2c), 0.01),
+    ]
 }
 
 fn prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {

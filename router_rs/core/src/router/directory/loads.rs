@@ -1,0 +1,114 @@
+//! What the loads of models cost, learnt from the first call that each holder has answered.
+//!
+//! The first call of a promise waits for the load, the later ones do not: what it took longer than
+//! a call usually takes is the load. Calls behind the load of another model would count that too,
+//! so a holder that was still loading something says nothing.
+//!
+//! The later ones say how long calls of the model wait for its holders. When that is longer than a
+//! load, one more replica is worth having it.
+
+use super::{Directory, Model};
+use crate::time::Nanos;
+
+/// Of one load in the mean of all. Arbitrary: models differ, and their loads are rare.
+const LOAD_WEIGHT: f64 = 1.0 / 8.0;
+
+/// Of one call in the mean wait of its model.
+const WAIT_WEIGHT: f64 = 1.0 / 16.0;
+
+/// A holder whose first call is not over yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loading {
+    since: Nanos,
+    /// Nothing else was loading there when it began.
+    is_alone: bool,
+}
+
+/// What is learnt from one.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::router) struct Answer {
+    /// Since the call was offered.
+    pub(in crate::router) took: Nanos,
+    /// Since it was sent last.
+    pub(in crate::router) ran: Nanos,
+    /// What a call without company takes in this deployment, loads included.
+    pub(in crate::router) alone_ns: f64,
+    pub(in crate::router) now: Nanos,
+}
+
+/// A mean that forgets; 0: nothing is known yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mean {
+    ns: f64,
+}
+
+impl Mean {
+    fn add(&mut self, sample_ns: f64, weight: f64) {
+        let sample_ns = sample_ns.max(1.0);
+        if self.ns == 0.0 {
+            self.ns = sample_ns;
+        } else {
+            self.ns += (sample_ns - self.ns) * weight;
+        }
+    }
+}
+
+impl Directory {
+    /// What a load of the model is expected to take: as long as its own have, else as long as those
+    /// of all models. `None`: none has been seen yet.
+    #[inline]
+    pub(in crate::router) fn load_ns(&self, model: Model) -> Option<f64> {
+        let own_ns = self.entries[model as usize].load_time.ns;
+        let load_ns = if own_ns > 0.0 { own_ns } else { self.load_time.ns };
+        (load_ns > 0.0).then_some(load_ns)
+    }
+
+    /// A replica has been sent its first call of the model and has not answered yet.
+    pub(in crate::router) fn is_loading(&self, model: Model) -> bool {
+        self.holders(model).iter().any(|holder| holder.loading.is_some())
+    }
+
+    /// How much longer than usual the last calls of the model took at replicas that have it.
+    #[inline]
+    pub(in crate::router) fn wait_ns(&self, model: Model) -> f64 {
+        self.entries[model as usize].wait_ns
+    }
+
+    pub(super) fn begin_load(&mut self, model: Model, slot: u32, now: Nanos) {
+        // Who comes from now on will not wait as those before.
+        self.entries[model as usize].wait_ns = 0.0;
+        let others = &self.models_of[slot as usize];
+        let is_loading =
+            |other: &Model| self.holder(*other, slot).is_some_and(|h| h.loading.is_some());
+        let is_alone = !others.iter().any(is_loading);
+        if let Some(holder) = self.holder_mut(model, slot) {
+            holder.loading = Some(Loading { since: now, is_alone });
+        }
+    }
+
+    /// A call of the model in `slot` was answered.
+    pub(super) fn on_answer(&mut self, model: Model, slot: u32, answer: Answer) {
+        let Some(holder) = self.holder_mut(model, slot) else { return };
+        let loading = holder.loading.take();
+        match loading {
+            Some(Loading { since, is_alone: true }) => {
+                let load_ns = answer.now.saturating_sub(since).0 as f64 - self.usual_ns(answer);
+                self.load_time.add(load_ns, LOAD_WEIGHT);
+                self.entries[model as usize].load_time.add(load_ns, LOAD_WEIGHT);
+            }
+            Some(Loading { is_alone: false, .. }) => {}
+            None => {
+                self.run_time.add(answer.ran.0 as f64, WAIT_WEIGHT);
+                let wait_ns = answer.took.0 as f64 - self.usual_ns(answer);
+                let mean_ns = &mut self.entries[model as usize].wait_ns;
+                *mean_ns += (wait_ns - *mean_ns) * WAIT_WEIGHT;
+            }
+        }
+    }
+
+    /// What a call takes that waits neither for its model nor for others. Of two means that are too
+    /// long, one by loads and one by waits inside replicas, the shorter.
+    fn usual_ns(&self, answer: Answer) -> f64 {
+        self.run_time.ns.min(answer.alone_ns)
+    }
+}
