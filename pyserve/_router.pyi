@@ -448,6 +448,7 @@ class RouterSettings:
         ejection_fall: int = 5,  # failures in a row; 0: nobody is ejected
         ejection_rise: int = 2,  # good answers in a row
         ejection_interval_s: float = 5.0,
+        retry_codes: Sequence[int] | None = None,  # of gRPC; None: UNAVAILABLE, RESOURCE_EXHAUSTED
     ) -> RouterSettings: ...
 
 @final

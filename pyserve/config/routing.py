@@ -53,6 +53,25 @@ _RAY_POLICIES = {
     "ConsistentHashRouter": "consistent_hash",
     "ConsistentHashRequestRouter": "consistent_hash",
 }
+# What gRPC calls an answer that is a failure, in the order of its numbers, which begin with 1.
+STATUS_CODES = (
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _OWNER = "request_router_config"
 
@@ -72,6 +91,8 @@ class RequestRouterConfig(Part):
         slow_start_s: how long a new replica takes to get its full share.
         max_attempts: how often a call is sent that may be repeated; 1: once.
         retry_budget_percent: repeated and hedged calls in a hundred.
+        retryable_status_codes: names of gRPC's codes; a call that may be repeated is, when one of
+            them is its answer and nothing was said before. Empty: UNAVAILABLE, RESOURCE_EXHAUSTED.
         hedging: whether a slow call that may be repeated is sent to a second replica.
         ejection_fall: failures in a row after which a replica is left out; 0: never.
         ejection_rise: good answers in a row that make it whole again.
@@ -90,6 +111,7 @@ class RequestRouterConfig(Part):
     slow_start_s: float = 0.0
     max_attempts: int | None = None
     retry_budget_percent: int = 20
+    retryable_status_codes: tuple[str, ...] = ()
     hedging: bool = False
     ejection_fall: int | None = None
     ejection_rise: int | None = None
@@ -111,6 +133,7 @@ class RequestRouterConfig(Part):
         check_integer(
             f"{_OWNER}.retry_budget_percent", self.retry_budget_percent, minimum=0, maximum=100
         )
+        self._check_codes()
         if self.ejection_fall is not None:
             check_integer(f"{_OWNER}.ejection_fall", self.ejection_fall, minimum=0)
         if self.ejection_rise is not None:
@@ -135,6 +158,15 @@ class RequestRouterConfig(Part):
                 dict(self.policy_kwargs),
                 f"none for {self.policy!r}; they are for a policy of your own, {allowed}",
             )
+
+    def _check_codes(self) -> None:
+        codes = self.retryable_status_codes
+        option = f"{_OWNER}.retryable_status_codes"
+        if not isinstance(codes, list | tuple):
+            raise refuse(option, codes, "a list of gRPC's status codes, such as ['UNAVAILABLE']")
+        for code in codes:
+            check_choice(option, code, STATUS_CODES)
+        object.__setattr__(self, "retryable_status_codes", tuple(codes))
 
     def _check_times(self) -> None:
         for name in ("initial_backoff_s", "max_backoff_s", "ejection_interval_s"):
@@ -226,9 +258,9 @@ def _read_retry_policy(given: dict[str, object]) -> None:
         elif name in times:
             given.setdefault(times[name], _proto_seconds(f"{owner}.{name}", value))
         elif name == "retryableStatusCodes":
-            # Only that one says that another replica may do better.
-            if value not in (["UNAVAILABLE"], ("UNAVAILABLE",)):
-                raise refuse(f"{owner}.{name}", value, "['UNAVAILABLE']")
+            if not value:
+                raise refuse(f"{owner}.{name}", value, "at least one code, as gRPC wants it")
+            given.setdefault("retryable_status_codes", value)
         else:
             known = ", ".join((*names, *times, "retryableStatusCodes"))
             raise OptionError(f"{owner} has no option {name!r}; known: {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyserve.config import RequestRouterConfig
-from pyserve.config.routing import policy_kwargs_json
+from pyserve.config.routing import STATUS_CODES, policy_kwargs_json
 from pyserve.wire.v1 import mesh_pb2
 
 
@@ -30,6 +30,7 @@ def router_settings(
         ejection_fall=config.ejection_fall,
         ejection_rise=config.ejection_rise,
         ejection_interval_s=config.ejection_interval_s,
+        retry_codes=[STATUS_CODES.index(name) + 1 for name in config.retryable_status_codes],
     )
     if config.policy_path:
         settings.policy_class.CopyFrom(

@@ -72,6 +72,7 @@ def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> _route
         ejection_fall=choose("ejection_fall", defaults.ejection_fall),
         ejection_rise=choose("ejection_rise", defaults.ejection_rise),
         ejection_interval_s=choose("ejection_interval_s", defaults.ejection_interval_s),
+        retry_codes=said.retry_codes or None,
     )
 
 

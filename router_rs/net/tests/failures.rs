@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use router_core::{EjectionConfig, Nanos, PolicyKind, RetryConfig, RouterStats};
 use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall};
 use router_net::dispatch::{CallOptions, DeploymentRoute, Placement, RouterSettings, RoutingTable};
-use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding};
+use router_net::grpc::{CONTENT_TYPE_GRPC, Code, CodeSet, Encoding};
 use router_net::io::IoThreads;
 use router_net::link::{Event, EventSink, Mailbox};
 use support::{Front, Incoming, PATH, Replica, TOKEN, deployment, request, table, until};
@@ -178,6 +178,25 @@ async fn a_call_is_sent_again_only_if_that_is_safe_and_asked_for() {
     stream.send_trailers(trailers).unwrap();
     assert_eq!(Code::Unavailable, caller.code(&call).await);
     assert_eq!((4, 0), (caller.stats().sent, caller.stats().retries));
+}
+
+#[tokio::test]
+async fn a_deployment_names_the_codes_that_are_tried_again() {
+    let mut replica = Replica::start("r-1").await;
+    let caller = Caller::of(&[&replica], |router| {
+        router.ejection.fall = 0;
+        router.retry_codes = CodeSet::of(&[Code::InvalidArgument]);
+    });
+    let call = caller.call(true);
+    fail(replica.next().await, INVALID_ARGUMENT, &[]);
+    let mut again = replica.next().await;
+    assert_eq!(&b"\0\0\0\0\x04ping"[..], again.read_all().await);
+    again.reply(PONG);
+    assert_eq!(Code::Ok, caller.code(&call).await);
+    let call = caller.call(true);
+    fail(replica.next().await, UNAVAILABLE, &[]);
+    assert_eq!(Code::Unavailable, caller.code(&call).await);
+    assert_eq!((3, 1), (caller.stats().sent, caller.stats().retries));
 }
 
 #[tokio::test]

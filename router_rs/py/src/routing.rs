@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use router_core::{EjectionConfig, Locality, PolicyKind, RetryConfig};
 use router_net::dispatch;
+use router_net::grpc::{Code, CodeSet};
 
 use crate::convert;
 
@@ -24,7 +25,7 @@ impl RouterSettings {
         *, policy = "p2c", prefer_node = false, prefer_zone = false, initial_backoff_s = 0.025,
         backoff_multiplier = 2.0, max_backoff_s = 0.5, slow_start_s = 0.0, retry_attempts_max = 1,
         retry_budget_percent = 20, hedging = false, ejection_fall = 5, ejection_rise = 2,
-        ejection_interval_s = 5.0,
+        ejection_interval_s = 5.0, retry_codes = None,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -41,10 +42,12 @@ impl RouterSettings {
         ejection_fall: u32,
         ejection_rise: u32,
         ejection_interval_s: f64,
+        retry_codes: Option<Vec<u32>>,
     ) -> PyResult<Self> {
         if !(backoff_multiplier.is_finite() && backoff_multiplier >= 1.0) {
             return Err(PyValueError::new_err("backoff_multiplier must be at least 1"));
         }
+        let defaults = dispatch::RouterSettings::default();
         let settings = dispatch::RouterSettings {
             policy: policy_kind(policy)?,
             locality: Locality { prefer_node, prefer_zone },
@@ -56,6 +59,9 @@ impl RouterSettings {
                 attempts_max: retry_attempts_max,
                 budget_percent: retry_budget_percent,
             },
+            retry_codes: retry_codes.map_or(defaults.retry_codes, |numbers| {
+                CodeSet::of(&numbers.into_iter().map(Code::from_number).collect::<Vec<_>>())
+            }),
             hedging,
             ejection: EjectionConfig {
                 fall: ejection_fall,

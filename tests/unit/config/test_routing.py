@@ -43,7 +43,9 @@ class Chooser:
         ({"tiers": [], "prefer_local_node": True}, ["tiers=[]", "prefer_local_node=True"]),
         ({"retryPolicy": {"maxAttempt": 2}}, ["'maxAttempt'", "maxAttempts"]),
         ({"retryPolicy": {"initialBackoff": 0.1}}, ["initialBackoff=0.1", "'0.1s'"]),
-        ({"retryPolicy": {"retryableStatusCodes": ["OK"]}}, ["['OK']", "['UNAVAILABLE']"]),
+        ({"retryPolicy": {"retryableStatusCodes": ["OK"]}}, ["status_codes='OK'", "'ABORTED'"]),
+        ({"retryPolicy": {"retryableStatusCodes": []}}, ["retryableStatusCodes=[]", "one code"]),
+        ({"retryable_status_codes": "ABORTED"}, ["status_codes='ABORTED'", "a list"]),
         ({"polcy": "least"}, ["'polcy'", "did you mean 'policy'"]),
         (
             {"request_router_class": "ray.serve.llm.request_router:PrefixCacheAffinityRouter"},
@@ -119,10 +121,11 @@ def test_retries_may_be_written_as_in_a_service_config():
             "initialBackoff": "0.1s",
             "maxBackoff": "1s",
             "backoffMultiplier": 2,
-            "retryableStatusCodes": ["UNAVAILABLE"],
+            "retryableStatusCodes": ["UNAVAILABLE", "ABORTED"],
         }
     )
 
+    assert ("UNAVAILABLE", "ABORTED") == found.retryable_status_codes
     assert (4, 0.1, 1.0, 2) == (
         found.max_attempts,
         found.initial_backoff_s,
@@ -139,6 +142,7 @@ def test_settings_survive_json():
                 "policy_kwargs": {"a": [1]},
                 "tiers": ["node"],
                 "max_attempts": 2,
+                "retryable_status_codes": ["ABORTED"],
             },
             "traffic": {"canary": 0.05},
             "mirror": {"shadow/Model": 1},

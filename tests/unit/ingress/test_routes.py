@@ -55,6 +55,8 @@ def test_what_a_deployment_says_wins(said):
     )
 
     assert ("least", True, 0) == (found["policy"], found["prefer_node"], found["ejection_fall"])
+    codes = said(RequestRouterConfig(retryable_status_codes=("ABORTED", "UNAUTHENTICATED")))
+    assert ([10, 16], None) == (codes["retry_codes"], found["retry_codes"])
     # A default of the process never contradicts what the deployment has said.
     assert (3.0, 3.0) == (found["initial_backoff_s"], found["max_backoff_s"])
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-use crate::grpc::{Code, GRPC_STATUS, RETRY_PUSHBACK};
+use crate::grpc::{Code, CodeSet, GRPC_STATUS, RETRY_PUSHBACK};
 
 /// Whether the end of an answer speaks against its replica. `end` holds the gRPC status if there is
 /// one; `is_whole`: nothing was said before.
@@ -38,13 +38,16 @@ pub(super) enum Repeat {
     After(Duration),
 }
 
-/// What an answer without a body says about another attempt.
+/// The codes that ask for another attempt where the deployment names none: these pass, other
+/// failures would come again.
+pub(super) const PASSING: CodeSet = CodeSet::of(&[Code::Unavailable, Code::ResourceExhausted]);
+
+/// What an answer without a body says about another attempt, which `codes` ask for.
 ///
-/// `UNAVAILABLE` and `RESOURCE_EXHAUSTED` pass; other failures would come again. A pushback that is
-/// negative, or no number, means never (gRPC A6).
-pub(super) fn repeats(end: &HeaderMap) -> Repeat {
+/// A pushback that is negative, or no number, means never (gRPC A6).
+pub(super) fn repeats(end: &HeaderMap, codes: CodeSet) -> Repeat {
     let code = end.get(GRPC_STATUS).map(|value| Code::from_header(value.as_bytes()));
-    if !matches!(code, Some(Code::Unavailable | Code::ResourceExhausted)) {
+    if !code.is_some_and(|code| codes.has(code)) {
         return Repeat::Never;
     }
     let Some(value) = end.get(RETRY_PUSHBACK) else { return Repeat::Soon };
@@ -82,9 +85,14 @@ mod tests {
 
     #[test]
     fn an_answer_asks_again_unless_its_pushback_says_never() {
-        assert_eq!(Repeat::Soon, repeats(&end(Code::Unavailable)));
-        assert_eq!(Repeat::Never, repeats(&end(Code::Internal)));
-        assert_eq!(Repeat::Never, repeats(&HeaderMap::new()));
+        assert_eq!(Repeat::Soon, repeats(&end(Code::Unavailable), PASSING));
+        assert_eq!(Repeat::Never, repeats(&end(Code::Internal), PASSING));
+        assert_eq!(Repeat::Never, repeats(&HeaderMap::new(), PASSING));
+        let codes = CodeSet::of(&[Code::Internal, Code::Unauthenticated]);
+        assert_eq!(Repeat::Soon, repeats(&end(Code::Internal), codes));
+        assert_eq!(Repeat::Soon, repeats(&end(Code::Unauthenticated), codes));
+        assert_eq!(Repeat::Never, repeats(&end(Code::Unavailable), codes));
+        assert_eq!(Repeat::Never, repeats(&end(Code::Unavailable), CodeSet::NONE));
         for (pushback, expected) in
             [("0", Some(0)), ("1500", Some(1500)), ("-1", None), ("soon", None), ("", None)]
         {
@@ -92,7 +100,7 @@ mod tests {
             end.insert(RETRY_PUSHBACK, HeaderValue::from_static(pushback));
             let after = |millis| Repeat::After(Duration::from_millis(millis));
             let expected = expected.map_or(Repeat::Never, after);
-            assert_eq!(expected, repeats(&end), "{pushback:?}");
+            assert_eq!(expected, repeats(&end, PASSING), "{pushback:?}");
         }
     }
 }

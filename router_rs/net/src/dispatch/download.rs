@@ -15,7 +15,7 @@ use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
 use super::explain::EXPLAIN;
 use super::gather;
-use crate::grpc::is_grpc_content_type;
+use crate::grpc::{CodeSet, is_grpc_content_type};
 use crate::mesh::load::parse_trailer;
 use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, LOAD, REFUSED, passes};
 
@@ -27,8 +27,8 @@ pub(crate) struct Download {
     is_trusted: bool,
     /// Something came since somebody asked.
     has_spoken: bool,
-    /// Answers that ask for another attempt are not passed on.
-    may_repeat: bool,
+    /// Answers with these codes ask for another attempt, and are not passed on.
+    repeats_on: CodeSet,
     http: StatusCode,
     /// Goes to the caller with the head of an HTTP answer, or the trailers of a gRPC one.
     explanation: Option<HeaderValue>,
@@ -76,26 +76,27 @@ impl From<Gone> for Answer {
 }
 
 impl Download {
-    /// `may_repeat`: the call may be sent again, so an answer that asks for that is not passed on.
-    pub(crate) fn new(response: ResponseFuture, is_trusted: bool, may_repeat: bool) -> Self {
-        Self::of(Phase::Head(response), is_trusted, may_repeat)
+    /// `repeats_on`: the codes with which the call may be sent again; such an answer is not passed
+    /// on.
+    pub(crate) fn new(response: ResponseFuture, is_trusted: bool, repeats_on: CodeSet) -> Self {
+        Self::of(Phase::Head(response), is_trusted, repeats_on)
     }
 
     /// Goes on with an answer whose head has been waited for.
     pub(super) fn begun(
         response: Result<http::Response<RecvStream>, h2::Error>,
         is_trusted: bool,
-        may_repeat: bool,
+        repeats_on: CodeSet,
     ) -> Self {
-        Self::of(Phase::Headed(Some(response)), is_trusted, may_repeat)
+        Self::of(Phase::Headed(Some(response)), is_trusted, repeats_on)
     }
 
-    fn of(phase: Phase, is_trusted: bool, may_repeat: bool) -> Self {
+    fn of(phase: Phase, is_trusted: bool, repeats_on: CodeSet) -> Self {
         Self {
             phase,
             is_trusted,
             has_spoken: false,
-            may_repeat,
+            repeats_on,
             http: StatusCode::OK,
             explanation: None,
         }
@@ -181,8 +182,8 @@ impl Download {
         if is_refusal {
             return Err(Answer::Refused { load, head: Box::new(head) });
         }
-        let repeat = blame::repeats(&head.headers);
-        if self.may_repeat && repeat != Repeat::Never {
+        let repeat = blame::repeats(&head.headers, self.repeats_on);
+        if repeat != Repeat::Never {
             return Err(Answer::Again { load, head: Box::new(head), repeat });
         }
         self.add_explanation(&mut head.headers);

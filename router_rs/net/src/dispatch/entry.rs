@@ -6,6 +6,7 @@ mod repeats;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use super::loads::{self, Loads};
 use super::settings::Wish;
 use super::table::Clock;
 use crate::client::dial::Target;
+use crate::grpc::CodeSet;
 use crate::random::any_u64;
 
 /// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,
@@ -33,6 +35,8 @@ pub(crate) struct DeploymentEntry {
     pub application: String,
     pub deployment: String,
     pub budget: Arc<KeptBudget>,
+    /// The bits of a [`CodeSet`].
+    retry_codes: AtomicU32,
     clock: Clock,
     pub(super) loads: Loads,
     locked: Mutex<Locked>,
@@ -130,7 +134,17 @@ impl DeploymentEntry {
         let locked = Mutex::new(locked);
         let earlier = Notify::new();
         let loads = Loads::new(any_u64());
-        Self { application, deployment, budget, clock, loads, locked, earlier }
+        let retry_codes = AtomicU32::default();
+        Self { application, deployment, budget, retry_codes, clock, loads, locked, earlier }
+    }
+
+    /// Answers with these codes are tried again, if their call may be.
+    pub(super) fn retry_codes(&self) -> CodeSet {
+        CodeSet::from_bits(self.retry_codes.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_retry_codes(&self, codes: CodeSet) {
+        self.retry_codes.store(codes.bits(), Ordering::Relaxed);
     }
 
     /// Asks for a replica for a new call. On an I/O thread only.

@@ -26,7 +26,7 @@ use super::upload::Upload;
 use crate::client::connection::{Connection, Started};
 use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
-use crate::grpc::{Code, GRPC_TIMEOUT, Status, format_timeout};
+use crate::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
 use crate::io::Alarm;
 use crate::mesh::names::{self, ASKER, BYPASS};
 
@@ -351,18 +351,20 @@ impl<'a, C: Caller> Exchange<'a, C> {
         ticket: Option<&TicketGuard>,
     ) -> Attempt {
         let may_repeat = self.head.options.is_idempotent;
+        let repeats_on = ticket.filter(|_| may_repeat);
+        let repeats_on = repeats_on.map_or(CodeSet::NONE, TicketGuard::retry_codes);
         let mut silence = Silence::new(silence_limit);
         let (mut download, mut body, permit) = match ticket.and_then(|it| self.hedge_after(it)) {
             None => {
                 let Started { response, body, permit } = started;
                 let is_trusted = permit.connection().is_trusted();
-                (Download::new(response, is_trusted, may_repeat), body, permit)
+                (Download::new(response, is_trusted, repeats_on), body, permit)
             }
             Some((ticket, after)) => match self.race(started, ticket, after, &mut silence).await {
                 Err(attempt) => return *attempt,
                 Ok(Won { response, body, permit }) => {
                     let is_trusted = permit.connection().is_trusted();
-                    (Download::begun(response, is_trusted, may_repeat), body, permit)
+                    (Download::begun(response, is_trusted, repeats_on), body, permit)
                 }
             },
         };

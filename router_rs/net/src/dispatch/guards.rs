@@ -9,6 +9,7 @@ use router_core::{Assignment, Outcome, Ticket, WaiterId};
 
 use super::entry::{Admission, DeploymentEntry, Refused};
 use crate::client::dial::Target;
+use crate::grpc::CodeSet;
 
 /// An answer whose end comes so long after its first data is a stream. A unary answer is often two
 /// reads as well, but those follow each other at once.
@@ -36,6 +37,11 @@ impl TicketGuard {
     /// The deployment whose place it is.
     pub(super) fn entry(&self) -> &DeploymentEntry {
         &self.entry
+    }
+
+    /// Answers with these codes are tried again, if their call may be.
+    pub(super) fn retry_codes(&self) -> CodeSet {
+        self.entry.retry_codes()
     }
 
     /// The name under which the replica keeps the place, if it does.

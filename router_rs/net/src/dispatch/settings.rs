@@ -6,7 +6,9 @@ use router_core::{
     EjectionConfig, Locality, Nanos, Offer, PolicyKind, ReplicaId, RetryConfig, RouterConfig,
 };
 
+use super::blame;
 use super::snapshot::DeploymentRoute;
+use crate::grpc::CodeSet;
 
 /// Refusals after which a call parks (design 7).
 const REFUSALS_MAX: u8 = 3;
@@ -27,6 +29,8 @@ pub struct RouterSettings {
     /// How long a new replica takes to get its full share.
     pub slow_start: Nanos,
     pub retries: RetryConfig,
+    /// Answers with these codes are tried again, if their call may be.
+    pub retry_codes: CodeSet,
     pub hedging: bool,
     pub ejection: EjectionConfig,
 }
@@ -42,6 +46,7 @@ impl Default for RouterSettings {
             backoff_max: core.backoff_max,
             slow_start: core.slow_start,
             retries: core.retries,
+            retry_codes: blame::PASSING,
             hedging: core.hedging,
             ejection: core.ejection,
         }

@@ -205,6 +205,7 @@ impl RoutingTable {
         let targets: Vec<_> =
             specs.iter().map(|(spec, target)| (spec.id, Arc::clone(target))).collect();
         let rules = Rules::of(route);
+        known.entry.set_retry_codes(route.router.retry_codes);
         let config = (rules != known.rules).then(|| config_of(route, known.seed));
         known.entry.apply(specs, config);
         watch::watch(&known.entry, targets);

@@ -45,6 +45,37 @@ const ALL: [Code; 17] = [
     Code::Unauthenticated,
 ];
 
+/// Some of the codes, a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodeSet(u32);
+
+impl CodeSet {
+    pub const NONE: Self = Self(0);
+
+    pub const fn of(codes: &[Code]) -> Self {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < codes.len() {
+            bits |= 1 << codes[index] as u32;
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    pub fn has(self, code: Code) -> bool {
+        self.0 & (1 << code as u32) != 0
+    }
+
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Of [`CodeSet::bits`]; bits of no code mean nothing.
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+}
+
 impl Code {
     /// The code of a wire number; numbers nobody assigned mean `Unknown` (gRPC specification).
     pub fn from_number(number: u32) -> Self {

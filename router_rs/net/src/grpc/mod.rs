@@ -11,7 +11,7 @@ pub mod metadata;
 mod status;
 mod timeout;
 
-pub use code::Code;
+pub use code::{Code, CodeSet};
 pub use compress::{Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
 pub use content_type::{
     CONTENT_TYPE_GRPC, SUBTYPE_DEFAULT, content_type, is_grpc_content_type, refuse_pickle, subtype,
