@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from pyserve.errors import PyserveError
@@ -26,6 +27,13 @@ class LifespanFailed(PyserveError):
         self.text = text
 
 
+def _told(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
 class Lifespan:
     """Starts and stops an application; for one loop.
 
@@ -44,6 +52,7 @@ class Lifespan:
         self._started = asyncio.Event()
         self._stopped = asyncio.Event()
         self._failure: str | None = None
+        self._stopping = False
 
     async def startup(self) -> None:
         """Wait until the application is ready, or turns out to know no lifespan.
@@ -69,6 +78,7 @@ class Lifespan:
         """
         if self._task is None or self._task.done():
             return
+        self._stopping = True
         self._events.put_nowait({"type": "lifespan.shutdown"})
         try:
             await self._stopped.wait()
@@ -86,6 +96,12 @@ class Lifespan:
         }
         try:
             await self._app(scope, self._receive, self._send)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Out of a task they would end the loop, and with it the replica, without a word.
+            if self._started.is_set() and not self._stopping:
+                _LOGGER.exception("the application left its lifespan; requests are still answered")
+            else:
+                self._failure = self._failure or _told(error)
         except Exception as error:
             if self._failure is not None:
                 return  # It has said so before it raised.

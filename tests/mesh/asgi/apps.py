@@ -210,3 +210,18 @@ class Broken:
 
 
 broken = Broken.bind()
+
+
+@asynccontextmanager
+async def leaving_lifespan(_: FastAPI) -> AsyncIterator[None]:
+    raise SystemExit("no model in this folder")
+    yield
+
+
+@pyserve.deployment
+@pyserve.ingress(FastAPI(lifespan=leaving_lifespan))
+class Leaving:
+    pass
+
+
+leaving = Leaving.bind()

@@ -215,8 +215,18 @@ def test_an_application_of_a_script_travels_by_value(mesh: RunningMesh, tmp_path
 
 
 @pytest.mark.parity("G-33")
-def test_a_startup_that_fails_fails_the_deployment(mesh_environment: dict[str, str]) -> None:
-    done = command("run", "tests.mesh.asgi.apps:broken", environment=mesh_environment)
+@pytest.mark.parametrize(
+    ("attribute", "says"),
+    [
+        ("broken", 'raise RuntimeError("the model file is not there")'),
+        ("leaving", 'raise SystemExit("no model in this folder")'),
+    ],
+)
+def test_a_startup_that_fails_fails_the_deployment(
+    attribute: str, says: str, mesh_environment: dict[str, str]
+) -> None:
+    done = command("run", f"tests.mesh.asgi.apps:{attribute}", environment=mesh_environment)
     assert 1 == done.returncode
-    assert "the lifespan of the application of Broken failed at its startup" in done.stderr
-    assert 'raise RuntimeError("the model file is not there")' in done.stderr
+    name = attribute.capitalize()
+    assert f"the lifespan of the application of {name} failed at its startup" in done.stderr
+    assert says in done.stderr

@@ -86,3 +86,45 @@ async def test_a_lifespan_that_ends_early_is_not_waited_for() -> None:
     await application.startup()
     await asyncio.sleep(0)
     await application.shutdown()
+
+
+@pytest.mark.parametrize("error", [SystemExit("no model file"), KeyboardInterrupt()])
+async def test_an_exit_in_the_startup_fails_it(error: BaseException) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        raise error
+
+    application = AsgiApplication(app)
+    with pytest.raises(LifespanFailed) as caught:
+        await application.startup()
+    last_line = caught.value.text.strip().rpartition("\n")[2]
+    assert last_line.startswith(type(error).__name__)
+    assert "await receive()" not in caught.value.text
+    assert "raise error" in caught.value.text
+    await application.shutdown()  # Nothing is left to shut down.
+
+
+async def test_an_exit_in_the_shutdown_fails_it() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        raise SystemExit(3)
+
+    application = AsgiApplication(app)
+    await application.startup()
+    with pytest.raises(LifespanFailed, match="SystemExit: 3"):
+        await application.shutdown()
+
+
+async def test_an_exit_between_them_leaves_the_replica(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        raise SystemExit(3)
+
+    application = AsgiApplication(app)
+    await application.startup()
+    await asyncio.sleep(0)
+    assert "left its lifespan" in caplog.text
+    await application.shutdown()
