@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PREFIX = "/v2"
 _MODELS = f"{PREFIX}/models/"
 _JSON = [(b"content-type", b"application/json")]
+_METHODS = "GET, HEAD"
 # Of the hop that ends here; the next one makes its own.
 _NOT_PASSED_ON = ("grpc-", "pyserve-", "content-type", "te", "user-agent", "host")
 
@@ -159,14 +160,16 @@ class InferenceFront:
             "/health/ready": {"ready": True},
         }
         document = documents.get(path.rpartition(PREFIX)[2])
+        headers = list(_JSON)
         if document is None:
             status, document = 404, {"error": f"{path} is not known here: no such model or path"}
-        elif call.head.method not in ("GET", "HEAD"):
-            status, document = 405, {"error": f"{path} takes GET"}
+        elif call.head.method not in _METHODS.split(", "):
+            status, document = 405, {"error": f"{path} takes {_METHODS}"}
+            headers.append((b"allow", _METHODS.encode()))
         else:
             status = 200
         body = orjson.dumps(document)
-        call.respond(status, [*_JSON, (b"content-length", str(len(body)).encode())], body)
+        call.respond(status, [*headers, (b"content-length", str(len(body)).encode())], body)
 
 
 def _model_name(request: bytes) -> str:

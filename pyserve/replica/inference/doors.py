@@ -154,6 +154,9 @@ class InferenceDoors:
         """Answer a request below the model's prefix; an ``HttpHandler``."""
         try:
             answer = await self._answer(call)
+        except _OtherMethods as error:
+            headers = [*_JSON, (b"allow", error.allowed.encode())]
+            call.respond(405, headers, orjson.dumps({"error": str(error)}))
         except Exception as error:
             status, text = self._failure(error)
             call.respond(status, _JSON, orjson.dumps({"error": text}))
@@ -165,12 +168,12 @@ class InferenceDoors:
         path = _path_of(call)
         action = self._action(path, self._below_prefix(call))
         if action == METHOD:
-            _require(call, "POST", path)
+            _require(call, path, "POST")
             length = call.header(rest.JSON_LENGTH)
             wanted = rest.read_request(self._model, await call.body(), length)
             arrays = await self._runner.one(wanted.inference.arrays, call)
             return rest.write_response(self._model, wanted, arrays)
-        _require(call, "GET", path)
+        _require(call, path, "GET", "HEAD")
         document: dict[str, object] = {"name": self._model.name, "ready": True}
         if action != "ready":
             document = rest.metadata(self._model)
@@ -220,9 +223,17 @@ def _path_of(call: HttpCall) -> str:
     return call.head.target.partition(b"?")[0].decode("latin-1")
 
 
-def _require(call: HttpCall, method: str, path: str) -> None:
-    if call.head.method != method:
-        raise Abort(grpc.StatusCode.UNIMPLEMENTED, f"{path} takes {method}")
+def _require(call: HttpCall, path: str, *methods: str) -> None:
+    if call.head.method not in methods:
+        raise _OtherMethods(path, ", ".join(methods))
+
+
+class _OtherMethods(Exception):
+    """The path is known, but not for this HTTP method."""
+
+    def __init__(self, path: str, allowed: str) -> None:
+        super().__init__(f"{path} takes {allowed}")
+        self.allowed = allowed
 
 
 def _serialize(message: Any) -> bytes:

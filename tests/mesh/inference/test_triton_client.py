@@ -49,6 +49,31 @@ def test_the_server_and_its_models_are_ready(client):
     assert not client.is_model_ready("nobody")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v2/models/adder/infer", "POST"),
+        ("PUT", "/v2/models/adder/versions/1/infer", "POST"),
+        ("POST", "/v2/models/adder/ready", "GET, HEAD"),
+        ("DELETE", "/v2/models/adder", "GET, HEAD"),
+        ("POST", "/v2/health/ready", "GET, HEAD"),
+        ("POST", "/v2", "GET, HEAD"),
+    ],
+)
+def test_another_http_method_is_told_the_right_one(
+    method: str, path: str, allowed: str, mesh: RunningMesh
+):
+    answer = httpx.request(method, f"http://{mesh.address}{path}")
+
+    assert (405, allowed) == (answer.status_code, answer.headers["allow"])
+    assert {"error": f"{path} takes {allowed}"} == answer.json()
+
+
+def test_a_head_is_as_good_as_a_get(mesh: RunningMesh):
+    answer = httpx.head(f"http://{mesh.address}/v2/models/adder/ready")
+    assert (200, b"") == (answer.status_code, answer.content)
+
+
 def test_metadata_names_the_tensors(mesh: RunningMesh):
     with triton_grpc.InferenceServerClient(mesh.address) as client:
         by_grpc = client.get_model_metadata("adder", as_json=True)
