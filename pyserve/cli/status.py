@@ -35,6 +35,12 @@ def as_text(found: MeshStatus) -> str:
     """Return the status as lines for people."""
     where = ", ".join(found.addresses) or "no address"
     lines = [f"pyserve {found.version}, process {found.controller_pid}, listening at {where}"]
+    if counts := found.ingress.counts:
+        waiting = f", {found.ingress.parked} of them waiting" if found.ingress.parked else ""
+        lines.append(
+            f"ingress: {counts['connections']} connections ({counts['connections_refused']} "
+            f"refused so far), {found.ingress.in_flight} calls in flight{waiting}"
+        )
     for application in found.applications.values():
         prefix = f" ({application.route_prefix})" if application.route_prefix else ""
         lines.append(f"{application.name}{prefix}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyserve.wire.v1 import control_pb2
 
@@ -71,17 +71,22 @@ class ApplicationStatus:
 
 @dataclass(frozen=True, slots=True)
 class IngressStatus:
-    """Calls in the ingress, all zero when it is idle.
+    """The ingress: the calls in it, all zero when it is idle, and what it has counted.
 
     Attributes:
         in_flight: Calls that have not ended.
         parked: Those of them that wait for a replica.
         in_flight_of_replica: Calls sent to a replica, by its id, as the router counts them.
+        speaks_tls: Clients have to speak TLS.
+        counts: What clients did since the start, by name, and ``connections``, those that are
+            open now; ``docs/reference/ingress.md`` explains each. Empty without an ingress.
     """
 
     in_flight: int
     parked: int
     in_flight_of_replica: Mapping[str, int]
+    speaks_tls: bool = False
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,8 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
             in_flight=reply.ingress.in_flight,
             parked=reply.ingress.parked,
             in_flight_of_replica=dict(reply.ingress.in_flight_of_replica),
+            speaks_tls=reply.ingress.speaks_tls,
+            counts=dict(sorted(reply.ingress.counts.items())),
         ),
     )
 

@@ -130,7 +130,7 @@ class IngressServer:
             )
 
     def status(self) -> control_pb2.IngressStatus:
-        """Return the calls that are in this ingress now."""
+        """Return the calls that are in this ingress now, and what it has counted."""
         deployments = self._table.stats().values()
         return control_pb2.IngressStatus(
             in_flight=self._in_flight(),
@@ -140,6 +140,8 @@ class IngressServer:
                 for stats in deployments
                 for replica_id, in_flight in _counts(stats["in_flight"]).items()
             },
+            counts={} if self._native is None else self._native.stats(),
+            speaks_tls=self._security.tls is not None,
         )
 
     def set_request_timeout(self, timeout_s: float | None) -> None:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pyserve.wire.v1 import mesh_pb2 as pyserve_dot_wire_dot_v1_dot_mesh__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpyserve/wire/v1/control.proto\x12\x0fpyserve.wire.v1\x1a\x1apyserve/wire/v1/mesh.proto\"\xad\x01\n\rDeployRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\x34\n\x0b\x64\x65ployments\x18\x02 \x03(\x0b\x32\x1f.pyserve.wire.v1.DeploymentSpec\x12\x1a\n\x12ingress_deployment\x18\x03 \x01(\t\x12\x14\n\x0croute_prefix\x18\x04 \x01(\t\x12\x1f\n\x17route_prefix_is_default\x18\x05 \x01(\x08\"\xa4\x01\n\x0b\x44\x65ployEvent\x12-\n\x08progress\x18\x01 \x01(\x0b\x32\x19.pyserve.wire.v1.ProgressH\x00\x12-\n\x08\x64\x65ployed\x18\x02 \x01(\x0b\x32\x19.pyserve.wire.v1.DeployedH\x00\x12/\n\x06\x66\x61iled\x18\x03 \x01(\x0b\x32\x1d.pyserve.wire.v1.DeployFailedH\x00\x42\x06\n\x04kind\"K\n\x08Progress\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x05\x12\x0e\n\x06wanted\x18\x03 \x01(\x05\x12\x0c\n\x04note\x18\x04 \x01(\t\"3\n\x08\x44\x65ployed\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x14\n\x0cview_version\x18\x02 \x01(\x03\"F\n\x0c\x44\x65ployFailed\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"\x0f\n\rStatusRequest\"\xb4\x01\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x38\n\x0c\x61pplications\x18\x03 \x03(\x0b\x32\".pyserve.wire.v1.ApplicationStatus\x12\x16\n\x0e\x63ontroller_pid\x18\x04 \x01(\x03\x12/\n\x07ingress\x18\x05 \x01(\x0b\x32\x1e.pyserve.wire.v1.IngressStatus\"\xc1\x01\n\rIngressStatus\x12\x11\n\tin_flight\x18\x01 \x01(\x03\x12\x0e\n\x06parked\x18\x02 \x01(\x03\x12S\n\x14in_flight_of_replica\x18\x03 \x03(\x0b\x32\x35.pyserve.wire.v1.IngressStatus.InFlightOfReplicaEntry\x1a\x38\n\x16InFlightOfReplicaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x8b\x01\n\x11\x41pplicationStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0croute_prefix\x18\x02 \x01(\t\x12\x36\n\x0b\x64\x65ployments\x18\x03 \x03(\x0b\x32!.pyserve.wire.v1.DeploymentStatus\x12\x1a\n\x12ingress_deployment\x18\x04 \x01(\t\"\x94\x01\n\x10\x44\x65ploymentStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x30\n\x08replicas\x18\x05 \x03(\x0b\x32\x1e.pyserve.wire.v1.ReplicaStatus\x12\x10\n\x08services\x18\x06 \x03(\t\"|\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04node\x18\x04 \x01(\t\x12-\n\tendpoints\x18\x05 \x01(\x0b\x32\x1a.pyserve.wire.v1.Endpoints\"$\n\rDeleteRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\"\r\n\x0b\x44\x65leteReply\"\"\n\x0fShutdownRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\"\x0f\n\rShutdownReply\"H\n\x10\x43onfigureRequest\x12\x1e\n\x11request_timeout_s\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_request_timeout_s\"\x10\n\x0e\x43onfigureReply2\x82\x03\n\x07\x43ontrol\x12H\n\x06\x44\x65ploy\x12\x1e.pyserve.wire.v1.DeployRequest\x1a\x1c.pyserve.wire.v1.DeployEvent0\x01\x12\x46\n\x06Status\x12\x1e.pyserve.wire.v1.StatusRequest\x1a\x1c.pyserve.wire.v1.StatusReply\x12\x46\n\x06\x44\x65lete\x12\x1e.pyserve.wire.v1.DeleteRequest\x1a\x1c.pyserve.wire.v1.DeleteReply\x12L\n\x08Shutdown\x12 .pyserve.wire.v1.ShutdownRequest\x1a\x1e.pyserve.wire.v1.ShutdownReply\x12O\n\tConfigure\x12!.pyserve.wire.v1.ConfigureRequest\x1a\x1f.pyserve.wire.v1.ConfigureReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpyserve/wire/v1/control.proto\x12\x0fpyserve.wire.v1\x1a\x1apyserve/wire/v1/mesh.proto\"\xad\x01\n\rDeployRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\x34\n\x0b\x64\x65ployments\x18\x02 \x03(\x0b\x32\x1f.pyserve.wire.v1.DeploymentSpec\x12\x1a\n\x12ingress_deployment\x18\x03 \x01(\t\x12\x14\n\x0croute_prefix\x18\x04 \x01(\t\x12\x1f\n\x17route_prefix_is_default\x18\x05 \x01(\x08\"\xa4\x01\n\x0b\x44\x65ployEvent\x12-\n\x08progress\x18\x01 \x01(\x0b\x32\x19.pyserve.wire.v1.ProgressH\x00\x12-\n\x08\x64\x65ployed\x18\x02 \x01(\x0b\x32\x19.pyserve.wire.v1.DeployedH\x00\x12/\n\x06\x66\x61iled\x18\x03 \x01(\x0b\x32\x1d.pyserve.wire.v1.DeployFailedH\x00\x42\x06\n\x04kind\"K\n\x08Progress\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x05\x12\x0e\n\x06wanted\x18\x03 \x01(\x05\x12\x0c\n\x04note\x18\x04 \x01(\t\"3\n\x08\x44\x65ployed\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x14\n\x0cview_version\x18\x02 \x01(\x03\"F\n\x0c\x44\x65ployFailed\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"\x0f\n\rStatusRequest\"\xb4\x01\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x38\n\x0c\x61pplications\x18\x03 \x03(\x0b\x32\".pyserve.wire.v1.ApplicationStatus\x12\x16\n\x0e\x63ontroller_pid\x18\x04 \x01(\x03\x12/\n\x07ingress\x18\x05 \x01(\x0b\x32\x1e.pyserve.wire.v1.IngressStatus\"\xc0\x02\n\rIngressStatus\x12\x11\n\tin_flight\x18\x01 \x01(\x03\x12\x0e\n\x06parked\x18\x02 \x01(\x03\x12S\n\x14in_flight_of_replica\x18\x03 \x03(\x0b\x32\x35.pyserve.wire.v1.IngressStatus.InFlightOfReplicaEntry\x12:\n\x06\x63ounts\x18\x04 \x03(\x0b\x32*.pyserve.wire.v1.IngressStatus.CountsEntry\x12\x12\n\nspeaks_tls\x18\x05 \x01(\x08\x1a\x38\n\x16InFlightOfReplicaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x8b\x01\n\x11\x41pplicationStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0croute_prefix\x18\x02 \x01(\t\x12\x36\n\x0b\x64\x65ployments\x18\x03 \x03(\x0b\x32!.pyserve.wire.v1.DeploymentStatus\x12\x1a\n\x12ingress_deployment\x18\x04 \x01(\t\"\x94\x01\n\x10\x44\x65ploymentStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x30\n\x08replicas\x18\x05 \x03(\x0b\x32\x1e.pyserve.wire.v1.ReplicaStatus\x12\x10\n\x08services\x18\x06 \x03(\t\"|\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04node\x18\x04 \x01(\t\x12-\n\tendpoints\x18\x05 \x01(\x0b\x32\x1a.pyserve.wire.v1.Endpoints\"$\n\rDeleteRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\"\r\n\x0b\x44\x65leteReply\"\"\n\x0fShutdownRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\"\x0f\n\rShutdownReply\"H\n\x10\x43onfigureRequest\x12\x1e\n\x11request_timeout_s\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_request_timeout_s\"\x10\n\x0e\x43onfigureReply2\x82\x03\n\x07\x43ontrol\x12H\n\x06\x44\x65ploy\x12\x1e.pyserve.wire.v1.DeployRequest\x1a\x1c.pyserve.wire.v1.DeployEvent0\x01\x12\x46\n\x06Status\x12\x1e.pyserve.wire.v1.StatusRequest\x1a\x1c.pyserve.wire.v1.StatusReply\x12\x46\n\x06\x44\x65lete\x12\x1e.pyserve.wire.v1.DeleteRequest\x1a\x1c.pyserve.wire.v1.DeleteReply\x12L\n\x08Shutdown\x12 .pyserve.wire.v1.ShutdownRequest\x1a\x1e.pyserve.wire.v1.ShutdownReply\x12O\n\tConfigure\x12!.pyserve.wire.v1.ConfigureRequest\x1a\x1f.pyserve.wire.v1.ConfigureReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._loaded_options = None
   _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._serialized_options = b'8\001'
+  _globals['_INGRESSSTATUS_COUNTSENTRY']._loaded_options = None
+  _globals['_INGRESSSTATUS_COUNTSENTRY']._serialized_options = b'8\001'
   _globals['_DEPLOYREQUEST']._serialized_start=79
   _globals['_DEPLOYREQUEST']._serialized_end=252
   _globals['_DEPLOYEVENT']._serialized_start=255
@@ -49,27 +51,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREPLY']._serialized_start=641
   _globals['_STATUSREPLY']._serialized_end=821
   _globals['_INGRESSSTATUS']._serialized_start=824
-  _globals['_INGRESSSTATUS']._serialized_end=1017
-  _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._serialized_start=961
-  _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._serialized_end=1017
-  _globals['_APPLICATIONSTATUS']._serialized_start=1020
-  _globals['_APPLICATIONSTATUS']._serialized_end=1159
-  _globals['_DEPLOYMENTSTATUS']._serialized_start=1162
-  _globals['_DEPLOYMENTSTATUS']._serialized_end=1310
-  _globals['_REPLICASTATUS']._serialized_start=1312
-  _globals['_REPLICASTATUS']._serialized_end=1436
-  _globals['_DELETEREQUEST']._serialized_start=1438
-  _globals['_DELETEREQUEST']._serialized_end=1474
-  _globals['_DELETEREPLY']._serialized_start=1476
-  _globals['_DELETEREPLY']._serialized_end=1489
-  _globals['_SHUTDOWNREQUEST']._serialized_start=1491
-  _globals['_SHUTDOWNREQUEST']._serialized_end=1525
-  _globals['_SHUTDOWNREPLY']._serialized_start=1527
-  _globals['_SHUTDOWNREPLY']._serialized_end=1542
-  _globals['_CONFIGUREREQUEST']._serialized_start=1544
-  _globals['_CONFIGUREREQUEST']._serialized_end=1616
-  _globals['_CONFIGUREREPLY']._serialized_start=1618
-  _globals['_CONFIGUREREPLY']._serialized_end=1634
-  _globals['_CONTROL']._serialized_start=1637
-  _globals['_CONTROL']._serialized_end=2023
+  _globals['_INGRESSSTATUS']._serialized_end=1144
+  _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._serialized_start=1041
+  _globals['_INGRESSSTATUS_INFLIGHTOFREPLICAENTRY']._serialized_end=1097
+  _globals['_INGRESSSTATUS_COUNTSENTRY']._serialized_start=1099
+  _globals['_INGRESSSTATUS_COUNTSENTRY']._serialized_end=1144
+  _globals['_APPLICATIONSTATUS']._serialized_start=1147
+  _globals['_APPLICATIONSTATUS']._serialized_end=1286
+  _globals['_DEPLOYMENTSTATUS']._serialized_start=1289
+  _globals['_DEPLOYMENTSTATUS']._serialized_end=1437
+  _globals['_REPLICASTATUS']._serialized_start=1439
+  _globals['_REPLICASTATUS']._serialized_end=1563
+  _globals['_DELETEREQUEST']._serialized_start=1565
+  _globals['_DELETEREQUEST']._serialized_end=1601
+  _globals['_DELETEREPLY']._serialized_start=1603
+  _globals['_DELETEREPLY']._serialized_end=1616
+  _globals['_SHUTDOWNREQUEST']._serialized_start=1618
+  _globals['_SHUTDOWNREQUEST']._serialized_end=1652
+  _globals['_SHUTDOWNREPLY']._serialized_start=1654
+  _globals['_SHUTDOWNREPLY']._serialized_end=1669
+  _globals['_CONFIGUREREQUEST']._serialized_start=1671
+  _globals['_CONFIGUREREQUEST']._serialized_end=1743
+  _globals['_CONFIGUREREPLY']._serialized_start=1745
+  _globals['_CONFIGUREREPLY']._serialized_end=1761
+  _globals['_CONTROL']._serialized_start=1764
+  _globals['_CONTROL']._serialized_end=2150
 # @@protoc_insertion_point(module_scope)

@@ -80,8 +80,15 @@ class StatusReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
-    __slots__ = ("in_flight", "parked", "in_flight_of_replica")
+    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls")
     class InFlightOfReplicaEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class CountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -91,10 +98,14 @@ class IngressStatus(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     PARKED_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_OF_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SPEAKS_TLS_FIELD_NUMBER: _ClassVar[int]
     in_flight: int
     parked: int
     in_flight_of_replica: _containers.ScalarMap[str, int]
-    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    counts: _containers.ScalarMap[str, int]
+    speaks_tls: bool
+    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ...) -> None: ...
 
 class ApplicationStatus(_message.Message):
     __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment")

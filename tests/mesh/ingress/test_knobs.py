@@ -60,6 +60,22 @@ def test_connection_beyond_the_limit_is_closed_and_there_is_room_again(
     wait_until(lambda: all(_answers(knobs, _CONNECTIONS_MAX)))
 
 
+def test_status_tells_what_the_ingress_has_counted(knobs: RunningMesh) -> None:
+    def counts() -> dict[str, int]:
+        found: dict[str, int] = status_of({"PYSERVE_HOME": str(knobs.home)})["ingress"]["counts"]
+        return found
+
+    before = counts()
+    wait_until(lambda: not all(_answers(knobs, _CONNECTIONS_MAX + 1)))
+    answer = httpx.get(f"http://{knobs.address}/nothing/there", timeout=_TIMEOUT_S)
+    after = counts()
+    assert before["connections_refused"] < after["connections_refused"]
+    assert before["calls"] < after["calls"]
+    assert f"http_{answer.status_code // 100}xx" in after
+    wait_until(lambda: 0 == counts()["connections"], what="only open connections count")
+    assert 0 == counts()["in_flight"]
+
+
 def _answers(mesh: RunningMesh, connections: int) -> list[bool]:
     """Open connections one by one, and say which of them were answered."""
     with contextlib.ExitStack() as held:

@@ -57,5 +57,16 @@ def test_the_text_counts_the_replicas_that_run() -> None:
     ] == as_text(read_status(REPLY)).splitlines()
 
 
+def test_the_text_has_the_ingress_s_counts() -> None:
+    reply = control_pb2.StatusReply()
+    reply.CopyFrom(REPLY)
+    counts = {"connections": 3, "connections_refused": 2}
+    reply.ingress.MergeFrom(control_pb2.IngressStatus(in_flight=4, parked=1, counts=counts))
+    assert (
+        "ingress: 3 connections (2 refused so far), 4 calls in flight, 1 of them waiting"
+        == as_text(read_status(reply)).splitlines()[1]
+    )
+
+
 def test_a_mesh_without_applications_says_so() -> None:
     assert "no applications" in as_text(read_status(control_pb2.StatusReply()))
