@@ -617,6 +617,12 @@ class Ingress:
     def in_flight(self) -> int: ...
     def stats(self) -> dict[str, int]: ...
 
+def certificate_lifetime_s(chain: bytes) -> tuple[int, int]:
+    """From when to when all certificates of a PEM are good, in seconds of the Unix epoch.
+
+    ``ValueError`` if there is none, or one cannot be read.
+    """
+
 def keep_freed_memory() -> None:
     """Let malloc keep up to 64 MiB of freed memory for the next large messages."""
 

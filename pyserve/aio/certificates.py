@@ -9,7 +9,9 @@ finds a new certificate well within the five seconds in which it must be used.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -41,9 +43,62 @@ def read_pem(files: TlsFiles) -> Pem:
         OptionError: one of them cannot be read.
     """
     return Pem(
-        (_read("the private key", files.key_file), _read("the certificate", files.cert_file)),
-        None if files.ca_file is None else _read("the file of root certificates", files.ca_file),
+        (
+            read_file("the private key", files.key_file),
+            read_file("the certificate", files.cert_file),
+        ),
+        None
+        if files.ca_file is None
+        else read_file("the file of root certificates", files.ca_file),
     )
+
+
+def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> None:
+    """Log it if a certificate is not good now: peers will refuse it, and do not tell this side.
+
+    It is used all the same: clocks differ, and who looks at a certificate is the peer.
+
+    Args:
+        what: whose it is, for the log.
+        files: where it is.
+        pem: what has been read from there, and can be used.
+    """
+    begins_s, ends_s = _router.certificate_lifetime_s(pem.pair[1])
+    now_s = time.time()
+    if begins_s <= now_s <= ends_s:
+        return
+    fault = f"ended at {_date(ends_s)}" if ends_s < now_s else f"begins at {_date(begins_s)}"
+    _LOGGER.error(
+        "the certificate of %s in %s %s, so peers refuse it; put another one in its place, it is "
+        "used without a restart",
+        what,
+        files.cert_file,
+        fault,
+    )
+
+
+def check_client_files(ca: Path | None, cert: Path | None, key: Path | None) -> None:
+    """Look whether a client could use the files; ``None``: it does without.
+
+    Raises:
+        OptionError: one of them cannot be read or used.
+    """
+    roots = None if ca is None else read_file("the file of root certificates", ca)
+    own_key = None if key is None else read_file("the private key", key)
+    chain = None if cert is None else read_file("the certificate", cert)
+    try:
+        _router.ClientTls(roots, own_key, chain, None)
+    except ValueError as error:
+        raise unusable(error, cert, key, ca) from None
+
+
+def unusable(
+    error: ValueError, cert: Path | None, key: Path | None, ca: Path | None
+) -> OptionError:
+    """Return the error about files that can be read but not used; the caller raises it."""
+    places = {"certificate chain": cert, "private key": key, "root certificates": ca}
+    named = ", ".join(f"{what}: {path}" for what, path in places.items() if path is not None)
+    return OptionError(f"{error} ({named})")
 
 
 def paths_of(files: TlsFiles) -> list[Path]:
@@ -113,7 +168,8 @@ class MeshTls:
             self._server = _router.ServerTls([pem.pair], pem.roots, True, allowed_names=names)
             self.client = _router.ClientTls(pem.roots, *pem.pair, None, allowed_names=names)
         except ValueError as error:
-            raise OptionError(f"{error} (one of {_names(files)})") from None
+            raise unusable(error, files.cert_file, files.key_file, files.ca_file) from None
+        warn_of_lifetime("this process of the mesh", files, pem)
         self._followed = Followed("certificates of the mesh", self._load, paths_of(files))
 
     @property
@@ -134,6 +190,7 @@ class MeshTls:
         self._server.reload([pem.pair], pem.roots)
         # The same files were good for the server.
         self.client.reload(pem.roots, *pem.pair)
+        warn_of_lifetime("this process of the mesh", self._files, pem)
         return paths_of(self._files)
 
 
@@ -146,8 +203,8 @@ def mesh_tls(files: TlsFiles | None) -> MeshTls | None:
     return None if files is None else MeshTls(files)
 
 
-def _names(files: TlsFiles) -> str:
-    return ", ".join(map(str, paths_of(files)))
+def _date(seconds: int) -> str:
+    return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _signature(paths: Sequence[Path]) -> _Signature:
@@ -162,7 +219,12 @@ def _signature_of(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _read(what: str, path: Path) -> bytes:
+def read_file(what: str, path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        OptionError: it cannot be read.
+    """
     try:
         return path.read_bytes()
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +17,8 @@ from google.protobuf.message import Message
 from pyserve.cli.main import CommandFailed
 from pyserve.cli.messages import as_json, read_messages
 from pyserve.cli.reflection import Reflection
-from pyserve.cli.settings import settings_for
+from pyserve.cli.settings import PEM_FILE, settings_for
+from pyserve.cli.tls import ClientTls, open_channel
 from pyserve.driver.session import end_session, find_session
 
 _DEFAULT_ADDRESS = "127.0.0.1:8000"
@@ -31,6 +33,13 @@ _DEFAULT_ADDRESS = "127.0.0.1:8000"
     help="The server; by default the mesh that runs here, or else 127.0.0.1:8000.",
 )
 @click.option("--controller", metavar="HOST:PORT", help="Ask that controller for the address.")
+@click.option("--tls", "wants_tls", is_flag=True, help="Speak TLS; the options below mean it too.")
+@click.option("--ca", **PEM_FILE, help="Roots of the server's certificate. [default: the system's]")
+@click.option("--cert", **PEM_FILE, help="Certificate to show, and its issuers.")
+@click.option("--key", **PEM_FILE, help="Private key of --cert, not encrypted.")
+@click.option(
+    "--server-name", metavar="NAME", help="Name in the server's certificate, if not its address."
+)
 @click.option("--metadata", "-H", multiple=True, metavar="KEY=VALUE", help="Sent with the call.")
 @click.option(
     "--timeout",
@@ -46,6 +55,11 @@ def call(
     arguments: tuple[str, ...],
     address: str | None,
     controller: str | None,
+    wants_tls: bool,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    server_name: str | None,
     metadata: tuple[str, ...],
     timeout_s: float,
     timing: bool,
@@ -58,9 +72,10 @@ def call(
     service, separator, name = method.strip("/").rpartition("/")
     if not separator:
         raise click.UsageError(f"{method!r} is no method; write package.Service/Method")
-    target = address or _mesh_address(controller)
+    tls = ClientTls.of(wants_tls, ca=ca, cert=cert, key=key, server_name=server_name)
+    target = address or _mesh_address(controller, tls)
     pairs = _metadata(metadata)
-    with grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with open_channel(target, tls) as channel:
         try:
             reflection = Reflection(channel, timeout_s)
             descriptor = reflection.method(service, name)
@@ -68,17 +83,23 @@ def call(
             requests = read_messages(descriptor.input_type, arguments)
             _run(channel, descriptor, requests, pairs, timeout_s=timeout_s, timing=timing)
         except grpc.RpcError as error:
-            raise CommandFailed(_describe(error, method, target)) from None
+            raise CommandFailed(_describe(error, method, target, tls)) from None
 
 
-def _mesh_address(controller: str | None) -> str:
+def _mesh_address(controller: str | None, tls: ClientTls | None) -> str:
     session = find_session(settings_for(controller))
     if session is None:
         return _DEFAULT_ADDRESS
     try:
-        addresses = session.client.status().addresses
+        found = session.client.status()
     finally:
         end_session()
+    addresses = found.addresses
+    if addresses and found.ingress.speaks_tls and tls is None:
+        raise CommandFailed(
+            f"the ingress at {addresses[0]} speaks TLS; add --tls, and --ca FILE with the root of "
+            f"its certificate if the system does not know it"
+        )
     return addresses[0] if addresses else _DEFAULT_ADDRESS
 
 
@@ -147,10 +168,15 @@ def _responses(
     return iter(answer) if method.server_streaming else iter([answer])
 
 
-def _describe(error: grpc.RpcError, method: str, target: str) -> str:
+def _describe(error: grpc.RpcError, method: str, target: str, tls: ClientTls | None) -> str:
     call_: Any = error  # What a stub raises is the call itself.
     code, details = call_.code(), call_.details()
     text = f"{method} at {target}: {code.name}: {details}"
     if code is grpc.StatusCode.UNAVAILABLE:
-        text += "; look whether something listens there with `pyserve status`"
+        text += (
+            "; look with `pyserve status` whether something listens there, and add --tls if it "
+            "speaks TLS"
+            if tls is None
+            else f"; {tls.advice(target)}"
+        )
     return text

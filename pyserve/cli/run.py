@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -14,11 +15,13 @@ import click
 
 from pyserve.api.graph import pack
 from pyserve.cli.in_process import run_in_process
-from pyserve.cli.settings import settings_for
+from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import check_address, check_name
 from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.config.tls import TlsFiles
 from pyserve.driver.api import deploy
+from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.session import Session, end_session, open_session
 from pyserve.errors import MeshUnavailable
 from pyserve.types import ApplicationName
@@ -44,6 +47,11 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
     metavar="HOST:PORT",
     help="Where the ingress listens; port 0 picks one. [default: 127.0.0.1:8000 and [::1]:8000]",
 )
+@click.option("--tls-cert", **PEM_FILE, help="Speak TLS with this certificate and its issuers.")
+@click.option("--tls-key", **PEM_FILE, help="The certificate's private key, not encrypted.")
+@click.option(
+    "--tls-client-ca", **PEM_FILE, help="Roots of client certificates, which are required then."
+)
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
 @click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
@@ -53,6 +61,9 @@ def run(
     name: str,
     route_prefix: str | None,
     addresses: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
     controller: str | None,
     in_process: bool,
     development: bool,
@@ -68,8 +79,9 @@ def run(
     check_name("--name", name)
     for address in addresses:
         check_address("--address", address)
+    tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
-        _check_in_process(controller, route_prefix)
+        _check_in_process(controller, route_prefix, tls)
         application = load_application(target, parse_arguments(arguments))
         run_in_process(pack(application, ApplicationName(name)), addresses or _IN_PROCESS_ADDRESSES)
         return
@@ -82,7 +94,9 @@ def run(
     interrupt = _Interrupt()
     with interrupt:
         try:
-            interrupt.session = session = open_session(addresses or None, settings)
+            interrupt.session = session = open_session(
+                addresses or None, settings, IngressOptions(tls=tls)
+            )
             listening = deploy(session, packed, route_prefix=prefix, timeout_s=None)
             _print_ready(session, name, listening)
             while session.is_running() and not interrupt.wait(_ALIVE_CHECK_S):
@@ -102,10 +116,25 @@ def _prefix(given: str | None) -> str | RoutePrefix | None:
     return check_route_prefix("--route-prefix", given) if given else None
 
 
-def _check_in_process(controller: str | None, route_prefix: str | None) -> None:
+def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
+    if cert is not None and key is not None:
+        return TlsFiles(cert_file=cert, key_file=key, ca_file=client_ca)
+    given = {"--tls-cert": cert, "--tls-key": key, "--tls-client-ca": client_ca}
+    names = [name for name, path in given.items() if path is not None]
+    if names:
+        raise click.UsageError(
+            f"{' and '.join(names)} given, but TLS needs both --tls-cert and --tls-key"
+        )
+    return None
+
+
+def _check_in_process(
+    controller: str | None, route_prefix: str | None, tls: TlsFiles | None
+) -> None:
     for option, is_given in (
         ("--controller", controller),
         ("--route-prefix", route_prefix is not None),
+        ("--tls-cert", tls),
     ):
         if is_given:
             raise click.UsageError(
@@ -161,14 +190,14 @@ def _print_ready(session: Session, name: str, listening: tuple[str, ...]) -> Non
     reply = session.client.status()
     found = next(item for item in reply.applications if item.name == name)
     if found.route_prefix and listening:
-        click.echo(f"pyserve: plain HTTP at {_url(listening[0], found.route_prefix)}")
+        scheme = "https" if reply.ingress.speaks_tls else "http"
+        click.echo(f"pyserve: plain HTTP at {scheme}://{listening[0]}{found.route_prefix}")
+    tls = " --tls" if reply.ingress.speaks_tls else ""
     services = sorted({service for each in found.deployments for service in each.services})
     for service in services:
-        click.echo(f"pyserve: serving {service}; try `pyserve call {service}/METHOD key=value`")
-
-
-def _url(address: str, prefix: str) -> str:
-    return f"http://{address}{prefix}"
+        click.echo(
+            f"pyserve: serving {service}; try `pyserve call{tls} {service}/METHOD key=value`"
+        )
 
 
 def _check_end(session: Session) -> None:

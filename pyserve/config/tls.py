@@ -89,13 +89,22 @@ def read_mesh_tls(variables: Mapping[str, str]) -> TlsFiles | None:
 
 def environment_of_tls(http: HTTPOptions) -> dict[str, str]:
     """Return the variables that tell a mesh's process what options say about TLS."""
-    files = {
-        f"{_INGRESS}_CERT_FILE": http.ssl_certfile,
-        f"{_INGRESS}_KEY_FILE": http.ssl_keyfile,
-        f"{_INGRESS}_CA_FILE": http.ssl_ca_certs,
-    }
+    return _environment(http.ssl_certfile, http.ssl_keyfile, http.ssl_ca_certs)
+
+
+def environment_of_files(files: TlsFiles) -> dict[str, str]:
+    """Return the variables that tell a mesh's process the files of its ingress."""
+    return _environment(files.cert_file, files.key_file, files.ca_file)
+
+
+def _environment(*paths: str | Path | None) -> dict[str, str]:
+    names = [f"{_INGRESS}_{name}" for name in ("CERT_FILE", "KEY_FILE", "CA_FILE")]
     # The mesh's process may have another working directory.
-    return {name: str(Path(path).absolute()) for name, path in files.items() if path is not None}
+    return {
+        name: str(Path(path).absolute())
+        for name, path in zip(names, paths, strict=True)
+        if path is not None
+    }
 
 
 def _read_files(variables: Mapping[str, str], prefix: str, names: str) -> TlsFiles | None:

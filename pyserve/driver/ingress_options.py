@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyserve.config import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.http import check_location
 from pyserve.config.ingress import environment_of
+from pyserve.config.tls import TlsFiles, environment_of_files
 from pyserve.errors import MeshError
 
 if TYPE_CHECKING:
@@ -19,11 +20,16 @@ _REQUEST_TIMEOUT = "PYSERVE_REQUEST_TIMEOUT_S"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressOptions:
-    """The options of ``start``, checked; ``None``: not given."""
+    """The options of ``start`` and of the command line, checked; ``None``: not given.
+
+    Attributes:
+        tls: Certificates, where they are given without other options of HTTP.
+    """
 
     http: HTTPOptions | None = None
     grpc: gRPCOptions | None = None
     location: ProxyLocation | None = None
+    tls: TlsFiles | None = None
 
     @classmethod
     def of(
@@ -74,6 +80,8 @@ class IngressOptions:
     def environment(self) -> dict[str, str]:
         """Return the variables that tell the rest to a mesh that is started."""
         environment = environment_of(self.http, self.grpc)
+        if self.tls is not None:
+            environment.update(environment_of_files(self.tls))
         if self.location is not None:
             environment["PYSERVE_INGRESS_LOCATION"] = str(self.location)
         elif self.http is not None and self.http.host is None:

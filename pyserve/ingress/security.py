@@ -14,7 +14,14 @@ from pathlib import Path
 import grpc
 
 from pyserve import _router
-from pyserve.aio.certificates import LOOK_INTERVAL_S, Followed, paths_of, read_pem
+from pyserve.aio.certificates import (
+    LOOK_INTERVAL_S,
+    Followed,
+    paths_of,
+    read_pem,
+    unusable,
+    warn_of_lifetime,
+)
 from pyserve.config.access import AccessSettings, read_access_file
 from pyserve.config.tls import SecuritySettings, TlsFiles
 from pyserve.errors import OptionError
@@ -80,11 +87,13 @@ class IngressSecurity:
                 allowed_names=files.names or None,
             )
         except ValueError as error:
-            raise OptionError(f"{error} (one of {', '.join(map(str, paths_of(files)))})") from None
+            raise unusable(error, files.cert_file, files.key_file, files.ca_file) from None
+        warn_of_lifetime("the ingress", files, pem)
 
         def reload() -> list[Path]:
             new = read_pem(files)
             tls.reload([new.pair], new.roots)
+            warn_of_lifetime("the ingress", files, new)
             return paths_of(files)
 
         self.tls = tls

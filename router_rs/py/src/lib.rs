@@ -47,6 +47,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<access::AccessRule>()?;
     module.add_class::<tls::ServerTls>()?;
     module.add_class::<tls::ClientTls>()?;
+    module.add_function(wrap_pyfunction!(tls::certificate_lifetime_s, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::close_listeners_after_fork, module)?)?;

@@ -83,6 +83,11 @@ impl ClientTls {
     }
 }
 
+#[pyfunction]
+pub(crate) fn certificate_lifetime_s(chain: &[u8]) -> PyResult<(i64, i64)> {
+    tls::lifetime_s(chain).map_err(value_error)
+}
+
 pub(crate) fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

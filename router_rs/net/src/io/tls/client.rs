@@ -8,7 +8,7 @@ use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 
-use super::pem::{CHAIN, PemPair, ROOTS, TlsError, error, provider, roots, system_roots};
+use super::pem::{PemPair, ROOTS, TlsError, error, provider, roots, system_roots, unusable};
 use super::verify::NamedServers;
 
 /// What stays the same over reloads.
@@ -112,7 +112,7 @@ fn configure(
         None => builder.with_no_client_auth(),
         Some(pair) => builder
             .with_client_auth_cert(pair.chain()?, pair.key()?)
-            .map_err(|reason| error(CHAIN)(&reason))?,
+            .map_err(|reason| unusable(&reason))?,
     };
     if identity.is_some() || options.allowed_names.is_some() {
         // As at the server: every connection is checked anew.

@@ -9,5 +9,5 @@ mod server;
 mod verify;
 
 pub use client::{ClientTls, ClientTlsOptions};
-pub use pem::{PemPair, TlsError};
+pub use pem::{PemPair, TlsError, lifetime_s};
 pub use server::{ServerTls, ServerTlsOptions};

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
-use rustls_pki_types::pem::PemObject;
+use rustls::{CertificateError, RootCertStore};
+use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Which part of a TLS setting cannot be used, and why.
 #[derive(Debug, Error)]
@@ -24,7 +25,7 @@ pub struct PemPair<'a> {
 }
 
 pub(super) const ROOTS: &str = "root certificates";
-pub(super) const CHAIN: &str = "certificate chain";
+const CHAIN: &str = "certificate chain";
 const KEY: &str = "private key";
 
 pub(super) fn error(part: &'static str) -> impl Fn(&dyn std::fmt::Display) -> TlsError {
@@ -37,7 +38,12 @@ impl PemPair<'_> {
     }
 
     pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
-        PrivateKeyDer::from_pem_slice(self.private_key).map_err(|reason| error(KEY)(&reason))
+        PrivateKeyDer::from_pem_slice(self.private_key).map_err(|reason| match reason {
+            pem::Error::NoItemsFound => {
+                error(KEY)(&"no PEM private key in it (keys are read unencrypted)")
+            }
+            reason => unreadable(KEY, &reason),
+        })
     }
 }
 
@@ -48,10 +54,49 @@ impl std::fmt::Debug for PemPair<'_> {
     }
 }
 
+fn unreadable(part: &'static str, reason: &pem::Error) -> TlsError {
+    match reason {
+        pem::Error::MissingSectionEnd { .. } => {
+            error(part)(&"its PEM is cut off: a section has no END line")
+        }
+        pem::Error::Base64Decode(_) => error(part)(&"its PEM holds something else than base64"),
+        reason => error(part)(reason),
+    }
+}
+
+/// Why a chain and its key cannot be used.
+pub(super) fn unusable(reason: &rustls::Error) -> TlsError {
+    match reason {
+        rustls::Error::InconsistentKeys(_) => {
+            error(KEY)(&"it does not belong to the certificate, the first one of the chain")
+        }
+        rustls::Error::InvalidCertificate(CertificateError::BadEncoding) => {
+            error(CHAIN)(&"its PEM holds no X.509 certificate")
+        }
+        reason => error(CHAIN)(reason),
+    }
+}
+
+/// From when to when all certificates of a PEM are good, both in seconds of the Unix epoch.
+///
+/// # Errors
+/// It cannot be read.
+pub fn lifetime_s(chain: &[u8]) -> Result<(i64, i64), TlsError> {
+    let mut lifetime = (i64::MIN, i64::MAX);
+    for certificate in certificates(CHAIN, chain)? {
+        let (_, certificate) = X509Certificate::from_der(&certificate)
+            .map_err(|_| error(CHAIN)(&"its PEM holds no X.509 certificate"))?;
+        let validity = certificate.validity();
+        lifetime.0 = lifetime.0.max(validity.not_before.timestamp());
+        lifetime.1 = lifetime.1.min(validity.not_after.timestamp());
+    }
+    Ok(lifetime)
+}
+
 pub(super) fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(ROOTS, pem)? {
-        store.add(certificate).map_err(|reason| error(ROOTS)(&reason))?;
+        store.add(certificate).map_err(|_| error(ROOTS)(&"its PEM holds no X.509 certificate"))?;
     }
     Ok(store)
 }
@@ -78,7 +123,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 fn certificates(part: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
-        .map_err(|reason| error(part)(&reason))?;
+        .map_err(|reason| unreadable(part, &reason))?;
     if chain.is_empty() {
         return Err(error(part)(&"no PEM certificate in it"));
     }

@@ -7,7 +7,7 @@ use router_core::NamePattern;
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
-use super::pem::{CHAIN, PemPair, ROOTS, TlsError, error, provider, roots};
+use super::pem::{PemPair, ROOTS, TlsError, error, provider, roots, unusable};
 use super::verify::NamedClients;
 
 /// What stays the same over reloads.
@@ -88,9 +88,8 @@ fn configure(
             }
         }
     };
-    let mut config = builder
-        .with_single_cert(pair.chain()?, pair.key()?)
-        .map_err(|reason| error(CHAIN)(&reason))?;
+    let mut config =
+        builder.with_single_cert(pair.chain()?, pair.key()?).map_err(|reason| unusable(&reason))?;
     if client_roots.is_some() {
         // A resumed session is not checked again: a certificate would be good for longer than it
         // says. Without client certificates, sessions are kept with this configuration, so they

@@ -1,0 +1,106 @@
+"""TLS by options of the command line, from both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mesh.commands import foreground, pyserve
+from tests.support.authority import Authority, Leaf
+
+pytestmark = pytest.mark.slow
+
+ECHO = "services.echo.Echo/Echo"
+TARGET = "tests.mesh.apps.small:app"
+
+
+def write(leaf: Leaf, folder: Path, name: str) -> tuple[str, str]:
+    """Write certificate and key into files; return their paths."""
+    cert, key = folder / f"{name}.crt", folder / f"{name}.key"
+    cert.write_bytes(leaf.chain)
+    key.write_bytes(leaf.key)
+    return str(cert), str(key)
+
+
+def test_run_and_call_speak_tls_with_each_other(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    authority = Authority()
+    root = tmp_path / "root.crt"
+    root.write_bytes(authority.certificate)
+    cert, key = write(authority.issue("127.0.0.1", "echo.example.com"), tmp_path, "server")
+    own_cert, own_key = write(authority.issue("spiffe://test/client/alice"), tmp_path, "client")
+    own = ("--cert", own_cert, "--key", own_key)
+
+    def call(*options: str) -> tuple[int, str]:
+        arguments = ("call", ECHO, "payload=you", *options)
+        done = pyserve(*arguments, environment=mesh_environment)
+        return done.returncode, done.stdout + done.stderr
+
+    options = ("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", str(root))
+    with foreground(mesh_environment, TARGET, *options) as running:
+        assert "try `pyserve call --tls services.echo.Echo/METHOD" in running.output()
+        code, text = call("--ca", str(root), *own)
+        assert (0, True) == (code, text.startswith('{"payload"')), text
+        code, text = call("--ca", str(root), *own, "--server-name", "echo.example.com")
+        assert 0 == code, text
+        for arguments, says in [
+            ((), "speaks TLS; add --tls, and --ca FILE"),
+            (("--address", running.address), "add --tls if it speaks TLS"),
+            (("--ca", str(root)), "give one with --cert and --key"),
+            (("--tls", *own), "comes from no root that the system knows"),
+            (("--ca", str(root), *own, "--server-name", "other.example.com"), "--server-name"),
+        ]:
+            code, text = call(*arguments)
+            assert (1, True) == (code, says in text), (arguments, text)
+            assert "Traceback" not in text
+
+
+def test_a_second_run_cannot_give_the_mesh_certificates(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    cert, key = write(Authority().issue("127.0.0.1"), tmp_path, "server")
+    with foreground(mesh_environment):
+        second = pyserve(
+            *("run", TARGET, "--name", "other", "--tls-cert", cert, "--tls-key", key),
+            environment=mesh_environment,
+        )
+    assert (1, True) == (second.returncode, "a mesh runs already" in second.stderr), second.stderr
+
+
+@pytest.mark.parametrize(
+    ("cert", "key", "says"),
+    [
+        ("server.crt", "other.key", "the private key: it does not belong to the certificate"),
+        ("server.key", "server.crt", "the certificate chain: no PEM certificate in it"),
+    ],
+)
+def test_certificates_that_cannot_be_used_start_no_mesh(
+    cert: str, key: str, says: str, mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("server", "other"):
+        write(Authority().issue("127.0.0.1"), tmp_path, name)
+    options = ("--tls-cert", str(tmp_path / cert), "--tls-key", str(tmp_path / key))
+    done = pyserve("run", TARGET, *options, environment=mesh_environment)
+    assert (1, True) == (done.returncode, says in done.stderr), done.stderr
+    assert f"private key: {tmp_path / key}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--tls-cert", __file__), "TLS needs both --tls-cert and --tls-key"),
+        (("--tls-client-ca", __file__), "TLS needs both --tls-cert and --tls-key"),
+        (("--tls-cert", "/no/such/file", "--tls-key", __file__), "'/no/such/file' does not exist"),
+        (
+            ("--tls-cert", __file__, "--tls-key", __file__, "--in-process"),
+            "--tls-cert has no meaning with --in-process",
+        ),
+    ],
+)
+def test_options_that_miss_something_are_wrong_usage(
+    options: tuple[str, ...], says: str, mesh_environment: dict[str, str]
+) -> None:
+    done = pyserve("run", TARGET, *options, environment=mesh_environment)
+    assert (2, True) == (done.returncode, says in " ".join(done.stderr.split())), done.stderr
