@@ -244,6 +244,9 @@ class Server:
 
     def listen_unix(self, path: str) -> None: ...
     def start(self) -> None: ...
+    def set_healthy(self, is_healthy: bool) -> None:
+        """What ``/-/healthz`` says at doors; everything is served all the same."""
+
     def drain(self) -> None:
         """Stop listening, send GOAWAY; calls in flight go on."""
 

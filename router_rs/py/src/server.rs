@@ -141,6 +141,10 @@ impl Server {
         Ok(())
     }
 
+    fn set_healthy(&self, is_healthy: bool) {
+        self.server.set_healthy(is_healthy);
+    }
+
     fn drain(&self, py: Python<'_>) {
         py.detach(|| self.server.drain());
     }

@@ -194,6 +194,32 @@ async def test_a_full_server_says_so() -> None:
     await within(doors.server.stop(None))
 
 
+async def test_what_a_server_ends_is_told_by_the_server() -> None:
+    """There is no ingress that could shut down."""
+    doors = Doors(pyserve.aio.server())
+    await doors.server.start()
+    async with doors.client(http2=False) as client:
+        request = {"payload": base64.b64encode(b"wait").decode()}
+        waiting = asyncio.create_task(client.post(f"{_ECHO}/Echo", json=request))
+        await within(doors.echo.started.wait())
+        await within(doors.server.stop(None))
+        answer = await within(waiting)
+    assert (503, "unavailable") == (answer.status_code, answer.json()["code"])
+    assert "the server is shutting down" == answer.json()["message"]
+
+
+async def test_health_of_a_door_is_what_it_was_told() -> None:
+    doors = Doors(pyserve.aio.server())
+    await doors.server.start()
+    async with doors.client(http2=False) as client:
+        assert 200 == (await client.get("/-/healthz")).status_code
+        doors.server.native.set_healthy(False)
+        answer = await client.get("/-/healthz")
+        assert (503, "the server is shutting down\n") == (answer.status_code, answer.text)
+        assert 200 == (await client.post(f"{_ECHO}/Echo", json={})).status_code
+    await within(doors.server.stop(None))
+
+
 async def test_doors_can_be_shut() -> None:
     doors = Doors(pyserve.aio.server(options=[("pyserve.doors", 0)]))
     await doors.server.start()

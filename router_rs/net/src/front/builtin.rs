@@ -28,7 +28,7 @@ pub(super) fn answer(
 ) -> Result<Response<Bytes>, HttpFailure> {
     let (content_type, body) = match path {
         HEALTH if !is_healthy => {
-            let text = "the ingress is shutting down";
+            let text = format!("{} is shutting down", directory.owner());
             return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, text));
         }
         HEALTH => ("text/plain; charset=utf-8", Bytes::from_static(b"success")),

@@ -222,7 +222,8 @@ impl StopListener {
 impl Stop for StopListener {
     fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status> {
         if self.connection.is_stopped.get() {
-            return Poll::Ready(Status::new(Code::Unavailable, "the ingress is shutting down"));
+            let text = format!("{} is shutting down", self.connection.directory.owner());
+            return Poll::Ready(Status::new(Code::Unavailable, text));
         }
         if self.place.get().is_none() {
             // A call keeps its task, so its waker stays good.

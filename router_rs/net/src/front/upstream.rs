@@ -76,6 +76,14 @@ pub(super) struct HttpRoute {
 // === impl Directory ===
 
 impl Directory {
+    /// Who looks things up here, for sentences.
+    pub(super) fn owner(&self) -> &'static str {
+        match self {
+            Self::Table(_) => "the ingress",
+            Self::Server(_) => "the server",
+        }
+    }
+
     /// `client` describes the connection that will ask.
     pub(super) fn of(source: &Source, client: &ConnectionInfo) -> Self {
         match source {

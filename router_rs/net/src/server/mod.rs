@@ -195,6 +195,13 @@ impl Server {
         }
     }
 
+    /// What `/-/healthz` says at doors; everything is served all the same.
+    pub fn set_healthy(&self, is_healthy: bool) {
+        if let Some(door) = self.door.get() {
+            door.set_healthy(is_healthy);
+        }
+    }
+
     /// Stops listening and asks clients to go elsewhere; calls in flight go on.
     ///
     /// Returns when the ports are free again, which takes the I/O threads some microseconds.
