@@ -161,6 +161,36 @@ def test_wrong_requests_have_exact_answers(client: httpx.Client) -> None:
             assert "application/json" in answer.headers["accept-post"]
 
 
+def test_a_wrong_value_is_told_with_its_path(client: httpx.Client) -> None:
+    """As Connect and as Google's interfaces have errors, for bodies, paths and queries."""
+    body = {"parts": [{}, {"weight": "x"}], "nmae": "a"}
+    expected = (
+        'malformed body: request.parts[1].weight: expected a number, got "x"; request has no field '
+        '"nmae", did you mean name?'
+    )
+    answer = client.post(f"{_SERVICE}/Echo", json=body)
+    assert (400, expected) == (answer.status_code, answer.json()["message"])
+    answer = client.post("/v1/echo", json=body)
+    assert (400, expected) == (answer.status_code, answer.json()["error"]["message"])
+    answer = client.get("/v1/things?count=many")
+    assert 400 == answer.status_code
+    assert "request.count: expected a whole number" in answer.json()["error"]["message"]
+
+
+def test_an_unknown_method_is_told_the_near_one(client: httpx.Client, mesh: RunningMesh) -> None:
+    """In every protocol, as far as an error has a text."""
+    for path in (f"{_SERVICE}/Ehco", "/things.v1.Thing/Echo", "/Things/Echo"):
+        for headers in ({}, {"connect-protocol-version": "1"}):
+            answer = client.post(path, json={}, headers=headers)
+            assert 404 == answer.status_code
+            assert f"did you mean {_SERVICE}/Echo?" in answer.text
+        with grpc.insecure_channel(mesh.address) as channel:
+            call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
+            with pytest.raises(grpc.RpcError, match=rf"did you mean {_SERVICE}/Echo\?"):
+                call(b"", timeout=_TIMEOUT_S)
+    assert "did you mean" not in client.post(f"{_SERVICE}/Delete", json={}).text
+
+
 def test_a_message_over_the_limit_is_refused(client: httpx.Client) -> None:
     """At the limit it goes through the door, however small it was on its way."""
 

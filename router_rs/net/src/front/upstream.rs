@@ -119,15 +119,15 @@ impl Directory {
                 let is_unary = || table.methods().find(path, None).is_some_and(|m| m.is_unary());
                 Ok((Upstream::Deployment(deployment), mirror.filter(|_| is_unary())))
             }
-            Found::Nothing => Err(Status::new(
-                Code::Unimplemented,
-                match application {
-                    Some(application) => {
-                        format!("no deployment of application {application} serves {path}")
-                    }
-                    None => format!("no deployment serves {path}"),
-                },
-            )),
+            Found::Nothing => {
+                let near = did_you_mean(table.methods(), path);
+                let whose = match application {
+                    Some(application) => format!(" of application {application}"),
+                    None => String::new(),
+                };
+                let text = format!("no deployment{whose} serves {path}{near}");
+                Err(Status::new(Code::Unimplemented, text))
+            }
             Found::Ambiguous(applications) => Err(Status::new(
                 Code::InvalidArgument,
                 format!(
@@ -159,8 +159,10 @@ impl Directory {
                 let upstream = Upstream::Server(Arc::clone(way));
                 return Ok(HttpRoute { upstream, mirror: None, prefix: String::new() });
             }
-            Self::Server(_) => {
-                let text = format!("nothing is served at {path}: there is no plain HTTP here");
+            Self::Server(way) => {
+                let near = did_you_mean(&way.server.methods.load(), path);
+                let text =
+                    format!("nothing is served at {path}: there is no plain HTTP here{near}");
                 return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
             }
             Self::Table(reader) => reader,
@@ -177,7 +179,11 @@ impl Directory {
             )),
             None => Err(HttpFailure::new(
                 StatusCode::NOT_FOUND,
-                format!("none of {} route prefixes leads to {path}", table.http_prefixes_count()),
+                format!(
+                    "none of {} route prefixes leads to {path}{}",
+                    table.http_prefixes_count(),
+                    did_you_mean(table.methods(), path)
+                ),
             )),
         })
     }
@@ -192,6 +198,11 @@ impl Directory {
             }),
         }
     }
+}
+
+/// The end of a sentence about a path that nobody has; empty where no method's path is like it.
+fn did_you_mean(methods: &MethodTable, path: &str) -> String {
+    methods.near(path).map_or_else(String::new, |near| format!("; did you mean {near}?"))
 }
 
 // === impl Upstream ===

@@ -15,7 +15,7 @@ use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
 use super::head::grpc_head;
 use super::json_stream::{JsonStreamAnswer, Separation};
-use super::methods::Method;
+use super::methods::{Method, MethodTable};
 use super::open::{Opened, Transcoding, error_answer, wrong_content_type, wrong_method};
 use super::query;
 use super::rest;
@@ -85,7 +85,12 @@ impl ConnectType {
 }
 
 /// Opens a request to a method's path; `None`: the method is not described here.
-pub(super) fn open(parts: &request::Parts, method: Option<&Method>, limits: &Limits) -> Opened {
+pub(super) fn open(
+    methods: &MethodTable,
+    parts: &request::Parts,
+    method: Option<&Method>,
+    limits: &Limits,
+) -> Opened {
     let has_get = method.is_some_and(|method| method.has_no_side_effects && method.is_unary());
     if parts.method == HttpMethod::GET && has_get {
         return opened(open_get(parts, method, limits));
@@ -105,7 +110,7 @@ pub(super) fn open(parts: &request::Parts, method: Option<&Method>, limits: &Lim
     if !fits {
         return Opened::Answer(match method {
             Some(_) => wrong_content_type(method),
-            None => undescribed(parts.uri.path()),
+            None => undescribed(methods, parts.uri.path()),
         });
     }
     let call = if connect_type.is_stream() {
@@ -118,8 +123,11 @@ pub(super) fn open(parts: &request::Parts, method: Option<&Method>, limits: &Lim
 
 /// JSON for a method that nobody has, or whose messages are not known here. Clients read 404 as
 /// `unimplemented`; those of streams read no body beside a status like that.
-fn undescribed(path: &str) -> Response<Bytes> {
-    let text = format!("{path} is unknown, or not described here: then it takes no JSON");
+fn undescribed(methods: &MethodTable, path: &str) -> Response<Bytes> {
+    let mut text = format!("{path} is unknown, or not described here: then it takes no JSON");
+    if let Some(near) = methods.near(path) {
+        text = format!("{path} is unknown; did you mean {near}?");
+    }
     let mut answer = error_answer(ErrorForm::Connect, &Status::new(Code::Unimplemented, text));
     *answer.status_mut() = StatusCode::NOT_FOUND;
     answer

@@ -14,6 +14,7 @@ use prost_reflect::{
 };
 use serde::de::Deserializer;
 
+use super::wrong::explain;
 use crate::grpc::framing::frame;
 use crate::grpc::{Code, Status};
 
@@ -21,6 +22,10 @@ use crate::grpc::{Code, Status};
 const DEPTH_MAX: usize = 100;
 
 const ANY: &str = "google.protobuf.Any";
+
+/// Of longer bodies only line and column of what is wrong are told: finding more takes memory and
+/// time that a client should not have for a mistake.
+const EXPLAINED_BYTES_MAX: usize = 64 * 1024;
 
 /// A message type and what has to be known to convert it.
 #[derive(Clone, Debug)]
@@ -46,23 +51,37 @@ impl JsonType {
             return Err(Status::new(Code::InvalidArgument, text));
         }
         let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let message = self.read(&mut deserializer)?;
+        let message = self.read(&mut deserializer).map_err(|error| {
+            let parsed = || serde_json::from_slice(json).ok();
+            let value = (json.len() <= EXPLAINED_BYTES_MAX).then(parsed).flatten();
+            self.refused(&error, value.as_ref())
+        })?;
         deserializer.end().map_err(|error| malformed(&error))?;
         Ok(frame(&message))
     }
 
-    /// As [`JsonType::frame`], of JSON that has been parsed.
-    pub(super) fn frame_of_value(&self, value: serde_json::Value) -> Result<Bytes, Status> {
-        self.read(value).map(|message| frame(&message))
+    /// As [`JsonType::frame`], of JSON that has been parsed from `size_bytes`.
+    pub(super) fn frame_of_value(
+        &self,
+        value: &serde_json::Value,
+        size_bytes: usize,
+    ) -> Result<Bytes, Status> {
+        let message = self.read(value).map_err(|error| {
+            self.refused(&error, (size_bytes <= EXPLAINED_BYTES_MAX).then_some(value))
+        })?;
+        Ok(frame(&message))
     }
 
-    fn read<'a, D: Deserializer<'a>>(&self, json: D) -> Result<DynamicMessage, Status>
-    where
-        D::Error: std::fmt::Display,
-    {
-        let options = DeserializeOptions::new().deny_unknown_fields(false);
-        DynamicMessage::deserialize_with_options(self.descriptor.clone(), json, &options)
-            .map_err(|error| malformed(&error))
+    fn read<'a, D: Deserializer<'a>>(&self, json: D) -> Result<DynamicMessage, D::Error> {
+        DynamicMessage::deserialize_with_options(self.descriptor.clone(), json, &reading())
+    }
+
+    /// What to tell of JSON that could not be read; `value` is all of it, if it is looked through.
+    fn refused(&self, error: &dyn std::fmt::Display, value: Option<&serde_json::Value>) -> Status {
+        match value.and_then(|value| explain(&self.descriptor, value)) {
+            Some(found) => malformed(&found),
+            None => malformed(error),
+        }
     }
 
     /// The message as JSON.
@@ -98,6 +117,11 @@ impl JsonType {
         }
         Ok(message)
     }
+}
+
+/// How JSON is read.
+pub(super) fn reading() -> DeserializeOptions {
+    DeserializeOptions::new().deny_unknown_fields(false)
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> Status {

@@ -19,6 +19,7 @@ mod head;
 mod json;
 mod json_stream;
 mod methods;
+mod near;
 mod open;
 mod query;
 mod rest;
@@ -29,6 +30,7 @@ mod tests;
 mod text;
 mod unary;
 mod web;
+mod wrong;
 
 pub(crate) use adaptor::Transcoded;
 pub use cors::Cors;

@@ -63,7 +63,7 @@ pub(crate) fn open(methods: &MethodTable, parts: &request::Parts, limits: &Limit
     } else if is_grpc_content_type(content_type) {
         Opened::NotOurs(None)
     } else if method.is_some() || is_distinctly_connect(parts) {
-        connect::open(parts, method.map(|method| &**method), limits)
+        connect::open(methods, parts, method.map(|method| &**method), limits)
     } else {
         rest::open(methods, parts, application, limits)
     };

@@ -193,7 +193,7 @@ fn wrong(text: String) -> Status {
 
 impl Convert for Fields {
     fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
-        self.input.frame_of_value(self.value(&body)?)
+        self.input.frame_of_value(&self.value(&body)?, body.len())
     }
 }
 

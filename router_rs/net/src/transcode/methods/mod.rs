@@ -6,7 +6,7 @@ pub(super) mod routes;
 pub(super) mod rule;
 pub(super) mod template;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use prost_reflect::{DescriptorPool, MethodDescriptor};
 use smallvec::SmallVec;
 
 use super::json::JsonType;
+use super::near::nearest;
 use crate::dispatch::ServiceRoute;
 use files::{Described, Digest, FileSet};
 use routes::Routes;
@@ -112,6 +113,19 @@ impl MethodTable {
         named.or_else(|| provided.first()).map(|provided| &provided.method)
     }
 
+    /// The path that whoever asked for an unknown `/pkg.Service/Method` most likely meant: that of
+    /// another method of the service, or of one of a service with a similar name.
+    pub(crate) fn near(&self, path: &str) -> Option<&str> {
+        let (service, method) = split(path)?;
+        let known = || self.by_path.keys().filter_map(|path| split(path));
+        let services: BTreeSet<&str> = known().map(|(service, _)| service).collect();
+        let service =
+            services.get(service).copied().or_else(|| near_service(service, &services))?;
+        let methods = known().filter(|(name, _)| *name == service).map(|(_, method)| method);
+        let method = nearest(method, methods)?;
+        self.by_path.get_key_value(&*format!("/{service}/{method}")).map(|(path, _)| &**path)
+    }
+
     fn add(&mut self, source: Source<'_>, set: &FileSet) {
         let application: Arc<str> = source.application.into();
         let problem = |text: String| Problem {
@@ -142,6 +156,23 @@ impl MethodTable {
         let problems = added.filter_map(Result::err);
         problems.map(|problem| format!("{}: {problem}", described.method.path)).collect()
     }
+}
+
+/// Service and method of a path.
+fn split(path: &str) -> Option<(&str, &str)> {
+    let (service, method) = path.strip_prefix('/')?.rsplit_once('/')?;
+    (!service.is_empty() && !method.is_empty()).then_some((service, method))
+}
+
+/// By the whole name, or without packages: leaving them out is the commonest slip.
+fn near_service<'a>(wanted: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
+    fn short(name: &str) -> &str {
+        name.rsplit('.').next().unwrap_or(name)
+    }
+    nearest(wanted, known.iter().copied()).or_else(|| {
+        let near = nearest(short(wanted), known.iter().map(|name| short(name)))?;
+        known.iter().copied().find(|name| short(name) == near)
+    })
 }
 
 impl Method {

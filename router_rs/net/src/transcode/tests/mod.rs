@@ -7,6 +7,7 @@ mod rest;
 mod stream;
 mod table;
 mod web;
+mod wrong;
 
 use std::collections::VecDeque;
 use std::io::Write;

@@ -191,3 +191,23 @@ proptest::proptest! {
         let _matched = table.rest().find(&http::Method::GET, "/v1/shelves/1/things/2", None);
     }
 }
+
+#[test]
+fn an_unknown_path_is_told_the_one_that_was_meant() {
+    let table = things();
+    for (path, expected) in [
+        ("/things.v1.Things/Ehco", Some("/things.v1.Things/Echo")),
+        ("/things.v1.Things/echo", Some("/things.v1.Things/Echo")),
+        ("/things.v1.Thing/List", Some("/things.v1.Things/List")),
+        ("/Things/List", Some("/things.v1.Things/List")),
+        ("/things.v2.Tings/Lst", Some("/things.v1.Things/List")),
+        ("/things.v1.Things/Delete", None),
+        ("/entirely.Different/Echo", None),
+        ("/things.v1.Things/", None),
+        ("//Echo", None),
+        ("/Echo", None),
+        ("", None),
+    ] {
+        assert_eq!(expected, table.near(path), "{path}");
+    }
+}
