@@ -17,7 +17,7 @@ from pyserve.api.graph import pack
 from pyserve.cli.in_process import run_in_process
 from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
-from pyserve.config import check_address, check_name
+from pyserve.config import check_address, check_name, warn_of_unknown_names
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles
 from pyserve.driver.api import deploy
@@ -82,6 +82,7 @@ def run(
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
         _check_in_process(controller, route_prefix, tls)
+        warn_of_unknown_names()
         application = load_application(target, parse_arguments(arguments))
         run_in_process(pack(application, ApplicationName(name)), addresses or _IN_PROCESS_ADDRESSES)
         return

@@ -10,6 +10,7 @@ from pyserve.config.environment import (
     is_loopback,
     read_call_settings,
     read_settings,
+    warn_of_unknown_names,
 )
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.options import DeploymentOptions, check_name
@@ -43,4 +44,5 @@ __all__ = [
     "is_loopback",
     "read_call_settings",
     "read_settings",
+    "warn_of_unknown_names",
 ]

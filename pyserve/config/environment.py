@@ -5,6 +5,7 @@ Every setting is a ``PYSERVE_*`` variable; what is read becomes a frozen value t
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
 import re
@@ -12,7 +13,7 @@ import site
 import socket
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from pyserve.config.validation import refuse
 from pyserve.errors import OptionError
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._\-]*[A-Za-z0-9.])?")
 
 # What Ray Serve calls the same settings.
 _ALIASES = {
@@ -47,6 +49,16 @@ _ALIASES = {
     **ALIASES,
     **routing.ALIASES,
 }
+# Ray Serve's counterpart means nothing here either, so neither name is a mistake.
+_WITHOUT_MEANING = {"PYSERVE_PROXY_USE_GRPC"}
+# What Kubernetes sets in every container beside a service called pyserve, or pyserve-something
+# (kubernetes.io/docs/concepts/services-networking/service, "Environment variables").
+_OF_KUBERNETES = re.compile(
+    r"PYSERVE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_LINK_OF_KUBERNETES = re.compile(r"(tcp|udp|sctp)://")
+# Shorter likenesses are chance: half of every name is the same beginning. Arbitrary.
+_LIKENESS_MIN = 0.8
 # The length prefix is unsigned, but grpc's own peers stop at the signed range.
 MESSAGE_BYTES_MAX = 2**31 - 1
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
@@ -141,7 +153,10 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
     Raises:
         OptionError: a variable has a value that cannot be used.
     """
-    variables = _with_current_names(os.environ if environment is None else environment)
+    return _settings(_with_current_names(os.environ if environment is None else environment))
+
+
+def _settings(variables: Mapping[str, str]) -> MeshSettings:
     controller = variables.get("PYSERVE_CONTROLLER") or None
     if controller is not None:
         check_address("PYSERVE_CONTROLLER", controller, unix=True)
@@ -161,7 +176,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
             node_id=variables.get("PYSERVE_NODE_ID") or socket.gethostname(),
             zone=variables.get("PYSERVE_ZONE", ""),
             bind_host=read.host(variables, "PYSERVE_BIND_HOST"),
-            advertise_host=variables.get("PYSERVE_ADVERTISE_HOST") or None,
+            advertise_host=_advertised(variables),
             log_dir=read.path(variables, "PYSERVE_LOG_DIR"),
             tls=read_mesh_tls(variables),
         ),
@@ -172,6 +187,51 @@ def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
         security=security,
         routing=read_router_defaults(variables),
     )
+
+
+def warn_of_unknown_names(environment: Mapping[str, str] | None = None) -> None:
+    """Warn of every ``PYSERVE_*`` variable that nothing reads, with the name that was meant.
+
+    For drivers and commands: one process of a mesh says it, not all of them.
+
+    Raises:
+        OptionError: a variable has a value that cannot be used.
+    """
+    variables = os.environ if environment is None else environment
+    # Whatever the reader asks for is a name; so there is no list that could be out of date.
+    asked = _Asked(_renamed(variables))
+    _settings(asked)
+    known = asked.names | _WITHOUT_MEANING
+    for name in sorted(variables):
+        if name.startswith("PYSERVE_") and name not in known and not _is_link(name, variables):
+            near = difflib.get_close_matches(name, known, n=1, cutoff=_LIKENESS_MIN)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            warnings.warn(f"{name} is no setting, and is ignored{meant}", stacklevel=2)
+
+
+def _is_link(name: str, variables: Mapping[str, str]) -> bool:
+    return bool(
+        _OF_KUBERNETES.fullmatch(name)
+        or (name.endswith("_PORT") and _LINK_OF_KUBERNETES.match(variables[name]))
+    )
+
+
+class _Asked(Mapping[str, str]):
+    """Variables, and the names that were looked for."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.names.add(name)
+        return self._variables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
 
 
 def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSettings:
@@ -259,6 +319,22 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _advertised(variables: Mapping[str, str]) -> str | None:
+    """Read the host that others dial, which this machine need not be able to resolve."""
+    value = variables.get("PYSERVE_ADVERTISE_HOST") or None
+    if value is not None and not (_HOST.fullmatch(value) or _is_ipv6(value)):
+        allowed = "a host name or an address without a port, such as node-7.example.com or 10.0.0.7"
+        raise refuse("PYSERVE_ADVERTISE_HOST", value, allowed)
+    return value
+
+
+def _is_ipv6(value: str) -> bool:
+    try:
+        return bool(ipaddress.IPv6Address(value.strip("[]")))
+    except ValueError:
+        return False
 
 
 def _home(variables: Mapping[str, str]) -> Path:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -40,6 +41,8 @@ ALIASES = {
     "PYSERVE_DIRECT_INGRESS_MAX_GRPC_PORT": "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT",
     "PYSERVE_DIRECT_INGRESS_PORT_TRIES": "RAY_SERVE_DIRECT_INGRESS_PORT_RETRY_COUNT",
 }
+# What browsers send (RFC 6454, section 6.2); `null` is that of files.
+_ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.\-]*://[^\s/?#@*]+")
 _COUNT_MAX = 2**31 - 1
 _PORT_MAX = 65535
 # A thread each for a machine far larger than those that exist.
@@ -149,8 +152,22 @@ def read_ingress_settings(variables: Mapping[str, str]) -> IngressSettings:
         else default.root_path,
         server_timeout_s=read.limit_seconds(variables, "PYSERVE_INGRESS_SERVER_TIMEOUT_S", None),
         request_timeout_s=read.limit_seconds(variables, "PYSERVE_REQUEST_TIMEOUT_S", None),
-        cors_origins=read.words(variables, "PYSERVE_INGRESS_CORS_ORIGINS") or default.cors_origins,
+        cors_origins=_origins(variables) or default.cors_origins,
     )
+
+
+def _origins(variables: Mapping[str, str]) -> tuple[str, ...]:
+    name = "PYSERVE_INGRESS_CORS_ORIGINS"
+    found = read.words(variables, name)
+    for origin in found:
+        if not _ORIGIN.fullmatch(origin):
+            raise refuse(
+                name,
+                origin,
+                "'*', or origins with commas between them, such as https://shop.example.com: "
+                "scheme, host and port, without a path",
+            )
+    return found
 
 
 def _counts(variables: Mapping[str, str]) -> list[tuple[str, int | None]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
-from pyserve.config import MeshSettings, read_settings
+from pyserve.config import MeshSettings, read_settings, warn_of_unknown_names
 from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh
 from pyserve.driver.client import ControlClient
@@ -181,6 +181,7 @@ def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
 def _attach_or_start(
     addresses: Sequence[str] | None, settings: MeshSettings, options: IngressOptions
 ) -> Session:
+    warn_of_unknown_names()
     address = find_mesh(settings)
     if address is None:
         if addresses is None:

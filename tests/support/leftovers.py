@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 
-SESSION_VARIABLE = "PYSERVE_TEST_SESSION"
+# Not of the package's own names: unknown ones are warned of.
+SESSION_VARIABLE = "TEST_SESSION_OF_PYSERVE"
 
 
 def processes_of(session: str) -> list[str]:

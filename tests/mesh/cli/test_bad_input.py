@@ -123,3 +123,11 @@ def test_without_a_mesh_these_commands_say_so(
 ) -> None:
     result = pyserve(command, environment=mesh_environment)
     assert (1, True) == (result.returncode, "no mesh runs here" in result.stderr)
+
+
+@pytest.mark.slow
+def test_a_misspelt_variable_is_warned_of_once(mesh_environment: dict[str, str]) -> None:
+    environment = {**mesh_environment, "PYSERVE_INGRESS_MAX_CONECTIONS": "5"}
+    result = pyserve("run", f"{BROKEN}:Raises", "--address", "127.0.0.1:0", environment=environment)
+    meant = "did you mean PYSERVE_INGRESS_MAX_CONNECTIONS?"
+    assert 1 == result.stderr.count(meant), result.stderr

@@ -1,10 +1,17 @@
 """What the variables of a process mean."""
 
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 
-from pyserve.config import ConcurrencySettings, inherited_environment, read_settings
+from pyserve.config import (
+    ConcurrencySettings,
+    inherited_environment,
+    read_settings,
+    warn_of_unknown_names,
+)
 from pyserve.errors import OptionError
 
 
@@ -71,8 +78,63 @@ def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
         ("PYSERVE_LOOP_STALL_S", "nan", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "soon", "a number of seconds of at least 0"),
         ("PYSERVE_BIND_HOST", "not an address", "an address of this machine"),
+        ("PYSERVE_ADVERTISE_HOST", "http://node-7", "a host name or an address without a port"),
+        ("PYSERVE_ADVERTISE_HOST", "10.0.0.7:8000", "a host name or an address without a port"),
+        ("PYSERVE_INGRESS_CORS_ORIGINS", "shop.example.com", "scheme, host and port"),
+        ("PYSERVE_INGRESS_CORS_ORIGINS", "*,https://a.example/x", "scheme, host and port"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_by_name(name: str, value: str, text: str):
     with pytest.raises(OptionError, match=f"{name}.*{text}"):
         concurrency(**{name: value})
+
+
+@pytest.mark.parametrize("host", ["node-7.example.com", "localhost", "10.0.0.7", "::1", "[::1]"])
+def test_a_host_to_advertise_need_not_be_known_here(host: str):
+    assert host == read_settings({"PYSERVE_ADVERTISE_HOST": host}).node.advertise_host
+
+
+@pytest.mark.parametrize("origins", ["*", "null", "https://a.example", "https://a:8443,http://b"])
+def test_origins_of_pages_are_taken(origins: str):
+    found = read_settings({"PYSERVE_INGRESS_CORS_ORIGINS": origins}).ingress.cors_origins
+    assert tuple(origins.split(",")) == found
+
+
+def test_names_that_nothing_reads_are_warned_of_with_the_one_that_was_meant():
+    variables = {
+        "PYSERVE_INGRES_PORT": "8001",
+        "PYSERVE_TLS_CERTFILE": "/x",
+        "PYSERVE_COFFEE": "1",
+        "PYSERVE_ZONE": "a",
+        "OTHER": "x",
+    }
+    with pytest.warns(UserWarning, match="is no setting") as caught:
+        warn_of_unknown_names(variables)
+    assert [
+        "PYSERVE_COFFEE is no setting, and is ignored",
+        "PYSERVE_INGRES_PORT is no setting, and is ignored; did you mean PYSERVE_INGRESS_PORT?",
+        "PYSERVE_TLS_CERTFILE is no setting, and is ignored; did you mean PYSERVE_TLS_CERT_FILE?",
+    ] == [str(warning.message) for warning in caught]
+
+
+def test_every_documented_name_is_known():
+    pages = "".join(path.read_text() for path in Path("docs").rglob("*.md"))
+    # Those of other tools, and beginnings of names that stand for several.
+    names = set(re.findall(r"\bPYSERVE_[A-Z0-9_]*[A-Z0-9]\b(?!_?\*)", pages))
+    assert 50 < len(names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_unknown_names(dict.fromkeys(names, ""))
+
+
+def test_variables_of_kubernetes_services_are_not_mistakes():
+    variables = {
+        "PYSERVE_SERVICE_HOST": "10.0.0.1",
+        "PYSERVE_WEB_SERVICE_PORT_HTTP": "80",
+        "PYSERVE_PORT": "tcp://10.0.0.1:80",
+        "PYSERVE_WEB_PORT_80_TCP": "tcp://10.0.0.1:80",
+        "PYSERVE_WEB_PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_unknown_names(variables)
