@@ -351,20 +351,19 @@ impl<'a, C: Caller> Exchange<'a, C> {
         ticket: Option<&TicketGuard>,
     ) -> Attempt {
         let may_repeat = self.head.options.is_idempotent;
-        let repeats_on = ticket.filter(|_| may_repeat);
-        let repeats_on = repeats_on.map_or(CodeSet::NONE, TicketGuard::retry_codes);
+        let codes = ticket.filter(|_| may_repeat).map_or(CodeSet::NONE, TicketGuard::retry_codes);
         let mut silence = Silence::new(silence_limit);
         let (mut download, mut body, permit) = match ticket.and_then(|it| self.hedge_after(it)) {
             None => {
                 let Started { response, body, permit } = started;
                 let is_trusted = permit.connection().is_trusted();
-                (Download::new(response, is_trusted, repeats_on), body, permit)
+                (Download::new(response, is_trusted, codes), body, permit)
             }
             Some((ticket, after)) => match self.race(started, ticket, after, &mut silence).await {
                 Err(attempt) => return *attempt,
                 Ok(Won { response, body, permit }) => {
                     let is_trusted = permit.connection().is_trusted();
-                    (Download::begun(response, is_trusted, repeats_on), body, permit)
+                    (Download::begun(response, is_trusted, codes), body, permit)
                 }
             },
         };
