@@ -1,16 +1,31 @@
-//! How one attempt of a call ended, and what that means for the call.
+//! One attempt of a call at one replica, how it ended, and what that means for the call.
 
-use std::time::Duration;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use h2::Reason;
-use http::response;
+use http::{Request, response};
 use router_core::Outcome;
 
 use super::blame::Repeat;
-use super::download::Answer;
-use super::exchange::{Ending, Failure, Limits, deadline_exceeded};
-use crate::client::connection::Connection;
-use crate::grpc::{Code, Status};
+use super::caller::{Caller, Gone};
+use super::download::{Answer, Download};
+use super::exchange::{Ending, Exchange, Failure, Limits, deadline_exceeded};
+use super::guards::TicketGuard;
+use super::hedge::Won;
+use super::silence::Silence;
+use crate::client::connection::{Connection, Started};
+use crate::client::dial::{DialError, Target};
+use crate::client::pool::{Acquired, acquire};
+use crate::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
+
+/// A deadline this close after the head came is passed on as the caller wrote it: the difference
+/// is below what any timer of the mesh resolves.
+const TIMEOUT_SLACK: Duration = Duration::from_millis(1);
 
 /// How one attempt ended: the call is over, it did not start there, or it failed and may be sent
 /// again.
@@ -143,5 +158,133 @@ fn judge_break(
             let outcome = if is_late { Outcome::Late } else { Outcome::Failed };
             Attempt::Over(Ending::Failed(failure), outcome)
         }
+    }
+}
+
+// === impl Exchange: one attempt ===
+
+impl<C: Caller> Exchange<'_, C> {
+    /// `ticket`: its place, if it may have another.
+    pub(super) async fn attempt(
+        &mut self,
+        target: &Arc<Target>,
+        ticket: Option<&TicketGuard>,
+    ) -> Attempt {
+        let mut reason = None;
+        // A connection may turn out to be closed at the moment of use: once more with another.
+        for _ in 0..2 {
+            let connection = match self.connect(target).await {
+                Ok(Ok(connection)) => connection,
+                Ok(Err(error)) => return not_connected(error.to_string()),
+                Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
+            };
+            let is_bodiless = self.upload.begin();
+            match connection.start(self.request(), is_bodiless) {
+                Ok(started) => return self.run(started, target.silence_limit(), ticket).await,
+                Err(error) => reason = Some(error),
+            }
+        }
+        not_connected(reason.unwrap_or_default())
+    }
+
+    async fn connect(
+        &mut self,
+        target: &Arc<Target>,
+    ) -> Result<Result<Rc<Connection>, DialError>, Ending> {
+        match acquire(target) {
+            Acquired::Open(connection) => Ok(Ok(connection)),
+            Acquired::Dialling(mut dialling) => {
+                poll_fn(|cx| self.poll_or_end(cx, |cx| Pin::new(&mut dialling).poll(cx))).await
+            }
+        }
+    }
+
+    pub(super) fn request(&mut self) -> Request<()> {
+        if let Some(deadline) = self.limits.deadline {
+            let now = Instant::now();
+            let is_fresh = self.head.timeout_since.is_some_and(|since| now - since < TIMEOUT_SLACK);
+            if !is_fresh {
+                let left = deadline.saturating_duration_since(now);
+                self.head.parts.headers.insert(GRPC_TIMEOUT, format_timeout(left));
+            }
+        }
+        Request::from_parts(self.head.parts.clone(), ())
+    }
+
+    async fn run(
+        &mut self,
+        started: Started,
+        silence_limit: Option<Duration>,
+        ticket: Option<&TicketGuard>,
+    ) -> Attempt {
+        let may_repeat = self.head.options.is_idempotent;
+        let codes = ticket.filter(|_| may_repeat).map_or(CodeSet::NONE, TicketGuard::retry_codes);
+        let mut silence = Silence::new(silence_limit);
+        let (mut download, mut body, permit) = match ticket.and_then(|it| self.hedge_after(it)) {
+            None => {
+                let Started { response, body, permit } = started;
+                let is_trusted = permit.connection().is_trusted();
+                (Download::new(response, is_trusted, codes), body, permit)
+            }
+            Some((ticket, after)) => match self.race(started, ticket, after, &mut silence).await {
+                Err(attempt) => return *attempt,
+                Ok(Won { response, body, permit }) => {
+                    let is_trusted = permit.connection().is_trusted();
+                    (Download::begun(response, is_trusted, codes), body, permit)
+                }
+            },
+        };
+        if let Some(explained) = &self.explained {
+            let chosen = self.hedged.as_ref().or(ticket);
+            let replica = chosen.and_then(|ticket| ticket.target().as_replica());
+            download.explain(explained.line(replica.map_or("", |it| &it.replica_id)));
+        }
+        self.caller.on_sent(permit.connection());
+        poll_fn(|cx| {
+            let uploaded = self.upload.poll(self.caller, &mut body, cx);
+            if let Poll::Ready(Err(Gone)) = uploaded {
+                return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
+            }
+            if let Poll::Ready(answer) = download.poll(self.caller, cx) {
+                if let Answer::Complete { first_data_at, .. } = &answer {
+                    self.first_data_at = *first_data_at;
+                }
+                let attempt = judge(answer, permit.connection(), &self.limits);
+                return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
+            }
+            if download.has_begun() {
+                self.upload.commit();
+            }
+            let is_its_turn = uploaded.is_ready() && download.waits_for_replica();
+            if let Poll::Ready(ending) = silence.poll(is_its_turn, download.take_spoken(), cx) {
+                let attempt = Attempt::Over(ending, Outcome::Failed);
+                return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
+            }
+            if let Poll::Ready(ending) = self.poll_end(cx) {
+                let outcome = ending.outcome(download.has_begun());
+                return Poll::Ready(Attempt::Over(ending, outcome));
+            }
+            if self.caller.is_slow() { self.poll_way(ticket, cx) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Whether, and when, the call may have a second place.
+    fn hedge_after<'t>(&self, ticket: &'t TicketGuard) -> Option<(&'t TicketGuard, Duration)> {
+        let may_repeat = self.head.options.is_idempotent && self.upload.may_repeat();
+        may_repeat.then(|| ticket.hedge_after()).flatten().map(|after| (ticket, after))
+    }
+
+    /// Ends the call of a slow caller when others wait for its place. It is looked at again when
+    /// somebody begins to wait, and when the caller's alarm rings.
+    fn poll_way(&mut self, ticket: Option<&TicketGuard>, cx: &mut Context<'_>) -> Poll<Attempt> {
+        if !ticket.is_some_and(|ticket| ticket.entry().wants_place(cx)) {
+            return Poll::Pending;
+        }
+        self.caller.on_give_way();
+        let text = "other calls wait for the place of this one, whose client is slow";
+        let status = Status::new(Code::Unavailable, text);
+        let ending = Ending::Failed(Failure { status, did_not_start: false });
+        Poll::Ready(Attempt::Over(ending, Outcome::Cancelled))
     }
 }
