@@ -39,6 +39,11 @@ impl TimerHeap {
         self.entries.first().copied()
     }
 
+    /// Timers near the top of the heap, at most `count`: the earliest, and others that are early.
+    pub(crate) fn some(&self, count: usize) -> impl Iterator<Item = &Timer> {
+        self.entries.iter().take(count)
+    }
+
     /// The earliest index, if its time has come.
     #[inline]
     pub(crate) fn first_due(&self, now: Nanos) -> Option<u32> {

@@ -100,6 +100,12 @@ impl ParkedQueue {
         self.ready.first().map(|timer| (turn(timer), timer.index))
     }
 
+    /// Some of the first ready calls in no order, the first of all among them; at most `count`.
+    pub(crate) fn some_ready(&self, count: usize) -> impl Iterator<Item = (Turn, u32)> {
+        let turn = |timer: &Timer| Turn { at: timer.at, sequence: timer.sequence };
+        self.ready.some(count).map(move |timer| (turn(timer), timer.index))
+    }
+
     /// Whether some call waits for a replica that has its model.
     #[inline]
     pub(crate) fn has_faithful(&self) -> bool {

@@ -78,6 +78,11 @@ fn sessions_find_their_prefix_and_none_drowns_a_replica() {
 }
 
 #[test]
+fn sessions_stay_where_they_are_while_calls_wait() {
+    check_policy("l7_prefixes_full", PolicyKind::ConsistentHash);
+}
+
+#[test]
 fn batches_are_filled() {
     check("l8_batches");
 }

@@ -30,15 +30,27 @@ impl Policy for ConsistentHash {
         let mut first: Option<(bool, u64, usize)> = None;
         for index in 0..candidates.len() {
             let fits = u64::from(candidates.in_flight(index)) < bound;
-            let place = (fits, mix(session ^ mix(candidates.id(index).0)), index);
+            let place = (fits, weight(candidates, index), index);
             first = first.max(Some(place));
         }
         first.map_or(0, |(_, _, index)| index)
     }
 
+    fn home(&self, candidates: Candidates<'_>) -> Option<usize> {
+        let has_session = candidates.session() != 0;
+        let first = (0..candidates.len()).max_by_key(|index| weight(candidates, *index));
+        first.filter(|_| has_session)
+    }
+
     fn rule(&self) -> &'static str {
         "consistent_hash: by session, at most 1.25 of the mean in flight; else the fewest calls"
     }
+}
+
+/// The greatest comes first in the order of the session.
+#[inline]
+fn weight(candidates: Candidates<'_>, index: usize) -> u64 {
+    mix(candidates.session() ^ mix(candidates.id(index).0))
 }
 
 /// The most calls that a replica may have after it got the one in question: `c × mean`, rounded up.
@@ -89,6 +101,23 @@ mod tests {
         let above = Fleet::with_in_flight(&in_flight);
         assert_ne!(home, pick(&above, &all(&above), 7));
         assert_eq!(home, pick(&above, &[home], 7), "who alone has room takes it");
+    }
+
+    #[test]
+    fn who_is_above_its_bound_is_home_all_the_same() {
+        let fleet = Fleet::with_in_flight(&[0; 4]);
+        let open = all(&fleet);
+        let home = pick(&fleet, &open, 7);
+        let mut in_flight = [2; 4];
+        in_flight[home as usize] = 9;
+        let full = Fleet::with_in_flight(&in_flight);
+        let candidates = full.candidates(&open, 7);
+        assert_eq!(Some(home as usize), ConsistentHash.home(candidates));
+        // Calls that it cannot take all go to the same next one.
+        let next = pick(&full, &open, 7);
+        let others: Vec<u32> = open.iter().copied().filter(|slot| *slot != home).collect();
+        assert_eq!(next, pick(&fleet, &others, 7));
+        assert_eq!(None, ConsistentHash.home(full.candidates(&open, 0)));
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub trait Policy: fmt::Debug + Send {
     /// Must not allocate: it runs for every call, under the router's lock.
     fn pick(&mut self, candidates: Candidates<'_>, rng: &mut SplitMix64) -> usize;
 
+    /// The one of the candidates to which calls of this session belong, however loaded it is; the
+    /// candidates may be full. `None`: to any.
+    fn home(&self, _candidates: Candidates<'_>) -> Option<usize> {
+        None
+    }
+
     /// How it chooses, for people.
     fn rule(&self) -> &'static str {
         "a policy from outside"

@@ -20,6 +20,8 @@ pub(super) struct Wish {
     pub(super) patient_until: Nanos,
     /// A hash; 0: the call has no session.
     pub(super) session: u64,
+    /// Of a parked call: where its session belongs.
+    pub(super) home: Option<u32>,
     pub(super) locality: Locality,
 }
 

@@ -156,6 +156,20 @@ impl Fleet {
         self.pick_narrowed(candidates, query)
     }
 
+    /// Where calls such as this one belong, whether there is room or not.
+    pub(super) fn home(&mut self, query: Query<'_>) -> Option<u32> {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        let is_in = |slot: &u32| self.replicas[*slot as usize].is_in();
+        candidates.extend((0..self.replicas.len() as u32).filter(is_in));
+        self.keep_nearest(&mut candidates, query.locality);
+        let scene = self.scene(query);
+        let seen = Candidates::new(&self.replicas, &candidates, &self.pool, scene);
+        let home = self.policy.home(seen).map(|index| candidates[index]);
+        self.candidates = candidates;
+        home
+    }
+
     /// The policy's choice among those with the lowest `cost` of the replicas with room.
     pub(super) fn pick_cheapest(
         &mut self,

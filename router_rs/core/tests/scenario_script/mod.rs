@@ -75,6 +75,7 @@ impl Interpreter {
                 "attempts" => config.retries.attempts_max = number(value)? as u8,
                 "budget" => config.retries.budget_percent = number(value)? as u8,
                 "hedging" => config.hedging = number(value)? == 1,
+                "policy" => config.policy = policy(value)?,
                 "seed" => config.seed = number(value)?,
                 _ => return Err(format!("unknown setting {name:?}")),
             }
@@ -104,7 +105,8 @@ impl Interpreter {
             match setting.split_once('=') {
                 Some(("deadline", ms)) => wanted.deadline = Some(Nanos::from_millis(number(ms)?)),
                 Some(("model", id)) => wanted.model = id,
-                _ => return Err(format!("expected deadline=ms or model=id, not {setting}")),
+                Some(("session", id)) => wanted.session = id,
+                _ => return Err(format!("expected deadline, model or session, not {setting}")),
             }
         }
         let mut outputs = Vec::new();
@@ -339,6 +341,15 @@ fn default_config() -> RouterConfig {
         policy: PolicyKind::P2c,
         seed: 1,
         ..RouterConfig::default()
+    }
+}
+
+fn policy(name: &str) -> Result<PolicyKind, String> {
+    match name {
+        "p2c" => Ok(PolicyKind::P2c),
+        "consistent_hash" => Ok(PolicyKind::ConsistentHash),
+        "predicted" => Ok(PolicyKind::Predicted),
+        _ => Err(format!("unknown policy {name:?}")),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 15] = [
+pub(crate) const BARS: [Bar; 16] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
@@ -40,6 +40,7 @@ pub(crate) const BARS: [Bar; 15] = [
     Bar { scenario: "l6_models_cold", measure: cold_models },
     Bar { scenario: "l6_models_hot", measure: hot_models },
     Bar { scenario: "l7_prefixes", measure: prefixes },
+    Bar { scenario: "l7_prefixes_full", measure: waiting_prefixes },
     Bar { scenario: "l8_batches", measure: batches },
     Bar { scenario: "l10_near_replicas", measure: near_replicas },
     Bar { scenario: "l10_near_overloaded", measure: near_overloaded },
@@ -150,6 +151,16 @@ fn prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
         at_least("hits / hits of pure hashing", ours.hit_share() / hashed.hit_share(), 0.9),
         at_most("most / mean in flight", ours.imbalance(), 1.25),
         at_most("p99 / p99 of p2c", p99(&ours.latencies_ms()) / p99(&p2c), 0.5),
+    ]
+}
+
+fn waiting_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let hashed = run(scenario, Rule::PureHash, seed);
+    let p2c = run(scenario, Rule::Router(PolicyKind::P2c), seed).latencies_ms();
+    vec![
+        at_least("hits / hits of pure hashing", ours.hit_share() / hashed.hit_share(), 0.7),
+        at_most("p99 / p99 of p2c", p99(&ours.latencies_ms()) / p99(&p2c), 0.1),
     ]
 }
 
