@@ -83,6 +83,9 @@ def read_access_file(file: Path) -> AccessSettings:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}" if mark else str(file)
         raise OptionError(f"{place}: this is no YAML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        # Values that only look like a date or a number, and thousands of brackets.
+        raise OptionError(f"{file}: this cannot be read as YAML: {error}") from None
     top = check_mapping(str(file), {} if content is None else content)
     reader.check_fields("", top, ("default", "open", "rules"))
     default = check_choice(f"{file}: default", top.get("default", "deny"), ("deny", "allow"))
@@ -173,5 +176,5 @@ class _Reader:
 def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a name with a null byte.
         raise OptionError(f"{file} cannot be read: {error}") from None

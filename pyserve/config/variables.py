@@ -76,9 +76,10 @@ def whole(variables: Variables, name: str, *, minimum: int, maximum: int) -> int
     value = variables.get(name, "")
     if not value:
         return None
-    if not (value.isascii() and value.isdigit() and minimum <= int(value) <= maximum):
+    found = _whole_in(value, minimum, maximum)
+    if found is None:
         raise refuse(name, value, f"a whole number from {minimum} to {maximum}")
-    return int(value)
+    return found
 
 
 def size_bytes(variables: Variables, name: str, *, maximum: int) -> int | None:
@@ -86,9 +87,19 @@ def size_bytes(variables: Variables, name: str, *, maximum: int) -> int | None:
     value = variables.get(name, "")
     if not value:
         return None
-    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= maximum):
+    found = _whole_in(value, 1, maximum)
+    if found is None:
         raise refuse(name, value, f"a number of bytes from 1 to {maximum}")
-    return int(value)
+    return found
+
+
+def _whole_in(text: str, minimum: int, maximum: int) -> int | None:
+    if not (text.isascii() and text.isdigit()):
+        return None
+    # Python refuses thousands of digits with an error of its own.
+    digits = text.lstrip("0") or "0"
+    number = int(digits) if len(digits) <= len(str(maximum)) else maximum + 1
+    return number if minimum <= number <= maximum else None
 
 
 def path(variables: Variables, name: str) -> Path | None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pyserve.aio import HttpCall
     from pyserve.replica.asgi.types import Scope
 
+_PORT_MAX = 65535
+_PORT_DIGITS_MAX = len(str(_PORT_MAX))
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # Names by which clients have lately called: a handful, unless somebody makes them up (arbitrary).
 _HOSTS_KEPT = 64
@@ -78,5 +80,6 @@ def _server(host: bytes, scheme: str) -> tuple[str, int] | None:
         name, port = text, ""
     if not name:
         return None
-    number = int(port) if port.isascii() and port.isdigit() else _DEFAULT_PORTS.get(scheme, 80)
-    return name.strip("[]"), number
+    is_port = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS_MAX
+    number = int(port) if is_port else _PORT_MAX + 1
+    return name.strip("[]"), number if number <= _PORT_MAX else _DEFAULT_PORTS.get(scheme, 80)
