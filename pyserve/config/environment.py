@@ -46,6 +46,7 @@ _ALIASES = {
     "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP",
     "PYSERVE_USE_GRPC_BY_DEFAULT": "RAY_SERVE_USE_GRPC_BY_DEFAULT",
     "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
+    "PYSERVE_HTTP_MIDDLEWARES": "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH",
     **ALIASES,
     **routing.ALIASES,
 }
@@ -131,6 +132,8 @@ class MeshSettings:
         direct_ingress: of a replica.
         security: of the ingress of a mesh that this process runs.
         routing: of the routers of this process.
+        http_middlewares: import path of a function that returns what every ASGI application of a
+            replica stands behind; None: nothing.
     """
 
     home: Path
@@ -145,6 +148,7 @@ class MeshSettings:
     direct_ingress: DirectIngressSettings = field(default_factory=DirectIngressSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     routing: RouterDefaults = field(default_factory=RouterDefaults)
+    http_middlewares: str | None = None
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -186,6 +190,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         direct_ingress=direct,
         security=security,
         routing=read_router_defaults(variables),
+        http_middlewares=_import_path(variables, "PYSERVE_HTTP_MIDDLEWARES"),
     )
 
 
@@ -319,6 +324,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _import_path(variables: Mapping[str, str], name: str) -> str | None:
+    value = variables.get(name) or None
+    if value is None:
+        return None
+    # Ray Serve has dots all the way.
+    module, separator, attribute = value.rpartition(":" if ":" in value else ".")
+    parts = [*module.split("."), *attribute.split(".")]
+    if not separator or not all(part.isidentifier() for part in parts):
+        raise refuse(name, value, "an import path, module:function")
+    return f"{module}:{attribute}"
 
 
 def _advertised(variables: Mapping[str, str]) -> str | None:

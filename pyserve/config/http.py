@@ -90,7 +90,8 @@ class HTTPOptions(Part):
         ssl_ca_certs: PEM file of those who sign client certificates, which are required then.
         location: See ``ProxyLocation``.
         middlewares: Not supported here: the ingress runs no Python. An ASGI application adds
-            them itself, ``app.add_middleware(...)``, and they run in its replicas.
+            them itself, ``app.add_middleware(...)``, or ``PYSERVE_HTTP_MIDDLEWARES`` names a
+            function that returns them for all; they run in the replicas.
     """
 
     host: str | None = "127.0.0.1"
@@ -120,7 +121,9 @@ class HTTPOptions(Part):
         if self.middlewares:
             raise OptionError(
                 "http_options.middlewares cannot act: the ingress runs no Python. Give them to "
-                "the ASGI application, app.add_middleware(...); they run in its replicas"
+                "the ASGI application, app.add_middleware(...), or set PYSERVE_HTTP_MIDDLEWARES="
+                "module:function, which returns a list of them for every ASGI application of the "
+                "mesh; they run in the replicas"
             )
 
     def _check_times(self) -> None:

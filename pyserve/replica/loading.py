@@ -22,6 +22,7 @@ from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
+from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.plain.methods import check_callable
@@ -195,20 +196,32 @@ async def warm_up(instance: object) -> None:
         raise _load_error(label, error) from error
 
 
-async def start_application(target: Code) -> AsgiApplication | None:
+async def start_application(target: Code, middlewares: str | None = None) -> AsgiApplication | None:
     """Build the ASGI application of a class with an ingress and run its startup.
 
+    Args:
+        target: The class.
+        middlewares: Import path of a function that returns what stands before the application.
+
     Raises:
-        LoadError: The function that builds it raised, or its startup failed.
+        LoadError: The function that builds it or that of the middlewares raised, or its startup
+            failed.
     """
     ingress = ingress_of(target)
     if ingress is None or not isinstance(target, type):
         return None
     try:
-        application = AsgiApplication(await ingress.build(target))
+        built = await ingress.build(target)
     except Exception as error:
         label = f"the application of {target.__qualname__} could not be built"
         raise _load_error(label, error) from error
+    try:
+        if middlewares is not None:
+            built = wrap(built, read_middlewares(middlewares))
+    except Exception as error:
+        label = f"the middlewares of {middlewares} could not be made"
+        raise _load_error(label, error) from error
+    application = AsgiApplication(built)
     try:
         await application.startup()
     except LifespanFailed as error:

@@ -159,7 +159,9 @@ class Worker:
             self.is_constructing = False
         enter_replica(replace(context, servable_object=instance))
         await self._unless_stopped(warm_up(instance))
-        self._application = await self._unless_stopped(start_application(loaded.target))
+        self._application = await self._unless_stopped(
+            start_application(loaded.target, self._settings.mesh.http_middlewares)
+        )
         return loaded, instance
 
     async def _unless_stopped(self, step: Coroutine[object, object, Value]) -> Value:

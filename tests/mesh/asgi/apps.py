@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import BackgroundTasks, FastAPI, Query, Request, WebSocket, WebSocketDisconnect
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
+from starlette.middleware import Middleware
 
 import pyserve
 from pyserve.handle import DeploymentHandle
@@ -210,6 +211,34 @@ class Broken:
 
 
 broken = Broken.bind()
+
+
+class Stamped:
+    """A middleware that says who it is in answers, and refuses what it does not like."""
+
+    def __init__(self, app: Any, *, name: str) -> None:
+        self._app = app
+        self._name = name.encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def stamped(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                stamp = (b"x-stamped", self._name)
+                message = {**message, "headers": [*message["headers"], stamp]}
+            await send(message)
+
+        if scope["type"] == "http" and scope["path"].endswith("/forbidden"):
+            await PlainTextResponse("not that", 403)(scope, receive, stamped)
+            return
+        await self._app(scope, receive, stamped if scope["type"] == "http" else send)
+
+
+def middlewares() -> list[Middleware]:
+    return [Middleware(Stamped, name="outer"), Middleware(Stamped, name="inner")]
+
+
+def no_middlewares() -> list[Middleware]:
+    raise LookupError("no middlewares today")
 
 
 @asynccontextmanager

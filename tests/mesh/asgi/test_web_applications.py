@@ -20,7 +20,7 @@ import pyserve
 from tests.contract.fastapi.exchange import Asked, ask
 from tests.mesh.asgi.apps import logged
 from tests.mesh.commands import pyserve as command
-from tests.support.mesh import RunningMesh
+from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -230,3 +230,26 @@ def test_a_startup_that_fails_fails_the_deployment(
     name = attribute.capitalize()
     assert f"the lifespan of the application of {name} failed at its startup" in done.stderr
     assert says in done.stderr
+
+
+@pytest.mark.parity("G-39")
+def test_middlewares_of_the_mesh_stand_before_its_applications() -> None:
+    environment = {"PYSERVE_HTTP_MIDDLEWARES": "tests.mesh.asgi.apps:middlewares"}
+    with running_mesh("tests.mesh.asgi.apps:app", environment=environment) as mesh:
+        for path, status, stamps in [
+            ("/blocking", 200, [b"inner", b"outer"]),
+            ("/forbidden", 403, [b"outer"]),
+        ]:
+            answered = ask(mesh.address, Asked("GET", path))
+            found = [value for name, value in answered.headers if name == b"x-stamped"]
+            assert (status, stamps) == (answered.status, found)
+
+
+def test_middlewares_that_cannot_be_made_fail_the_deployment(
+    mesh_environment: dict[str, str],
+) -> None:
+    variables = {"PYSERVE_HTTP_MIDDLEWARES": "tests.mesh.asgi.apps:no_middlewares"}
+    done = command("run", "tests.mesh.asgi.apps:app", environment={**mesh_environment, **variables})
+    assert 1 == done.returncode
+    assert "the middlewares of tests.mesh.asgi.apps:no_middlewares" in done.stderr
+    assert "LookupError: no middlewares today" in done.stderr

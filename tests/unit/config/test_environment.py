@@ -78,6 +78,9 @@ def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
         ("PYSERVE_LOOP_STALL_S", "nan", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "soon", "a number of seconds of at least 0"),
         ("PYSERVE_BIND_HOST", "not an address", "an address of this machine"),
+        ("PYSERVE_HTTP_MIDDLEWARES", "nothing", "an import path, module:function"),
+        ("PYSERVE_HTTP_MIDDLEWARES", "a.b:", "an import path, module:function"),
+        ("PYSERVE_HTTP_MIDDLEWARES", "a/b.py:c", "an import path, module:function"),
         ("PYSERVE_ADVERTISE_HOST", "http://node-7", "a host name or an address without a port"),
         ("PYSERVE_ADVERTISE_HOST", "10.0.0.7:8000", "a host name or an address without a port"),
         ("PYSERVE_INGRESS_CORS_ORIGINS", "shop.example.com", "scheme, host and port"),
@@ -138,3 +141,12 @@ def test_variables_of_kubernetes_services_are_not_mistakes():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_unknown_names(variables)
+
+
+def test_middlewares_are_named_with_a_colon_or_as_ray_serve_does():
+    assert read_settings({}).http_middlewares is None
+    for path in ("a.b:c", "a.b.c"):
+        assert "a.b:c" == read_settings({"PYSERVE_HTTP_MIDDLEWARES": path}).http_middlewares
+    with pytest.warns(UserWarning, match="PYSERVE_HTTP_MIDDLEWARES"):
+        found = read_settings({"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "a:b"})
+    assert "a:b" == found.http_middlewares
