@@ -286,17 +286,18 @@ class Worker:
     async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:
             await self._duties.begin_drain()
+        self._stop.clear()  # From here on it is a second signal, which cuts the grace short.
+        grace_s = default_grace_s if self._grace_s is None else self._grace_s
+        if self._direct_ports is not None:
+            grace_s = await self._announce_drain(server, grace_s)
         # Listeners close now. A call that a router has sent meanwhile is refused before it
         # starts, so the router offers it to another replica.
-        stopping = asyncio.create_task(
-            server.stop(default_grace_s if self._grace_s is None else self._grace_s)
-        )
+        stopping = asyncio.create_task(server.stop(grace_s))
         # Calls in batches that wait for company, or for a full batch, get no more of it.
         batches = asyncio.create_task(drain_batches(instance))
         if self._application is not None:
             self._application.drain()
-        self._stop.clear()
-        again = asyncio.create_task(self._stop.wait())  # A second signal cuts the grace short.
+        again = asyncio.create_task(self._stop.wait())
         await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
         if not stopping.done():
@@ -304,6 +305,26 @@ class Worker:
         await stopping
         batches.cancel()
         self._server = None
+
+    async def _announce_drain(self, server: Server, grace_s: float) -> float:
+        """Serve on for as long as the ingress does while its health says no.
+
+        Balancers at the direct ports learn by asking that nothing more should come; routers have
+        been told.
+
+        Returns:
+            What is left of ``grace_s``, which bounds the drain as a whole.
+        """
+        server.native.set_healthy(False)
+        loop = asyncio.get_running_loop()
+        begun_at = loop.time()
+        announced_s = min(self._settings.mesh.ingress.drain_s, grace_s)
+        try:
+            async with asyncio.timeout(announced_s):
+                await self._stop.wait()
+        except TimeoutError:
+            return max(grace_s - (loop.time() - begun_at), 0.0)
+        return 0.0
 
     def _on_command(self, command: mesh_pb2.ReplicaCommand) -> None:
         kind = command.WhichOneof("kind")

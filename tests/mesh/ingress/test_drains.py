@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,8 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.mesh.commands import foreground, in_flight
+from tests.mesh.commands import foreground, in_flight, status_of
+from tests.mesh.ingress.conftest import VARIABLES
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -57,6 +59,36 @@ def test_hard_stop_ends_what_the_deployment_would_let_run(
             # ingress ends before it could pass that on.
             with contextlib.suppress(httpx.RemoteProtocolError, httpx.ReadError):
                 assert 503 == slow.result(_TIMEOUT_S / 2).status_code
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
+@pytest.mark.parity("S-62")
+def test_direct_ports_serve_on_while_their_health_says_no(
+    mesh_environment: dict[str, str],
+) -> None:
+    """As the ingress does, so that a balancer has time to look."""
+    environment = {
+        **mesh_environment,
+        **VARIABLES,
+        "PYSERVE_INGRESS_DRAIN_S": "1.5",
+    }
+    with foreground(environment, "tests.mesh.ingress.apps:web") as running:
+        deployments = status_of(environment)["applications"]["default"]["deployments"]
+        (replica,) = deployments["Web"]["replicas"]
+        base = f"http://{replica['direct_http']}"
+
+        def get(path: str, **params: float) -> httpx.Response:
+            return httpx.get(f"{base}{path}", params=params, timeout=_TIMEOUT_S)
+
+        with ThreadPoolExecutor(1) as threads:
+            assert 200 == get("/-/healthz").status_code
+            slow = threads.submit(get, "/", wait_s=3)
+            os.kill(replica["pid"], signal.SIGTERM)
+            wait_until(lambda: 503 == get("/-/healthz").status_code)
+            assert 200 == get("/").status_code, "the drain has only been announced"
+            wait_until(lambda: _refuses(base), what="new connections are refused")
+            assert 200 == slow.result(_TIMEOUT_S).status_code
+        running.process.send_signal(signal.SIGTERM)
         assert 0 == running.process.wait(_TIMEOUT_S)
 
 
