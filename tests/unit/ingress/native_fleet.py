@@ -30,6 +30,7 @@ class FakeReplica:
         places: Calls that its gate lets in.
         work_s: How long it takes over a call.
         node, zone: Where it claims to be.
+        is_sick: It fails every call.
         began: Calls that its handler has seen.
     """
 
@@ -38,6 +39,7 @@ class FakeReplica:
     work_s: float = 0.0
     node: str = "elsewhere"
     zone: str = ""
+    is_sick: bool = False
     began: int = 0
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -53,8 +55,10 @@ class FakeReplica:
         self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
         await self.server.start()
 
-    async def _call(self, request: bytes, _context: aio.ServicerContext) -> bytes:
+    async def _call(self, request: bytes, context: aio.ServicerContext) -> bytes:
         self.began += 1
+        if self.is_sick:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not today")
         if request == _HOLD:
             await self.is_open.wait()
         await asyncio.sleep(self.work_s)
@@ -88,16 +92,19 @@ class Router:
             request_timeout_s=None,
             max_request_bytes=1 << 20,
             router=settings,
+            idempotent_methods=[_PATH],
         )
         self.table.apply(1, [route])
         self.native = _router.Channel(TARGET, table=self.table)
         self._channel = aio.Channel(self.native)
 
-    def call(self, *, hold: bool = False, pinned_to: str = "") -> Call:
+    def call(
+        self, *, hold: bool = False, pinned_to: str = "", timeout_s: float = _TIMEOUT_S
+    ) -> Call:
         """Start a call; ``pinned_to`` names its replica."""
         channel = aio.Channel(self.native, replica_id=pinned_to) if pinned_to else self._channel
         request = _HOLD if hold else b""
-        call: Call = channel.unary_unary(_PATH)(request, timeout=_TIMEOUT_S)
+        call: Call = channel.unary_unary(_PATH)(request, timeout=timeout_s)
         return call
 
     def stat(self, name: str) -> int:

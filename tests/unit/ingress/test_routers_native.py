@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 
+import grpc
 import pytest
 
 from pyserve import _router
@@ -136,3 +137,58 @@ async def test_turns_go_round_and_leave_out_who_is_full() -> None:
         assert {b"a": 5, b"c": 5} == Counter([await router.call() for _ in range(10)])
         replicas[1].is_open.set()
         await held
+
+
+@pytest.mark.parity("S-47", "S-69")
+async def test_retries_and_ejections_are_made_and_counted() -> None:
+    replicas = [FakeReplica("well"), FakeReplica("sick", is_sick=True)]
+
+    def settings() -> _router.RouterSettings:
+        return _router.RouterSettings(policy="round_robin", retry_attempts_max=2, ejection_fall=3)
+
+    async with fleet(*replicas, settings=settings) as (router,):
+        assert [b"well"] * 30 == [await router.call() for _ in range(30)]
+        assert 3 == replicas[1].began
+        counts = {name: router.stat(name) for name in ("retries", "ejections", "sent")}
+        assert {"retries": 3, "ejections": 1, "sent": 33} == counts
+
+
+@pytest.mark.parity("S-47")
+async def test_what_the_budget_has_nothing_for_is_not_repeated_and_counted() -> None:
+    """Ten in ten seconds are always allowed; five attempts each would make 160."""
+    replicas = [FakeReplica(name, is_sick=True) for name in ("a", "b")]
+
+    def settings() -> _router.RouterSettings:
+        return _router.RouterSettings(retry_attempts_max=5, ejection_fall=0, initial_backoff_s=1e-3)
+
+    async with fleet(*replicas, settings=settings) as (router,):
+        codes = await asyncio.gather(*(router.call().code() for _ in range(40)))
+        assert {grpc.StatusCode.UNAVAILABLE} == set(codes)
+        assert 10 == router.stat("retries")
+        assert 50 == router.stat("sent") == sum(replica.began for replica in replicas)
+        assert router.stat("retries_refused") >= 30
+
+
+async def test_calls_that_hear_nothing_in_time_are_counted_as_late() -> None:
+    async with fleet(FakeReplica("slow")) as (router,):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await router.call(hold=True, timeout_s=0.1)
+        await eventually(lambda: 1 == router.stat("late"))
+
+
+async def test_a_call_that_is_slower_than_the_others_gets_a_second_replica() -> None:
+    replicas = [FakeReplica("a"), FakeReplica("b")]
+
+    def settings() -> _router.RouterSettings:
+        return _router.RouterSettings(hedging=True, retry_attempts_max=2)
+
+    async with fleet(*replicas, settings=settings) as (router,):
+        for _ in range(200):
+            await router.call()
+        before = [replica.began for replica in replicas]
+        hedges = router.stat("hedges")
+        call = router.call(hold=True)
+        await eventually(lambda: [each + 1 for each in before] == [r.began for r in replicas])
+        assert hedges + 1 == router.stat("hedges")
+        replicas[0].is_open.set()
+        assert b"a" == await call
