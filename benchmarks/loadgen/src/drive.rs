@@ -16,7 +16,7 @@ use tokio::time::{sleep_until, timeout};
 use crate::connect::{Client, ConnectError, Connector};
 use crate::cpu::process_cpu_s;
 use crate::options::{Loop, Plan};
-use crate::report::Report;
+use crate::report::{Report, RunFacts};
 use crate::sampling::{CallTimes, Samples, Window};
 use crate::schedule::Schedule;
 
@@ -55,15 +55,6 @@ pub fn run(plan: &Plan, announce: fn(Moment)) -> Result<Report, RunError> {
 pub enum Moment {
     Measuring,
     Measured,
-}
-
-/// What a report needs beside the samples.
-#[derive(Debug, Clone, Copy)]
-pub struct RunFacts {
-    pub window_s: f64,
-    /// CPU time of this process inside the window.
-    pub cpu_s: Option<f64>,
-    pub connections_lost: u64,
 }
 
 /// The state that the tasks of a run share.

@@ -5,9 +5,17 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::drive::RunFacts;
 use crate::options::{Kind, Loop, Plan};
 use crate::sampling::Samples;
+
+/// What a report needs beside the samples.
+#[derive(Debug, Clone, Copy)]
+pub struct RunFacts {
+    pub window_s: f64,
+    /// CPU time of this process inside the window.
+    pub cpu_s: Option<f64>,
+    pub connections_lost: u64,
+}
 
 /// Results of one run. Times are milliseconds where they end in `_ms`, sizes are bytes / 10^6
 /// where they end in `_mb_per_s`; messages and sizes are those of answers, without prefixes.
