@@ -14,12 +14,18 @@ class Narrow:
     """Answers at once, or when it is opened."""
 
     def __init__(self) -> None:
+        self._held = 0
         self._opened = asyncio.Event()
 
     async def __call__(self, what: str = "") -> str:
         if what == "hold":
+            self._held += 1
             await self._opened.wait()
         return "done"
+
+    async def held(self) -> int:
+        """Return how many calls have been held."""
+        return self._held
 
     async def open(self) -> None:
         """Hold nobody from now on."""

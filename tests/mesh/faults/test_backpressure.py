@@ -41,6 +41,11 @@ async def test_each_router_has_a_queue_and_says_by_its_door_when_it_is_full(
     handle = pyserve.DeploymentHandle("Narrow", "default")
     async with httpx.AsyncClient(base_url=f"http://{mesh.address}", timeout=30) as client:
         held = [asyncio.ensure_future(handle.remote("hold")) for _ in range(_PLACES + _QUEUED)]
+
+        async def is_full() -> bool:
+            return [_PLACES] == await handle.broadcast("held")
+
+        await eventually(is_full)
         with pytest.raises(BackPressureError):
             await handle.remote("")
         waiting = [asyncio.create_task(client.post("/", json="")) for _ in range(_QUEUED)]
