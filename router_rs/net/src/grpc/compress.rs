@@ -113,9 +113,22 @@ pub fn decompress(
             Code::Internal,
             "malformed frame: a message is flagged as compressed but grpc-encoding is identity",
         )),
-        Encoding::Gzip => read_limited(GzDecoder::new(&bytes[..]), size_max),
+        Encoding::Gzip => {
+            check_size("decompressed", gzip_size(&bytes), size_max)?;
+            read_limited(GzDecoder::new(&bytes[..]), size_max)
+        }
         Encoding::Deflate => read_limited(ZlibDecoder::new(&bytes[..]), size_max),
     }
+}
+
+/// Every gzip member begins with it (RFC 1952, 2.3.1).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// What its last four bytes say that a gzip member holds (RFC 1952, 2.3.1), so that an honest bomb
+/// costs nothing. They may lie, and count modulo 2^32.
+fn gzip_size(bytes: &[u8]) -> usize {
+    let size = bytes.last_chunk().filter(|_| bytes.starts_with(&GZIP_MAGIC));
+    size.map_or(0, |size| u32::from_le_bytes(*size) as usize)
 }
 
 fn read_limited(reader: impl Read, size_max: usize) -> Result<Message, Status> {
@@ -161,8 +174,16 @@ mod tests {
     #[test]
     fn a_bomb_stops_at_the_limit() {
         static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
-        let error = decompress(Encoding::Gzip, compressed(Encoding::Gzip, &ZEROS), 1000);
-        assert_eq!(Code::ResourceExhausted, error.unwrap_err().code);
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            let error = decompress(encoding, compressed(encoding, &ZEROS), 1000).unwrap_err();
+            assert_eq!(Code::ResourceExhausted, error.code);
+        }
+        let mut liar = compressed(Encoding::Gzip, &ZEROS).into_bytes().to_vec();
+        let size_at = liar.len() - 4;
+        liar[size_at..].fill(0);
+        let liar = Message { compressed: true, ..Message::from_bytes(liar.into()) };
+        let error = decompress(Encoding::Gzip, liar, 1000).unwrap_err();
+        assert_eq!(Code::ResourceExhausted, error.code);
     }
 
     #[test]
@@ -170,6 +191,9 @@ mod tests {
         let broken = Message { compressed: true, ..Message::from_bytes(Bytes::from_static(b"x")) };
         let error = decompress(Encoding::Gzip, broken.clone(), 10).unwrap_err();
         assert_eq!(Code::Internal, error.code);
+        let no_gzip = Message::from_bytes(Bytes::from_static(&[0xff; 40]));
+        let no_gzip = Message { compressed: true, ..no_gzip };
+        assert_eq!(Code::Internal, decompress(Encoding::Gzip, no_gzip, 10).unwrap_err().code);
         let error = decompress(Encoding::Identity, broken, 10).unwrap_err();
         assert_eq!(Code::Internal, error.code);
     }
