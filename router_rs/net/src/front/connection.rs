@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -12,11 +13,12 @@ use slab::Slab;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::access::Caller;
 use super::counters::ConnectionCount;
+use super::offenders::{Offence, WAIT};
 use super::upstream::Directory;
 use super::wire::{Gauge, Wire};
 use super::{Front, http1, http2};
@@ -53,6 +55,8 @@ pub(crate) struct ConnectionState {
     /// Names the connection among those who call.
     pub(super) number: u64,
     pub(super) is_tls: bool,
+    /// Others of its address were ended for what they sent.
+    pub(super) is_suspect: bool,
     pub(super) gauge: Arc<Gauge>,
     /// No further request is wanted.
     pub(super) is_draining: Cell<bool>,
@@ -103,8 +107,16 @@ pub(crate) async fn open(
 ) -> Option<Opened> {
     let peer = arrival.peer;
     let gauge = Gauge::new();
+    let is_suspect = front.offenders.has(peer.ip(), Instant::now());
+    let greeting = async {
+        if is_suspect {
+            front.counters.delayed_connections.count();
+            sleep(WAIT).await;
+        }
+        timeout(front.limits().header_timeout, greet(arrival, &gauge)).await
+    };
     let greeted = tokio::select! {
-        greeted = timeout(front.limits().header_timeout, greet(arrival, &gauge)) => greeted,
+        greeted = greeting => greeted,
         // Nothing was asked, so there is nothing to answer.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
     };
@@ -121,6 +133,7 @@ pub(crate) async fn open(
         caller,
         number: next_token(),
         is_tls: client.is_tls,
+        is_suspect,
         gauge,
         is_draining: Cell::new(false),
         is_stopped: Cell::new(false),
@@ -184,6 +197,11 @@ impl ConnectionState {
             Some(access) => access.check(&self.caller, path, headers),
             None => Ok(()),
         }
+    }
+
+    /// The connection has to be ended for what came over it.
+    pub(super) fn on_offence(&self, offence: Offence) {
+        self.front.offenders.add(self.peer.ip(), offence, Instant::now());
     }
 
     /// The connection is driven by a server, which reads what has come.

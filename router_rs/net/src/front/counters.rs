@@ -48,6 +48,8 @@ pub(crate) struct Counters {
     pub(super) keep_alive_timeouts: Counter,
     /// Connections that were closed for what they flooded us with.
     pub(super) floods: Counter,
+    /// Connections that had to wait because others of their address were ended for what they sent.
+    pub(super) delayed_connections: Counter,
     /// Requests that gave their place up because their client was slow and others waited.
     pub(super) slow_clients: Counter,
     /// How often a connection of HTTP/1.1 came to rest.
@@ -95,6 +97,7 @@ impl Counters {
             ("body_timeouts", self.body_timeouts.read()),
             ("keep_alive_timeouts", self.keep_alive_timeouts.read()),
             ("floods", self.floods.read()),
+            ("delayed_connections", self.delayed_connections.read()),
             ("slow_clients", self.slow_clients.read()),
             ("rests", self.rests.read()),
         ]

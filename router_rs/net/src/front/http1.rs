@@ -22,6 +22,7 @@ use super::connection::ConnectionState;
 use super::http1_end::{Answer, Busy, pair};
 use super::http1_socket::Http1Socket;
 use super::limits::FrontLimits;
+use super::offenders::Offence;
 use super::plain::{Kind, PlainEnd};
 use super::plain_head::check_codings;
 use super::websocket;
@@ -91,7 +92,8 @@ impl Service<Request<Incoming>> for Door {
         self.state.front.counters.calls.count();
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
-        let (mut end, answer) = pair(body, parts.method == Method::HEAD, Rc::clone(&self.busy));
+        let is_head = parts.method == Method::HEAD;
+        let (mut end, answer) = pair(body, is_head, &self.state, Rc::clone(&self.busy));
         if let Err(failure) = check_codings(&parts.headers) {
             end.close();
             let manner = manner(&parts, Kind::Plain);
@@ -168,9 +170,13 @@ impl Driver {
             };
         }
         let Speaker::Hyper(connection) = &mut self.speaker else { return Poll::Ready(()) };
-        let end = ready!(Pin::new(&mut **connection).poll(cx));
-        if end.is_err_and(|error| error.is_parse_too_large()) {
-            self.state.front.counters.header_bytes_exceeded.count();
+        if let Err(error) = ready!(Pin::new(&mut **connection).poll(cx)) {
+            if error.is_parse_too_large() {
+                self.state.front.counters.header_bytes_exceeded.count();
+            }
+            if error.is_parse() {
+                self.state.on_offence(Offence::Malformed);
+            }
         }
         Poll::Ready(())
     }

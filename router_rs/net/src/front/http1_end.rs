@@ -5,6 +5,8 @@
 //! stream. Both are on one thread.
 
 use std::cell::RefCell;
+use std::error::Error as _;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -16,7 +18,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 
+use super::connection::ConnectionState;
 use super::crumbs::Crumbs;
+use super::offenders::Offence;
 use super::plain::Transport;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
@@ -52,6 +56,7 @@ pub(super) struct Http1End {
     body: Incoming,
     crumbs: Crumbs,
     slot: Slot,
+    connection: Rc<ConnectionState>,
     is_head: bool,
     /// No request follows this one.
     closes: bool,
@@ -79,10 +84,16 @@ pub(super) struct AnswerBody {
 pub(super) type Busy = Rc<()>;
 
 /// Two halves of one request; `is_head`: its method is HEAD.
-pub(super) fn pair(body: Incoming, is_head: bool, busy: Busy) -> (Http1End, Answer) {
+pub(super) fn pair(
+    body: Incoming,
+    is_head: bool,
+    connection: &Rc<ConnectionState>,
+    busy: Busy,
+) -> (Http1End, Answer) {
     let slot = Slot::default();
     let crumbs = Crumbs::default();
-    let end = Http1End { body, crumbs, slot: Rc::clone(&slot), is_head, closes: false };
+    let connection = Rc::clone(connection);
+    let end = Http1End { body, crumbs, slot: Rc::clone(&slot), connection, is_head, closes: false };
     (end, Answer { slot: Some(slot), busy })
 }
 
@@ -94,6 +105,13 @@ fn expected_bytes(head: &response::Parts, is_head: bool) -> Option<u64> {
     let length = head.headers.get(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
     if is_bodiless { Some(0) } else { length }
+}
+
+/// Whether hyper could not read a body, and not because it broke off.
+fn is_malformed(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    let kind = cause.map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))
 }
 
 fn wake(waker: &mut Option<Waker>) {
@@ -147,9 +165,16 @@ impl Caller for Http1End {
                     // Trailers go nowhere, as over HTTP/2.
                     Err(_) => continue,
                 },
-                Some(Err(_)) => return Poll::Ready(Err(Gone)),
+                Some(Err(error)) => {
+                    if is_malformed(&error) {
+                        self.connection.on_offence(Offence::Malformed);
+                    }
+                    return Poll::Ready(Err(Gone));
+                }
             };
-            if let Some(bytes) = self.crumbs.add(bytes, is_last) {
+            let passed_on = self.crumbs.add(bytes, is_last);
+            self.connection.gauge.set_rationed(passed_on.is_none());
+            if let Some(bytes) = passed_on {
                 return Poll::Ready(Ok(Piece { bytes, is_last }));
             }
         }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::admit::admit_http2;
 use super::connection::ConnectionState;
 use super::limits::FrontLimits;
+use super::offenders::Offence;
 use super::wire::{Wire, poll_others_first};
 use crate::phase::{Phase, Phases};
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
@@ -26,39 +27,59 @@ const SMALL_FRAMES_BUDGET_BYTES: usize = 32 << 20;
 /// Arbitrary.
 const ADMITTED_PER_TURN_MAX: usize = 64;
 
+/// The streams of a connection whose address is suspect: the least that RFC 9113 (6.5.2) advises.
+const SUSPECT_STREAMS_MAX: u32 = 100;
+
+/// The streams that such a connection may have reset for its own mistakes: those that it opens
+/// before it has heard of its limit, and some. h2's own bound is 1 024.
+const SUSPECT_ERRORS_MAX: usize = 256;
+
 /// An idle connection is looked at so many times in its time, which is how exact that is.
 const IDLE_LOOKS: u32 = 4;
 
 /// Serves the connection until it ends.
 pub(super) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
     let limits = state.front.limits();
-    let greeting = settings(limits).handshake(wire);
+    let greeting = settings(limits, state.is_suspect).handshake(wire);
     // Whatever goes wrong before the first request, there is nobody to tell it to.
     let Ok(Ok(connection)) = timeout(limits.header_timeout, greeting).await else { return };
     Driver::new(connection, state, phase).await;
 }
 
-fn settings(limits: &FrontLimits) -> Builder {
-    let streams_max = limits.streams_max as usize;
+fn settings(limits: &FrontLimits, is_suspect: bool) -> Builder {
+    let streams_max =
+        limits.streams_max.min(if is_suspect { SUSPECT_STREAMS_MAX } else { u32::MAX });
     let mut builder = Builder::new();
+    if is_suspect {
+        builder.max_local_error_reset_streams(Some(SUSPECT_ERRORS_MAX));
+    }
     builder
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
-        .max_concurrent_streams(limits.streams_max)
+        .max_concurrent_streams(streams_max)
         // h2 refuses a list of just this size.
         .max_header_list_size(limits.header_bytes_max.saturating_add(1))
         // Calls that a client may reset before we have looked at them. All that may be open,
         // because a client that cancels everything at once is no attacker; one that goes on
         // (rapid reset) is.
-        .max_pending_accept_reset_streams(streams_max)
+        .max_pending_accept_reset_streams(streams_max as usize)
         // As in `server`: what was on its way to calls that ended here is not held against the
         // connection's other calls.
-        .max_concurrent_reset_streams(streams_max)
+        .max_concurrent_reset_streams(streams_max as usize)
         .data_frame_budget(SMALL_FRAMES_BUDGET_BYTES)
         // WebSocket over HTTP/2 (RFC 8441).
         .enable_connect_protocol();
     builder
+}
+
+/// What h2 ends the connection for; `None`: not for anything that the client has sent.
+fn offence(error: &h2::Error) -> Option<Offence> {
+    match error.reason() {
+        _ if !error.is_go_away() || !error.is_library() => None,
+        Some(Reason::ENHANCE_YOUR_CALM) => Some(Offence::Flood),
+        _ => Some(Offence::Malformed),
+    }
 }
 
 /// Polls the connection, the front's phase and the time of idleness.
@@ -111,6 +132,7 @@ impl Driver {
         }
         self.is_over = true;
         self.state.front.counters.floods.count();
+        self.state.on_offence(Offence::Flood);
         self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         true
     }
@@ -172,7 +194,13 @@ impl Future for Driver {
                     admit_http2(&this.state, request, respond);
                 }
                 // Dropping the connection tells its calls.
-                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Ready(Some(Err(error))) => {
+                    if let Some(offence) = offence(&error) {
+                        this.state.on_offence(offence);
+                    }
+                    return Poll::Ready(());
+                }
+                Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending if this.is_too_much() => {}
                 Poll::Pending => return Poll::Pending,
             }

@@ -23,6 +23,7 @@ mod http1_socket;
 mod http2;
 mod http2_end;
 mod limits;
+mod offenders;
 mod plain;
 mod plain_head;
 mod ration;
@@ -35,7 +36,7 @@ mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -47,6 +48,7 @@ pub(crate) use counters::ConnectionCount;
 use counters::Counters;
 pub(crate) use http1::serve as serve_http1;
 pub use limits::FrontLimits;
+use offenders::Offenders;
 pub(crate) use upstream::{FixedServer, ServerBehind, Source};
 
 use crate::transcode;
@@ -69,6 +71,7 @@ pub(crate) struct Front {
     pub source: Source,
     pub config: FrontConfig,
     pub counters: Counters,
+    offenders: Offenders,
     /// The part of the limits that transcoding has.
     transcoding: transcode::Limits,
     /// What load balancers are told; everything else is served all the same.
@@ -92,6 +95,7 @@ impl Front {
             source,
             config,
             counters,
+            offenders: Offenders::new(Instant::now()),
             transcoding,
             is_healthy: AtomicBool::new(true),
             request_timeout: Mutex::default(),

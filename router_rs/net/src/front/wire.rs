@@ -53,6 +53,7 @@ pub(super) struct Gauge {
     turn_bytes_left: AtomicUsize,
     earned_points: AtomicU64,
     is_too_much: AtomicBool,
+    is_rationed: AtomicBool,
     is_flushed: AtomicBool,
 }
 
@@ -64,6 +65,7 @@ impl Gauge {
             turn_bytes_left: AtomicUsize::new(TURN_BYTES),
             earned_points: AtomicU64::new(0),
             is_too_much: AtomicBool::new(false),
+            is_rationed: AtomicBool::new(false),
             is_flushed: AtomicBool::new(true),
         })
     }
@@ -98,6 +100,12 @@ impl Gauge {
     /// The client floods us, and is to be told to go.
     pub(super) fn is_too_much(&self) -> bool {
         self.is_too_much.load(Ordering::Relaxed)
+    }
+
+    /// What comes is taken more slowly than it could be, so much of it may be left when the client
+    /// goes.
+    pub(super) fn set_rationed(&self, is_rationed: bool) {
+        self.is_rationed.store(is_rationed, Ordering::Relaxed);
     }
 
     /// Whether all that was written has left us.
@@ -272,6 +280,14 @@ impl AsyncRead for Wire {
         if let Some(pause) = &mut this.pause {
             ready!(pause.as_mut().poll(cx));
             this.pause = None;
+            this.gauge.set_rationed(true);
+        }
+        if this.gauge.is_rationed.load(Ordering::Relaxed) {
+            this.gauge.set_rationed(false);
+            // Nobody wants what it has left unread.
+            if this.stream.has_ended() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
         }
         if this.gauge.is_turn_over() {
             poll_others_first(cx);

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
@@ -57,6 +57,19 @@ impl Stream {
 
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))
+    }
+
+    /// Whether the peer has closed its side, however much of what it has sent is still unread.
+    /// Not known of a Unix stream.
+    pub(crate) fn has_ended(&self) -> bool {
+        let stream = match self {
+            Stream::Tcp(stream) => stream,
+            Stream::Tls(stream) => stream.get_ref().0,
+            Stream::Unix(_) => return false,
+        };
+        let readiness = pin!(stream.ready(Interest::READABLE));
+        let known = readiness.poll(&mut Context::from_waker(Waker::noop()));
+        matches!(known, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 }
 
@@ -111,5 +124,29 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         on_each!(self, stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_is_seen_behind_what_is_unread() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut client = TcpStream::connect(address).await.expect("listening");
+        let stream = Stream::Tcp(listener.accept().await.expect("a client").0);
+        client.write_all(b"unread").await.expect("room");
+        let Stream::Tcp(socket) = &stream else { unreachable!("made a line ago") };
+        socket.readable().await.expect("something has come");
+        assert!(!stream.has_ended());
+        drop(client);
+        while !stream.has_ended() {
+            tokio::task::yield_now().await;
+        }
     }
 }
