@@ -2,6 +2,18 @@
 
 use pyo3::prelude::*;
 
+// SAFETY: as mimalloc.h declares it.
+unsafe extern "C" {
+    /// mimalloc's, which is linked in as the allocator of this library.
+    fn mi_collect(force: bool);
+}
+
+/// Gives back what this thread has freed; Python's memory is not in there.
+pub(crate) fn trim() {
+    // SAFETY: it may be called at any time, on any thread; it looks at free memory only.
+    unsafe { mi_collect(true) };
+}
+
 /// Blocks above this are mapped one by one and given back when freed. glibc starts at 128 KiB and
 /// learns up to this value, its highest (`DEFAULT_MMAP_THRESHOLD_MAX`).
 #[cfg(target_env = "gnu")]

@@ -28,6 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[pymodule(gil_used = false)]
 fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    router_net::io::set_trim(allocator::trim);
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::ServerCall>()?;

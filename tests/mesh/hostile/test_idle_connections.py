@@ -17,9 +17,9 @@ CONNECTIONS = 10_000
 _SPARE_FILES = 500
 # Of all connections together.
 GROWTH_BYTES_MAX = 64 << 20
-# A connection of HTTP/1.1 that rests has no buffers, but the allocator keeps most of their pages
-# unless somebody asks for memory: what is bounded is what they had at once.
-HTTP1_GROWTH_BYTES_MAX = CONNECTIONS * 40 * 1024
+# A connection of HTTP/1.1 that rests has no buffers, and their pages go back to the system. The aim
+# is 64 MiB; with huge pages it has been 61 to 66.
+HTTP1_GROWTH_BYTES_MAX = 80 << 20
 # h2 keeps its buffers (8 and 16 KiB) while a connection is idle. With huge pages all of them count.
 HTTP2_GROWTH_BYTES_MAX = CONNECTIONS * 40 * 1024
 PATIENCE_S = 30.0
@@ -70,11 +70,10 @@ def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(
             _await_answer(connection)
 
         def growth() -> int:
-            # Memory goes back to the system when somebody asks for some.
             victim.ask()
             return int(ingress.memory_info().rss - rss_bytes)
 
-        # What connections of HTTP/1.1 had is given back when they have been idle for a second.
+        # What connections of HTTP/1.1 had is given back when they have been idle for some seconds.
         wait_until(lambda: growth() <= growth_bytes_max, PATIENCE_S, "the memory is given back")
         growth_bytes = growth()
         assert in_flight() == 0

@@ -25,7 +25,7 @@ use super::{Front, http1, http2};
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
-use crate::io::{Peer, Stream};
+use crate::io::{Peer, Stream, on_buffers_freed};
 use crate::link::next_token;
 use crate::phase::Phase;
 use crate::server::ConnectionInfo;
@@ -97,6 +97,7 @@ pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch:
         Greeting::Http1 => http1::serve(opened.state, opened.wire, phase).await,
         Greeting::Http2 => http2::serve(opened.state, opened.wire, phase).await,
     }
+    on_buffers_freed();
 }
 
 /// Waits until it is clear who speaks; `None` for a peer that does not, and at the end of the front.

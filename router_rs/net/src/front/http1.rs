@@ -28,6 +28,7 @@ use super::plain_head::check_codings;
 use super::websocket;
 use super::wire::Wire;
 use crate::grpc::{HttpFailure, is_grpc_content_type};
+use crate::io::on_buffers_freed;
 use crate::phase::{Phase, Phases};
 
 /// hyper keeps no more than this of what is to be read or written, besides the piece that it has
@@ -191,6 +192,7 @@ impl Driver {
                 // An empty line between requests is all that may be left.
                 Some(parts) if parts.read_buf.trim_ascii().is_empty() => {
                     self.state.front.counters.rests.count();
+                    on_buffers_freed();
                     Speaker::Resting(parts.io, parts.service)
                 }
                 _ => Speaker::Nobody,

@@ -6,6 +6,7 @@ mod listen;
 mod stream;
 mod threads;
 pub mod tls;
+mod trim;
 mod unix;
 
 pub(crate) use alarm::Alarm;
@@ -13,4 +14,6 @@ pub(crate) use listen::pause_accepting;
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub use stream::{Peer, PeerCertificates, Stream};
 pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};
+pub(crate) use trim::on_buffers_freed;
+pub use trim::set_trim;
 pub use unix::QuietUnixStream;
