@@ -19,6 +19,9 @@ use crate::time::Nanos;
 /// deadline of an interactive call, and well below what a person calls stuck.
 pub(crate) const HORIZON: Nanos = Nanos::from_secs(5);
 
+/// Of longer queues so many calls are looked at, where they are counted.
+const AHEAD_SAMPLE: usize = 64;
+
 /// Turns are later by this, so that those of the highest priority are not cut off at 0.
 const MIDDLE: Nanos = HORIZON.saturating_mul(128);
 
@@ -104,6 +107,14 @@ impl ParkedQueue {
     pub(crate) fn some_ready(&self, count: usize) -> impl Iterator<Item = (Turn, u32)> {
         let turn = |timer: &Timer| Turn { at: timer.at, sequence: timer.sequence };
         self.ready.some(count).map(move |timer| (turn(timer), timer.index))
+    }
+
+    /// How many ready calls come before `turn`: of many an estimate, from an even sample.
+    pub(crate) fn ahead_of(&self, turn: Turn) -> u32 {
+        let step = self.ready.len().div_ceil(AHEAD_SAMPLE).max(1);
+        let is_ahead = |timer: &&Timer| (timer.at, timer.sequence) < (turn.at, turn.sequence);
+        let ahead = self.ready.some(self.ready.len()).step_by(step).filter(is_ahead).count();
+        (ahead * step).min(self.ready.len()) as u32
     }
 
     /// Whether some call waits for a replica that has its model.

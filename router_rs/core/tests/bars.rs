@@ -58,6 +58,11 @@ fn an_overload_is_refused_at_once_and_the_rest_is_answered_in_time() {
 }
 
 #[test]
+fn an_overload_of_a_long_queue_is_refused_by_deadlines() {
+    check("l5_long_queue");
+}
+
+#[test]
 fn models_stay_where_they_are_loaded() {
     check("l6_models");
 }

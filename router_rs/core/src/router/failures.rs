@@ -37,14 +37,14 @@ impl Router {
         self.release(now, released);
     }
 
-    /// When a call that was refused may well find a place: when as many have ended, at the pace of
-    /// the last answers, as wait now. At least `backoff_initial`, at most a minute.
-    pub fn pushback(&self, now: Nanos) -> Nanos {
-        let (answers, span) = self.fleet.pace(&self.config.ejection, now);
-        let waiting = self.queue.len() as u64 + 1;
-        let wait = u128::from(span.0) * u128::from(waiting) / u128::from(answers.max(1));
-        let wait = Nanos(u64::try_from(wait).unwrap_or(u64::MAX)).min(PUSHBACK_MAX);
-        if answers == 0 { self.config.backoff_max } else { wait.max(self.config.backoff_initial) }
+    /// When a call that was refused may well find a place: after all that wait now, at the pace of
+    /// [`Router::predicted_wait`]. At least `backoff_initial`, at most a minute; `backoff_max` before
+    /// any call has ended.
+    pub fn pushback(&self) -> Nanos {
+        match self.wait_behind(self.queue.len() as u32) {
+            Some(wait) => wait.min(PUSHBACK_MAX).max(self.config.backoff_initial),
+            None => self.config.backoff_max,
+        }
     }
 
     /// Takes note of how a call ended at the replica in `slot`, and after which time.

@@ -370,6 +370,11 @@ impl Router {
             self.totals.refused_by_queue += 1;
             return self.queue_full();
         }
+        if let Some(refusal) = self.too_late(index, now) {
+            self.forget(index);
+            self.totals.refused_by_queue += 1;
+            return Decision::Refused(refusal);
+        }
         self.park(index, choice, now)
     }
 

@@ -347,3 +347,36 @@ fn the_predicted_wait_follows_from_the_departures_so_far() {
         park(&mut router, None, now);
     }
 }
+
+#[test]
+fn who_would_wait_for_half_of_its_time_is_refused_at_once() {
+    let config = RouterConfig { queue_len_max: 100, ..config() };
+    let mut router = with_replicas(Router::new(config), &[1, 1]);
+    let mut running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
+    // As above: one call ends every five milliseconds.
+    for round in 1..=50 {
+        let now = Nanos::from_millis(10 * round);
+        for assignment in &mut running {
+            router.complete(assignment.ticket, DONE, now, &mut Vec::new());
+        }
+        running = [send(&mut router, now), send(&mut router, now)];
+    }
+    let now = Nanos::from_millis(500);
+    let due = |left: Nanos| Offer { deadline: Some(now.saturating_add(left)), ..Offer::default() };
+    let left = Nanos::from_millis(400);
+    let decisions = (0..100).map(|_| router.offer(due(left), now));
+    let decisions: Vec<Decision> = decisions.collect();
+    let parked = decisions.iter().take_while(|decision| matches!(decision, Decision::Parked(_)));
+    let parked = parked.count();
+    assert!((32..48).contains(&parked), "200 ms are as many calls as 40, not {parked}");
+    let Decision::Refused(Refusal::TooLate { wait, left: seen }) = decisions[parked] else {
+        panic!("neither parked nor too late: {:?}", decisions[parked]);
+    };
+    assert!(wait > Nanos(left.0 / 2) && wait < left && seen == left, "{wait} of {seen}");
+    assert_eq!((100 - parked) as u64, router.stats().refused_by_queue);
+    // Who is more urgent goes before them, and who is in no hurry may wait.
+    for left_ms in [50, 2_000] {
+        let decision = router.offer(due(Nanos::from_millis(left_ms)), now);
+        assert!(matches!(decision, Decision::Parked(_)), "{decision:?}");
+    }
+}

@@ -142,6 +142,13 @@ pub enum Refusal {
     },
     /// Its deadline has passed.
     Expired,
+    /// So many calls wait before it that it would not be answered before its deadline.
+    TooLate {
+        /// When it would be sent, from now.
+        wait: Nanos,
+        /// When its deadline passes, from now.
+        left: Nanos,
+    },
     /// It started, and may not be sent again: its attempts or the budget are spent.
     Spent,
 }
@@ -219,7 +226,7 @@ pub struct RouterStats {
     pub leased: u64,
     /// Calls that ended by `complete`, whatever the outcome.
     pub completed: u64,
-    /// Calls turned away because the queue was full.
+    /// Calls turned away because the queue was full, or too long for their deadlines.
     pub refused_by_queue: u64,
     /// Calls whose deadline passed before they were sent (again).
     pub expired: u64,

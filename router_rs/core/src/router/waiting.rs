@@ -3,9 +3,15 @@
 use super::affinity::{Choice, Wish, choose};
 use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
-use super::{Call, Decision, Offer, Release, Router, State, WaiterId};
+use super::{Call, Decision, Offer, Refusal, Release, Router, State, WaiterId};
 use crate::queue::{HORIZON, Turn};
 use crate::time::Nanos;
+
+/// Fewer completions say too little of the pace to refuse calls for it. Arbitrary.
+const LEARNT_COMPLETIONS: u64 = 64;
+/// When the last of fewer calls is sent, is too uncertain to refuse one. Arbitrary: of eight calls
+/// that end at random, the time varies by a third.
+const AHEAD_MIN: u32 = 8;
 
 /// A call whose model is there goes before one that would have it loaded, unless it came so much
 /// later.
@@ -67,8 +73,28 @@ impl Router {
         if !self.queue.has_ready() && self.fleet.has_open() {
             return Some(Nanos::ZERO);
         }
+        self.wait_behind(self.queue.ready_len())
+    }
+
+    /// How long it takes until so many calls and one more are sent; `None`: unknown.
+    pub(super) fn wait_behind(&self, waiting: u32) -> Option<Nanos> {
         let rate = self.fleet.rate();
-        (rate > 0.0).then(|| Nanos((f64::from(self.queue.ready_len() + 1) / rate) as u64))
+        (rate > 0.0).then(|| Nanos((f64::from(waiting + 1) / rate) as u64))
+    }
+
+    /// Why the call had better not park: those before it take more than half of the time that it
+    /// has. Calls leave by their deadlines, so in a queue that is longer each is sent when it is
+    /// nearly too late, and most of the work is for nothing. Nothing while little is known, or of so
+    /// few calls that chance decides.
+    pub(super) fn too_late(&self, index: u32, now: Nanos) -> Option<Refusal> {
+        let Call { turn, deadline, .. } = self.calls.at(index);
+        let left = deadline.as_ref()?.saturating_sub(now);
+        if self.totals.completed < LEARNT_COMPLETIONS || self.queue.ready_len() < AHEAD_MIN {
+            return None;
+        }
+        let ahead = self.queue.ahead_of(*turn);
+        let wait = self.wait_behind(ahead).filter(|_| ahead >= AHEAD_MIN)?;
+        (wait > Nanos(left.0 / 2)).then_some(Refusal::TooLate { wait, left })
     }
 
     /// Takes a call out of the queue, whatever it waits for.

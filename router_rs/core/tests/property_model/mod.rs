@@ -340,6 +340,10 @@ impl Model {
                 self.check_late(&call);
                 self.ends.expired += 1;
             }
+            Decision::Refused(Refusal::TooLate { .. }) => {
+                self.check_too_late(&call);
+                self.ends.refused_by_queue += 1;
+            }
             Decision::Refused(Refusal::QueueFull { limit }) => {
                 self.check_queue_full(&call, limit);
                 self.ends.refused_by_queue += 1;

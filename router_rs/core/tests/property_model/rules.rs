@@ -46,6 +46,13 @@ impl Model {
         self.check_nowhere_to_go(call);
     }
 
+    /// It is not late yet, but would wait behind others.
+    pub(super) fn check_too_late(&self, call: &Call) {
+        assert!(call.deadline.is_some() && !self.is_late(call), "{call:?} at {}", self.now);
+        assert!(!self.parked.is_empty(), "{call:?} is too late behind nobody");
+        self.check_nowhere_to_go(call);
+    }
+
     pub(super) fn check_late(&self, call: &Call) {
         assert!(self.is_late(call), "named late at {}: {call:?}", self.now);
     }

@@ -299,6 +299,9 @@ impl Interpreter {
             }
             Decision::Refused(Refusal::Expired) => format!("{name}: expired"),
             Decision::Refused(Refusal::Spent) => format!("{name}: may not be sent again"),
+            Decision::Refused(Refusal::TooLate { wait, left }) => {
+                format!("{name}: too late, {wait} to wait and {left} left")
+            }
             Decision::Refused(Refusal::QueueFull { limit }) => {
                 format!("{name}: queue full, at most {limit}")
             }

@@ -30,12 +30,13 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 16] = [
+pub(crate) const BARS: [Bar; 17] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
     Bar { scenario: "l4_failing_replica", measure: failing_replica },
     Bar { scenario: "l5_overload", measure: overload },
+    Bar { scenario: "l5_long_queue", measure: long_queue },
     Bar { scenario: "l6_models", measure: models },
     Bar { scenario: "l6_models_cold", measure: cold_models },
     Bar { scenario: "l6_models_hot", measure: hot_models },
@@ -110,6 +111,19 @@ fn overload(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
     vec![
         at_least("goodput / capacity", ours.goodput_per_s() / scenario.capacity_per_s(), 0.95),
         at_most("p99 / p99 at a load of 0.9", p99(&ours.latencies_ms()) / p99(&busy), 2.0),
+        at_most("median ms to a refusal", median(&refused), 5.0),
+    ]
+}
+
+fn long_queue(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let refused = ours.calls().filter(|record| record.end == End::QueueFull);
+    let refused: Vec<f64> = refused.map(Record::took_ms).collect();
+    let late = ours.count(End::Late) as f64 / ours.records.len() as f64;
+    vec![
+        at_least("goodput / capacity", ours.goodput_per_s() / scenario.capacity_per_s(), 0.9),
+        at_most("calls that are late", late, 0.01),
+        at_most("p99 / deadline", p99(&ours.latencies_ms()) / scenario.deadline_ms, 0.95),
         at_most("median ms to a refusal", median(&refused), 5.0),
     ]
 }

@@ -159,8 +159,9 @@ impl Routers {
                 assert!(parked as u64 <= parked_max, "{parked} calls wait");
             }
             Decision::Refused(refusal) => {
-                let is_full = matches!(refusal, Refusal::QueueFull { .. });
-                let pushback = desk.router.pushback(now);
+                let is_full =
+                    matches!(refusal, Refusal::QueueFull { .. } | Refusal::TooLate { .. });
+                let pushback = desk.router.pushback();
                 assert!(pushback > Nanos::ZERO, "whoever is refused is told when to come back");
                 moves.push(Move::End {
                     call,

@@ -2,18 +2,21 @@
 
 mod explained;
 mod members;
+mod refused;
 mod repeats;
+
+pub(crate) use refused::Refused;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::HeaderValue;
 use parking_lot::{Mutex, MutexGuard};
 use router_core::{
-    Assignment, Decision, Nanos, Offer, Outcome, Refusal, Release, ReplicaId, ReplicaSpec, Router,
+    Assignment, Decision, Nanos, Offer, Outcome, Release, ReplicaId, ReplicaSpec, Router,
     RouterConfig, RouterStats, Ticket, WaiterId,
 };
 use smallvec::SmallVec;
@@ -89,21 +92,6 @@ pub(crate) enum Admission {
     Send(TicketGuard),
     Parked(WaiterGuard),
     Refused(Refused),
-}
-
-/// Why a call gets no replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    QueueFull {
-        limit: u32,
-        /// When it is worth coming again.
-        pushback: Duration,
-    },
-    Expired,
-    /// It has started before, and may not be sent again.
-    Spent,
-    /// The deployment is no longer in the table.
-    Removed,
 }
 
 /// So many slow calls are told that somebody waits; the others look now and then. Arbitrary.
@@ -293,13 +281,7 @@ impl DeploymentEntry {
                 wakers.extend(locked.slow.drain(..));
                 Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter))
             }
-            Decision::Refused(Refusal::QueueFull { limit }) => {
-                let pushback = locked.router.pushback(self.clock.now());
-                let pushback = Duration::from_nanos(pushback.0);
-                Admission::Refused(Refused::QueueFull { limit, pushback })
-            }
-            Decision::Refused(Refusal::Expired) => Admission::Refused(Refused::Expired),
-            Decision::Refused(Refusal::Spent) => Admission::Refused(Refused::Spent),
+            Decision::Refused(refusal) => Admission::Refused(Refused::of(refusal, &locked.router)),
         };
         self.tell_ticker(&mut locked, &mut wakers);
         let is_asking = self.move_asks(&mut locked);

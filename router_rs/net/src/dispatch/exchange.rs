@@ -350,6 +350,16 @@ pub(super) fn refusal(
             ),
         )
         .with_pushback(pushback),
+        Refused::TooLate { wait, left, pushback } => Status::new(
+            Code::ResourceExhausted,
+            format!(
+                "{application}/{deployment} has no free replica, and calls wait for about {} ms: \
+                 too long for a deadline in {} ms",
+                wait.as_millis(),
+                left.as_millis()
+            ),
+        )
+        .with_pushback(pushback),
         Refused::Spent => Status::new(Code::Unavailable, "the call may not be sent again"),
         Refused::Expired => deadline_exceeded(),
         Refused::Removed => Status::new(

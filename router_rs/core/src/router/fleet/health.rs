@@ -75,14 +75,6 @@ impl Fleet {
         }
     }
 
-    /// How many calls were answered lately, and in what time.
-    pub(in crate::router) fn pace(&self, config: &EjectionConfig, now: Nanos) -> (u64, Nanos) {
-        let interval = config.interval.0.max(1);
-        let window = now.0 / interval;
-        let since = Nanos(window.saturating_sub(1).saturating_mul(interval));
-        (self.tally.answers(window).all, now.saturating_sub(since))
-    }
-
     fn may_eject(&self, slot: u32, config: &EjectionConfig) -> bool {
         let members = self.members().count();
         let out = |(other, replica): &(u32, &Replica)| *other != slot && !replica.health.is_in();
