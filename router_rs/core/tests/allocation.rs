@@ -11,7 +11,59 @@ use router_core::{
 
 #[test]
 fn the_steady_path_does_not_allocate() {
-    let mut router = router_with_replicas(64, 4);
+    let policies = [PolicyKind::P2c, PolicyKind::ConsistentHash];
+    policies.into_iter().for_each(check_steady_path);
+}
+
+/// Other calls of this policy may wait beside room, so they are sent and completed only.
+#[test]
+fn predictions_do_not_allocate() {
+    let mut router = router_with_replicas(PolicyKind::Predicted, 64, 4);
+    let mut play = |rounds: Range<u64>| {
+        for round in rounds {
+            send_and_complete_in_turn(&mut router, Offer::default(), round);
+        }
+    };
+    play(0..200);
+    assert_eq!(0, measure(|| play(200..1_000)).count_total);
+}
+
+#[test]
+fn calls_of_known_models_and_sessions_do_not_allocate() {
+    for policy in [PolicyKind::P2c, PolicyKind::ConsistentHash, PolicyKind::Predicted] {
+        let mut router = router_with_replicas(policy, 64, 4);
+        let models = ["m".to_owned()];
+        for id in 0..8 {
+            router.models(ReplicaId(id), &models, Nanos::ZERO, &mut Vec::new());
+        }
+        let mut play = |rounds: Range<u64>| {
+            for round in rounds {
+                let offer = Offer { model: "m", session: "s", ..Offer::default() };
+                send_and_complete_in_turn(&mut router, offer, round);
+            }
+        };
+        play(0..200);
+        assert_eq!(0, measure(|| play(200..1_000)).count_total, "{policy:?}");
+    }
+}
+
+/// Two calls at a time, a millisecond each.
+fn send_and_complete_in_turn(router: &mut Router, offer: Offer<'_>, round: u64) {
+    let now = Nanos::from_millis(2 * round);
+    let tickets = [router.offer(offer, now), router.offer(offer, now)].map(sent);
+    let later = now.saturating_add(Nanos::from_millis(1));
+    let processing = Some(Nanos::from_micros(900));
+    let load = Some(Load { in_flight: 1, limit: 4, processing, batch: None });
+    let mut released = Vec::new();
+    for ticket in tickets {
+        let ticket = ticket.expect("there is room");
+        router.complete(ticket, Outcome::done(load), later, &mut released);
+    }
+    assert!(released.is_empty());
+}
+
+fn check_steady_path(policy: PolicyKind) {
+    let mut router = router_with_replicas(policy, 64, 4);
     let mut released = Vec::with_capacity(16);
     // The counter itself works, and the first rounds are allowed to grow the tables.
     assert_eq!(1, measure(|| drop(black_box(Box::new(1)))).count_total);
@@ -22,7 +74,7 @@ fn the_steady_path_does_not_allocate() {
         }
     };
     play(0..50);
-    assert_eq!(0, measure(|| play(50..500)).count_total);
+    assert_eq!(0, measure(|| play(50..500)).count_total, "{policy:?}");
     assert_eq!((0, 0), (router.stats().in_flight, router.stats().parked));
 }
 
@@ -83,7 +135,7 @@ fn sent(decision: Decision) -> Option<router_core::Ticket> {
     }
 }
 
-fn router_with_replicas(replicas: u64, capacity: u32) -> Router {
+fn router_with_replicas(policy: PolicyKind, replicas: u64, capacity: u32) -> Router {
     let mut router = Router::new(RouterConfig {
         queue_len_max: 100,
         refusals_max: 3,
@@ -91,7 +143,7 @@ fn router_with_replicas(replicas: u64, capacity: u32) -> Router {
         backoff_max: Nanos::from_millis(500),
         model_wait_max: Nanos::from_secs(1),
         promise_max: Nanos::from_secs(10),
-        policy: PolicyKind::P2c,
+        policy,
         seed: 1,
         ..RouterConfig::default()
     });
