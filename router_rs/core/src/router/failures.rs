@@ -82,7 +82,10 @@ impl Router {
                 self.totals.failed += 1;
                 return Departure::Failed;
             }
-            Outcome::Late => self.totals.late += 1,
+            Outcome::Late => {
+                self.totals.late += 1;
+                self.late_at = Some(now);
+            }
             Outcome::Cancelled => self.totals.cancelled += 1,
         }
         Departure::Other

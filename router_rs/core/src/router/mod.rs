@@ -67,6 +67,8 @@ pub struct Router {
     callers: Callers,
     repetitions: Repetitions,
     latencies: Latencies,
+    /// When a call last ran out of time, waiting or at a replica that had said nothing.
+    late_at: Option<Nanos>,
     /// Only its totals; the rest is filled in by [`Router::stats`].
     totals: RouterStats,
 }
@@ -120,6 +122,7 @@ impl Router {
             callers: Callers::default(),
             repetitions: Repetitions::new(config.seed),
             latencies: Latencies::default(),
+            late_at: None,
             totals: RouterStats::default(),
             config,
         }

@@ -349,11 +349,35 @@ fn the_predicted_wait_follows_from_the_departures_so_far() {
 }
 
 #[test]
-fn who_would_wait_for_half_of_its_time_is_refused_at_once() {
+fn who_would_be_too_late_is_refused_at_once() {
+    // In 400 ms 80 calls end. Where one has been late, half of that is the most.
+    for (has_been_late, expected) in [(false, 64..=96), (true, 32..=48)] {
+        let (mut router, now) = at_five_milliseconds_a_call(has_been_late);
+        let due =
+            |left: Nanos| Offer { deadline: Some(now.saturating_add(left)), ..Offer::default() };
+        let left = Nanos::from_millis(400);
+        let decisions: Vec<Decision> = (0..100).map(|_| router.offer(due(left), now)).collect();
+        let parked =
+            decisions.iter().take_while(|decision| matches!(decision, Decision::Parked(_))).count();
+        assert!(expected.contains(&parked), "{parked} of {expected:?}, late: {has_been_late}");
+        let Decision::Refused(Refusal::TooLate { wait, left: seen }) = decisions[parked] else {
+            panic!("neither parked nor too late: {:?}", decisions[parked]);
+        };
+        assert_eq!((left, !has_been_late), (seen, wait > left), "{wait}");
+        assert_eq!((100 - parked) as u64, router.stats().refused_by_queue);
+        // Who is more urgent goes before them, and who is in no hurry may wait.
+        for left_ms in [50, 2_000] {
+            let decision = router.offer(due(Nanos::from_millis(left_ms)), now);
+            assert!(matches!(decision, Decision::Parked(_)), "{decision:?}");
+        }
+    }
+}
+
+/// Two replicas that are busy, of which one has ended a call every five milliseconds.
+fn at_five_milliseconds_a_call(has_been_late: bool) -> (Router, Nanos) {
     let config = RouterConfig { queue_len_max: 100, ..config() };
     let mut router = with_replicas(Router::new(config), &[1, 1]);
     let mut running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
-    // As above: one call ends every five milliseconds.
     for round in 1..=50 {
         let now = Nanos::from_millis(10 * round);
         for assignment in &mut running {
@@ -362,21 +386,10 @@ fn who_would_wait_for_half_of_its_time_is_refused_at_once() {
         running = [send(&mut router, now), send(&mut router, now)];
     }
     let now = Nanos::from_millis(500);
-    let due = |left: Nanos| Offer { deadline: Some(now.saturating_add(left)), ..Offer::default() };
-    let left = Nanos::from_millis(400);
-    let decisions = (0..100).map(|_| router.offer(due(left), now));
-    let decisions: Vec<Decision> = decisions.collect();
-    let parked = decisions.iter().take_while(|decision| matches!(decision, Decision::Parked(_)));
-    let parked = parked.count();
-    assert!((32..48).contains(&parked), "200 ms are as many calls as 40, not {parked}");
-    let Decision::Refused(Refusal::TooLate { wait, left: seen }) = decisions[parked] else {
-        panic!("neither parked nor too late: {:?}", decisions[parked]);
-    };
-    assert!(wait > Nanos(left.0 / 2) && wait < left && seen == left, "{wait} of {seen}");
-    assert_eq!((100 - parked) as u64, router.stats().refused_by_queue);
-    // Who is more urgent goes before them, and who is in no hurry may wait.
-    for left_ms in [50, 2_000] {
-        let decision = router.offer(due(Nanos::from_millis(left_ms)), now);
-        assert!(matches!(decision, Decision::Parked(_)), "{decision:?}");
+    if has_been_late {
+        park(&mut router, Some(now), Nanos::from_millis(499));
+        router.tick(now, &mut Vec::new());
+        assert_eq!(1, router.stats().expired);
     }
+    (router, now)
 }

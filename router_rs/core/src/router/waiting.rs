@@ -13,6 +13,9 @@ const LEARNT_COMPLETIONS: u64 = 64;
 /// that end at random, the time varies by a third.
 const AHEAD_MIN: u32 = 8;
 
+/// A call that was late tells of an overload for so many times what the next one has left.
+const LATE_WEIGHS: u64 = 16;
+
 /// A call whose model is there goes before one that would have it loaded, unless it came so much
 /// later.
 const HIT_OVERTAKES_MAX: Nanos = HORIZON;
@@ -82,10 +85,14 @@ impl Router {
         (rate > 0.0).then(|| Nanos((f64::from(waiting + 1) / rate) as u64))
     }
 
-    /// Why the call had better not park: those before it take more than half of the time that it
-    /// has. Calls leave by their deadlines, so in a queue that is longer each is sent when it is
-    /// nearly too late, and most of the work is for nothing. Nothing while little is known, or of so
-    /// few calls that chance decides.
+    /// Why the call had better not park: those before it take all the time that it has.
+    ///
+    /// Calls leave by their deadlines, so in an overload that lasts each is sent when it is nearly
+    /// too late, and most of the work is for nothing. Where calls have been late, half of the time
+    /// is therefore the most that may be waited, until none was for a while; in the scenario
+    /// `l5_long_queue` that is the difference between 0.47 and 0.9 of capacity. A burst that can be
+    /// answered in time is not refused. Nothing while little is known, or of so few calls that
+    /// chance decides.
     pub(super) fn too_late(&self, index: u32, now: Nanos) -> Option<Refusal> {
         let Call { turn, deadline, .. } = self.calls.at(index);
         let left = deadline.as_ref()?.saturating_sub(now);
@@ -94,7 +101,10 @@ impl Router {
         }
         let ahead = self.queue.ahead_of(*turn);
         let wait = self.wait_behind(ahead).filter(|_| ahead >= AHEAD_MIN)?;
-        (wait > Nanos(left.0 / 2)).then_some(Refusal::TooLate { wait, left })
+        let since = self.late_at.map(|at| now.saturating_sub(at));
+        let is_overload = since.is_some_and(|since| since < left.saturating_mul(LATE_WEIGHS));
+        let wait_max = if is_overload { Nanos(left.0 / 2) } else { left };
+        (wait > wait_max).then_some(Refusal::TooLate { wait, left })
     }
 
     /// Takes a call out of the queue, whatever it waits for.
@@ -124,6 +134,7 @@ impl Router {
             self.unpark(index);
             self.forget(index);
             self.totals.expired += 1;
+            self.late_at = Some(now);
         }
         while let Some(index) = self.queue.rested(now) {
             self.wake(index);
