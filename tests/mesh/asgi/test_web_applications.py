@@ -25,6 +25,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 _ROOT = Path(__file__).resolve().parents[3]
+_ANY_PORT = ("--address", "127.0.0.1:0")
 
 
 def _get(mesh: RunningMesh, path: str) -> Any:
@@ -225,7 +226,8 @@ def test_an_application_of_a_script_travels_by_value(mesh: RunningMesh, tmp_path
 def test_a_startup_that_fails_fails_the_deployment(
     attribute: str, says: str, mesh_environment: dict[str, str]
 ) -> None:
-    done = command("run", f"tests.mesh.asgi.apps:{attribute}", environment=mesh_environment)
+    target = f"tests.mesh.asgi.apps:{attribute}"
+    done = command("run", target, *_ANY_PORT, environment=mesh_environment)
     assert 1 == done.returncode
     name = attribute.capitalize()
     assert f"the lifespan of the application of {name} failed at its startup" in done.stderr
@@ -249,7 +251,8 @@ def test_middlewares_that_cannot_be_made_fail_the_deployment(
     mesh_environment: dict[str, str],
 ) -> None:
     variables = {"PYSERVE_HTTP_MIDDLEWARES": "tests.mesh.asgi.apps:no_middlewares"}
-    done = command("run", "tests.mesh.asgi.apps:app", environment={**mesh_environment, **variables})
+    environment = {**mesh_environment, **variables}
+    done = command("run", "tests.mesh.asgi.apps:app", *_ANY_PORT, environment=environment)
     assert 1 == done.returncode
     assert "the middlewares of tests.mesh.asgi.apps:no_middlewares" in done.stderr
     assert "LookupError: no middlewares today" in done.stderr
