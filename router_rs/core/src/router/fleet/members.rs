@@ -1,0 +1,76 @@
+//! Which replicas there are, and the slots that they have.
+
+use super::Fleet;
+use crate::replica::{Replica, ReplicaSpec};
+use crate::time::Nanos;
+
+impl Fleet {
+    /// Makes `specs` the membership (of two entries with one id the later counts); tells `left` of
+    /// each slot whose replica is no member now, and returns whether a replica joined or a
+    /// capacity rose. Who joins others gets its full share at `warm_at`.
+    pub(in crate::router) fn apply(
+        &mut self,
+        specs: &[ReplicaSpec],
+        (now, warm_at): (Nanos, Nanos),
+        mut left: impl FnMut(u32),
+    ) -> bool {
+        let is_first = self.slots.is_empty();
+        let before: Vec<u32> = self.slots.values().copied().collect();
+        let was_member: Vec<bool> = self.replicas.iter().map(|replica| replica.is_member).collect();
+        for slot in &before {
+            self.replicas[*slot as usize].is_member = false;
+        }
+        let mut gained = false;
+        for spec in specs {
+            let slot = self.slot_for(spec);
+            let replica = &mut self.replicas[slot as usize];
+            let known = was_member.get(slot as usize).copied().unwrap_or(false);
+            gained |= !known || spec.capacity > replica.capacity;
+            if !known && !is_first {
+                replica.warm_up(now, warm_at);
+                self.warm_at = self.warm_at.max(warm_at);
+            }
+            replica.tier = spec.tier;
+            replica.capacity = spec.capacity;
+            replica.is_member = true;
+            self.refresh(slot);
+        }
+        for slot in before {
+            let replica = &self.replicas[slot as usize];
+            if !replica.is_member {
+                left(slot);
+            }
+            if !replica.is_member && replica.in_flight == 0 {
+                self.forget(slot);
+            } else {
+                self.refresh(slot);
+            }
+        }
+        self.members = self.replicas.iter().filter(|replica| replica.is_member).count() as u32;
+        self.pardon_if_all_are_out(now);
+        gained
+    }
+
+    fn slot_for(&mut self, spec: &ReplicaSpec) -> u32 {
+        if let Some(slot) = self.slots.get(&spec.id) {
+            return *slot;
+        }
+        let slot = if let Some(slot) = self.free_slots.pop() {
+            self.replicas[slot as usize] = Replica::new(spec);
+            slot
+        } else {
+            self.replicas.push(Replica::new(spec));
+            (self.replicas.len() - 1) as u32
+        };
+        self.slots.insert(spec.id, slot);
+        slot
+    }
+
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.refresh(slot);
+        self.backoffs.remove(slot);
+        self.returns.remove(slot);
+        self.slots.remove(&self.replicas[slot as usize].id);
+        self.free_slots.push(slot);
+    }
+}
