@@ -149,7 +149,7 @@ class ServicerContext:
         self.check_running()
         if raw is None:
             return grpc.aio.EOF
-        return self.method.deserialize(raw)
+        return self.method.read(raw)
 
     async def write(self, message: Any) -> None:
         """Write one response message; waits while the client does not read."""

@@ -15,7 +15,7 @@ import grpc
 
 from pyserve import _router
 from pyserve.aio._options import ServerSettings
-from pyserve.aio._outcome import WrongResponseError
+from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
 from pyserve.bridge import EventReceiver
 
 RpcMethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -77,6 +77,23 @@ class Method:
     deserialize: Deserializer
     serialize: Serializer
     response_type: type | None
+
+    def read(self, message: bytes) -> Any:
+        """Deserialize a request.
+
+        Raises:
+            UnreadableRequestError: The deserializer raised; what, is the cause.
+        """
+        try:
+            return self.deserialize(message)
+        except Exception as error:
+            raise self.unreadable(error) from error
+
+    def unreadable(self, error: Exception) -> UnreadableRequestError:
+        """Return what is raised for a request at which the deserializer raised ``error``."""
+        return UnreadableRequestError(
+            f"the request is no message that {self.path} takes: {type(error).__name__}"
+        )
 
     def serialize_checked(self, response: Any) -> _router.Payload:
         """Serialize ``response``.

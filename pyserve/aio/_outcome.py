@@ -23,6 +23,10 @@ _WRONG_RESPONSE_DETAILS = "The service returned a response of the wrong type."
 _CANCELLED_DETAILS = "The handler of the call was cancelled."
 
 
+class UnreadableRequestError(Exception):
+    """A client has sent what the method's deserializer refuses."""
+
+
 class WrongResponseError(Exception):
     """A handler returned something that its method cannot send."""
 
@@ -59,6 +63,11 @@ def fail(context: ServicerContext, error: BaseException) -> None:
         _LOGGER.debug("the handler of %s was cancelled", context.method.path)
         if context.cancel_reason is None:
             _end(context, status_number(grpc.StatusCode.CANCELLED), _CANCELLED_DETAILS)
+    elif isinstance(error, UnreadableRequestError):
+        if not _end_with_its_own_status(context, error.__cause__ or error):
+            # No error of ours, and anybody can send it: the log is not for that.
+            _LOGGER.debug("%s", error, exc_info=error.__cause__)
+            _end(context, status_number(grpc.StatusCode.INVALID_ARGUMENT), str(error))
     elif isinstance(error, WrongResponseError):
         _LOGGER.error("%s", error)
         _end(context, status_number(grpc.StatusCode.INTERNAL), _WRONG_RESPONSE_DETAILS)

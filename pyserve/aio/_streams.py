@@ -107,7 +107,7 @@ class RequestIterator:
     def __init__(self, context: ServicerContext, stream: MessageStream) -> None:
         self._context = context
         self._stream = stream
-        self._deserialize = context.method.deserialize
+        self._read = context.method.read
 
     def __aiter__(self) -> RequestIterator:
         return self
@@ -119,9 +119,9 @@ class RequestIterator:
             if raw is None:
                 self._context.check_running()
                 raise StopAsyncIteration
-            return self._deserialize(raw)
+            return self._read(raw)
         self._context.check_running()
-        return self._deserialize(stream.take())
+        return self._read(stream.take())
 
 
 class SyncRequestIterator:
@@ -164,7 +164,7 @@ class SyncRequestIterator:
             raw = self._messages.popleft()
         if self._call.taken(len(raw)):
             self._context.kit.flush()
-        return self._context.method.deserialize(raw)
+        return self._context.method.read(raw)
 
 
 def _wake(waiters: list[asyncio.Future[None]]) -> None:

@@ -28,6 +28,7 @@ def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
     """Return the coroutine function that runs one unary call."""
     function = method.function
     deserialize = method.deserialize
+    unreadable = method.unreadable
     serialize = method.serialize
     serialize_checked = method.serialize_checked
     response_type = method.response_type
@@ -38,7 +39,11 @@ def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
     async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
         set_current(context)
         try:
-            response = await function(deserialize(message), context)  # type: ignore[arg-type]
+            try:  # As Method.read, which would cost every call a call.
+                request = deserialize(message)  # type: ignore[arg-type]
+            except Exception as error:
+                raise unreadable(error) from error
+            response = await function(request, context)
             if context.plain:
                 known = type(response) is response_type
                 raw = serialize(response) if known else serialize_checked(response)
@@ -85,7 +90,7 @@ def run_response_stream(method: Method, kit: CallKit) -> AsyncRunner:
     receivers = kit.receivers
     reader_writer = is_coroutine_function(function)
     request_streaming = method.request_streaming
-    deserialize = method.deserialize
+    read = method.read
 
     async def run(context: ServicerContext, token: int, message: bytes | None) -> None:
         CURRENT.set(context)
@@ -96,7 +101,7 @@ def run_response_stream(method: Method, kit: CallKit) -> AsyncRunner:
             else:
                 context.stream = MessageStream(context.call, kit.flush, kit.loop)
                 context.stream.half_closed = True
-                request = deserialize(message)  # type: ignore[arg-type]
+                request = read(message)  # type: ignore[arg-type]
             if reader_writer:
                 await function(request, context)
             else:

@@ -96,7 +96,7 @@ class ThreadedCall:
         context = self._context
         if context.method.request_streaming:
             return context.stream
-        return context.method.deserialize(self._message)  # type: ignore[arg-type]
+        return context.method.read(self._message)  # type: ignore[arg-type]
 
     def _send_responses(self) -> bool:
         """Write until the generator ends (``True``) or the client does not read (``False``)."""

@@ -77,6 +77,30 @@ async def test_difference_2_development_mode_tells_them(
     await within(server.stop(None))
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_difference_2_requests_that_cannot_be_read_are_the_clients_fault(
+    network: Network, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    async def take(_request: Any, _context: Any) -> Any:
+        return wrappers_pb2.StringValue()
+
+    def take_in_a_thread(_request: Any, _context: Any) -> Any:
+        return wrappers_pb2.StringValue()
+
+    string = wrappers_pb2.StringValue
+    handler = grpc.unary_unary_rpc_method_handler(
+        take if is_async else take_in_a_thread, string.FromString, string.SerializeToString
+    )
+    stub = await network.serve({"Call": handler})
+    error = await failure(stub.unary()(b"{}"))
+    if network.server_side is PYSERVE:
+        assert grpc.StatusCode.INVALID_ARGUMENT is error.code()
+        assert f"no message that /{SERVICE}/Call takes" in (error.details() or "")
+        assert not caplog.records
+    else:
+        assert grpc.StatusCode.INVALID_ARGUMENT is not error.code()
+
+
 async def test_difference_3_wrong_responses_are_internal(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -244,18 +244,6 @@ async def test_unknown_methods_are_unimplemented(network: Network) -> None:
     assert grpc.StatusCode.UNIMPLEMENTED is error.code()
 
 
-async def test_requests_that_cannot_be_read_end_the_call(
-    network: Network, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(_raw: bytes) -> bytes:
-        raise ValueError("not a message")
-
-    handler: Any = grpc.unary_unary_rpc_method_handler(echo, request_deserializer=refuse)
-    stub = await network.serve({"Call": handler})
-    with caplog.at_level(logging.CRITICAL):
-        assert grpc.StatusCode.UNKNOWN is (await failure(stub.unary()(b"x"))).code()
-
-
 async def test_errors_are_rpc_errors_with_a_readable_text(network: Network) -> None:
     async def abort(_request: bytes, context: Any) -> None:
         await context.abort(grpc.StatusCode.INTERNAL, "broken")
