@@ -96,6 +96,8 @@ pub(crate) struct Snapshot {
     by_prefix: Prefixes<Arc<Deployment>>,
     /// What is known of methods for clients of other protocols.
     methods: MethodTable,
+    /// There is, or has been, an application.
+    has_served: bool,
 }
 
 /// A deployment as one version of the table describes it.
@@ -151,15 +153,17 @@ impl Deployment {
 }
 
 impl Snapshot {
-    /// `deployments` come with what each one takes.
+    /// `deployments` come with what each one takes; `has_served`: there were some before.
     pub(super) fn new(
         mut deployments: Vec<(Deployment, Offers)>,
         methods: MethodTable,
+        has_served: bool,
         seed: u64,
     ) -> Self {
-        let mut snapshot = Self { methods, ..Self::default() };
+        let mut snapshot = Self { methods, has_served, ..Self::default() };
         share(&mut deployments, seed);
         for (deployment, offers) in deployments {
+            snapshot.has_served |= deployment.application() != MESH_APPLICATION;
             let deployment = Arc::new(deployment);
             for service in offers.services {
                 snapshot.add(&deployment, service);
@@ -224,6 +228,11 @@ impl Snapshot {
             deployment: drawn.instead.map_or_else(|| Arc::clone(deployment), at),
             mirror: drawn.mirror.map(at),
         }
+    }
+
+    /// No application has been deployed yet: whoever finds nothing may do so soon.
+    pub(crate) fn is_starting(&self) -> bool {
+        !self.has_served
     }
 
     pub(crate) fn methods(&self) -> &MethodTable {

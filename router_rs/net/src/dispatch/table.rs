@@ -121,7 +121,8 @@ impl RoutingTable {
             state.deployments.insert(name, known);
         }
         let seed = state.seeds.next_u64();
-        state.snapshot = Arc::new(Snapshot::new(listed, methods, seed));
+        let has_served = !state.snapshot.is_starting();
+        state.snapshot = Arc::new(Snapshot::new(listed, methods, has_served, seed));
         self.version.fetch_add(1, Ordering::Release);
         drop(state);
         for gone in before.into_values() {

@@ -119,6 +119,9 @@ impl Directory {
                 let is_unary = || table.methods().find(path, None).is_some_and(|m| m.is_unary());
                 Ok((Upstream::Deployment(deployment), mirror.filter(|_| is_unary())))
             }
+            Found::Nothing if table.is_starting() => {
+                Err(Status::new(Code::Unavailable, NOTHING_YET))
+            }
             Found::Nothing => {
                 let near = did_you_mean(table.methods(), path);
                 let whose = match application {
@@ -177,6 +180,9 @@ impl Directory {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 format!("{path} is a gRPC method: send application/grpc over HTTP/2"),
             )),
+            None if table.is_starting() => {
+                Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET))
+            }
             None => Err(HttpFailure::new(
                 StatusCode::NOT_FOUND,
                 format!(
@@ -199,6 +205,9 @@ impl Directory {
         }
     }
 }
+
+/// What clients are told that come before the first deploy.
+const NOTHING_YET: &str = "no application has been deployed here yet; come again soon";
 
 /// The end of a sentence about a path that nobody has; empty where no method's path is like it.
 fn did_you_mean(methods: &MethodTable, path: &str) -> String {
