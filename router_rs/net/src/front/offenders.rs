@@ -14,15 +14,15 @@ use parking_lot::Mutex;
 /// Addresses that are remembered at once. Arbitrary.
 const PLACES: usize = 512;
 
-/// So many points may be lost before the next connection has to wait. Arbitrary: what a client does
-/// that tries again with another version, or a check that speaks the wrong protocol.
-const FREE_POINTS: u32 = 4;
+/// So many points may be lost before the next connection has to wait. Arbitrary: two floods, or what
+/// many clients behind one address do that speak the wrong protocol.
+const FREE_POINTS: u32 = 59;
 
 /// More of them count no more, so that all is forgotten within half a minute.
 const POINTS_MAX: u32 = 3 * FREE_POINTS;
 
 /// One is forgotten in so long. Arbitrary.
-const RECOVERY: Duration = Duration::from_secs(2);
+const RECOVERY: Duration = Duration::from_millis(150);
 
 /// How long a new connection waits then before anything of it is read. Arbitrary: a flood that
 /// costs ten milliseconds is a hundredth of its thread then, and people wait as long for a page.
@@ -60,7 +60,7 @@ impl Offence {
     fn points(self) -> u32 {
         match self {
             Offence::Malformed => 1,
-            Offence::Flood => 3,
+            Offence::Flood => 30,
         }
     }
 }
