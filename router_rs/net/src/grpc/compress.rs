@@ -124,11 +124,16 @@ pub fn decompress(
 /// Every gzip member begins with it (RFC 1952, 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// Deflate makes nothing smaller than by that (zlib's technical details). What promises more was cut
+/// off, and its last bytes are no size.
+const DEFLATE_RATIO_MAX: usize = 1032;
+
 /// What its last four bytes say that a gzip member holds (RFC 1952, 2.3.1), so that an honest bomb
 /// costs nothing. They may lie, and count modulo 2^32.
 fn gzip_size(bytes: &[u8]) -> usize {
     let size = bytes.last_chunk().filter(|_| bytes.starts_with(&GZIP_MAGIC));
-    size.map_or(0, |size| u32::from_le_bytes(*size) as usize)
+    let size = size.map_or(0, |size| u32::from_le_bytes(*size) as usize);
+    if size / DEFLATE_RATIO_MAX > bytes.len() { 0 } else { size }
 }
 
 fn read_limited(reader: impl Read, size_max: usize) -> Result<Message, Status> {
