@@ -132,21 +132,30 @@ async fn a_line_feed_alone_in_a_head_is_refused() {
     }
 }
 
+/// So many mistakes of an address do nothing yet.
+const SLIPS: usize = 50;
+/// Some are forgotten while more are made.
+const ROUNDS_MAX: usize = 200;
+
 #[tokio::test]
 async fn an_address_that_goes_on_is_served_later_and_never_closed() {
     const NONSENSE: &str = "GET / HTTP/9.9\r\n\r\n";
     let (mut replica, front) = one_app().await;
     let mut neighbour = Http1::connect(&front).await;
-    for delayed in [0, 0, 0, 0, 0, 1] {
+    for round in 0..ROUNDS_MAX {
         let begun = std::time::Instant::now();
         let mut client = Http1::connect(&front).await;
         client.send(NONSENSE).await;
         assert_eq!(400, client.reply().await.status);
         client.closed().await;
         until("the end of the connection", || front.stat("connections") == 1).await;
-        assert_eq!(delayed, front.stat("delayed_connections"));
-        assert!(delayed == 0 || begun.elapsed() >= LONG);
+        if front.stat("delayed_connections") > 0 {
+            assert!(begun.elapsed() >= LONG);
+            assert!(round >= SLIPS, "delayed after {round}");
+            break;
+        }
     }
+    assert_eq!(1, front.stat("delayed_connections"));
     for client in [&mut neighbour, &mut Http1::connect(&front).await] {
         client.get("/app").await;
         answer(replica.next().await, "served");
@@ -157,18 +166,17 @@ async fn an_address_that_goes_on_is_served_later_and_never_closed() {
 #[tokio::test]
 async fn chunks_that_mean_nothing_count_against_their_address() {
     let (mut replica, front) = one_app().await;
-    for _ in 0..5 {
+    for _ in 0..ROUNDS_MAX {
         let mut client = Http1::connect(&front).await;
         client.send(SLOW_HEAD).await;
         client.send("1\r\nx\r\n").await;
         let mut call = replica.next().await;
         client.send("no length\r\n").await;
         assert_eq!(h2::Reason::CANCEL, call.reset().await);
+        if front.stat("delayed_connections") > 0 {
+            break;
+        }
     }
     front.settle().await;
-    let mut client = Http1::connect(&front).await;
-    client.get("/app").await;
-    answer(replica.next().await, "late");
-    assert_eq!("late", client.reply().await.text());
     assert_eq!(1, front.stat("delayed_connections"));
 }
