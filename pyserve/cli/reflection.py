@@ -113,8 +113,11 @@ class Reflection:
     ) -> None:
         answer = self._ask(question)
         if answer.WhichOneof("message_response") == "error_response":
+            asked = question.file_containing_symbol or question.file_by_filename
             raise CommandFailed(
-                f"the server's reflection failed: {answer.error_response.error_message}"
+                f"the server's reflection has no .proto of {asked!r}: "
+                f"{answer.error_response.error_message}; a deployment without one is called with "
+                "a handle, or by plain HTTP at its route prefix"
             )
         for serialized in answer.file_descriptor_response.file_descriptor_proto:
             file = descriptor_pb2.FileDescriptorProto.FromString(serialized)

@@ -195,10 +195,13 @@ def _print_ready(session: Session, name: str, listening: tuple[str, ...]) -> Non
         click.echo(f"pyserve: plain HTTP at {scheme}://{listening[0]}{found.route_prefix}")
     tls = " --tls" if reply.ingress.speaks_tls else ""
     services = sorted({service for each in found.deployments for service in each.services})
+    # Every deployment has a service of its own for handles, which has no .proto.
+    of_handles = {f"{name}.{each.name}" for each in found.deployments}
     for service in services:
-        click.echo(
-            f"pyserve: serving {service}; try `pyserve call{tls} {service}/METHOD key=value`"
-        )
+        if service not in of_handles:
+            click.echo(
+                f"pyserve: serving {service}; try `pyserve call{tls} {service}/METHOD key=value`"
+            )
 
 
 def _check_end(session: Session) -> None:

@@ -198,6 +198,11 @@ def _attach_or_start(
         f"pyserve: attached to the mesh of process {reply.controller_pid} "
         f"at {', '.join(reply.addresses) or address.controller}\n"
     )
+    if settings.security.tls is not None and not reply.ingress.speaks_tls:
+        sys.stderr.write(
+            "pyserve: warning: the certificate in PYSERVE_TLS_CERT_FILE has no effect, because "
+            "that mesh was started without one; clients speak to it in plain text\n"
+        )
     try:
         _check_addresses(_asked(addresses, options), reply.addresses)
         options.apply(session.client)

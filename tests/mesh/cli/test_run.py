@@ -27,6 +27,10 @@ def test_the_commands_work_together(mesh_environment: dict[str, str]) -> None:
             "call", "services.echo.Echo/Echo", "payload=you", environment=mesh_environment
         )
         assert (0, '{"payload": "aGV5IHlvdQ=="}\n') == (called.returncode, called.stdout)
+        wait_until(lambda: "serving services.echo.Echo" in running.output())
+        assert "serving greeter.Built" not in running.output()
+        refused = pyserve("call", "greeter.Built/Echo", environment=mesh_environment)
+        assert "no .proto of 'greeter.Built'" in refused.stderr
         status = pyserve("status", "--json", environment=mesh_environment)
         (application,) = json.loads(status.stdout)["applications"].values()
         (deployment,) = application["deployments"].values()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.mesh.commands import foreground, pyserve
 from tests.support.authority import Authority, Leaf
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,9 @@ def test_run_and_call_speak_tls_with_each_other(
 
     options = ("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", str(root))
     with foreground(mesh_environment, TARGET, *options) as running:
-        assert "try `pyserve call --tls services.echo.Echo/METHOD" in running.output()
+        # It comes after what says that the mesh is ready.
+        hint = "try `pyserve call --tls services.echo.Echo/METHOD"
+        wait_until(lambda: hint in running.output())
         code, text = call("--ca", str(root), *own)
         assert (0, True) == (code, text.startswith('{"payload"')), text
         code, text = call("--ca", str(root), *own, "--server-name", "echo.example.com")
@@ -66,7 +69,13 @@ def test_a_second_run_cannot_give_the_mesh_certificates(
             *("run", TARGET, "--name", "other", "--tls-cert", cert, "--tls-key", key),
             environment=mesh_environment,
         )
+        variables = {"PYSERVE_TLS_CERT_FILE": cert, "PYSERVE_TLS_KEY_FILE": key}
+        third = pyserve(
+            *("run", "tests.mesh.apps.broken:Misspelt", "--name", "broken"),
+            environment={**mesh_environment, **variables},
+        )
     assert (1, True) == (second.returncode, "a mesh runs already" in second.stderr), second.stderr
+    assert "PYSERVE_TLS_CERT_FILE has no effect" in third.stderr
 
 
 @pytest.mark.parametrize(
