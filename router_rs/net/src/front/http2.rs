@@ -77,7 +77,8 @@ fn settings(limits: &FrontLimits, is_suspect: bool) -> Builder {
 fn offence(error: &h2::Error) -> Option<Offence> {
     match error.reason() {
         _ if !error.is_go_away() || !error.is_library() => None,
-        Some(Reason::ENHANCE_YOUR_CALM) => Some(Offence::Flood),
+        // Who sends beyond the windows has sent megabytes that nobody asked for.
+        Some(Reason::ENHANCE_YOUR_CALM | Reason::FLOW_CONTROL_ERROR) => Some(Offence::Flood),
         _ => Some(Offence::Malformed),
     }
 }
