@@ -330,15 +330,7 @@ fn the_predicted_wait_follows_from_the_departures_so_far() {
     assert_eq!(Some(Nanos::ZERO), router.predicted_wait());
     let mut running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
     assert_eq!(None, router.predicted_wait());
-    // Two replicas, ten milliseconds a call: one ends every five.
-    for round in 1..=50 {
-        let now = Nanos::from_millis(10 * round);
-        for assignment in &mut running {
-            router.complete(assignment.ticket, DONE, now, &mut Vec::new());
-        }
-        running = [send(&mut router, now), send(&mut router, now)];
-    }
-    let now = Nanos::from_millis(500);
+    let now = at_five_milliseconds_a_call(&mut router, &mut running);
     for ahead in 0..3 {
         let wait = router.predicted_wait().expect("calls have ended");
         let expected = Nanos::from_millis(5 * (ahead + 1));
@@ -352,7 +344,15 @@ fn the_predicted_wait_follows_from_the_departures_so_far() {
 fn who_would_be_too_late_is_refused_at_once() {
     // In 400 ms 80 calls end. Where one has been late, half of that is the most.
     for (has_been_late, expected) in [(false, 64..=96), (true, 32..=48)] {
-        let (mut router, now) = at_five_milliseconds_a_call(has_been_late);
+        let config = RouterConfig { queue_len_max: 100, ..config() };
+        let mut router = with_replicas(Router::new(config), &[1, 1]);
+        let mut running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
+        let now = at_five_milliseconds_a_call(&mut router, &mut running);
+        if has_been_late {
+            park(&mut router, Some(now), Nanos::from_millis(499));
+            router.tick(now, &mut Vec::new());
+            assert_eq!(1, router.stats().expired);
+        }
         let due =
             |left: Nanos| Offer { deadline: Some(now.saturating_add(left)), ..Offer::default() };
         let left = Nanos::from_millis(400);
@@ -373,23 +373,14 @@ fn who_would_be_too_late_is_refused_at_once() {
     }
 }
 
-/// Two replicas that are busy, of which one has ended a call every five milliseconds.
-fn at_five_milliseconds_a_call(has_been_late: bool) -> (Router, Nanos) {
-    let config = RouterConfig { queue_len_max: 100, ..config() };
-    let mut router = with_replicas(Router::new(config), &[1, 1]);
-    let mut running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
+/// Two replicas, ten milliseconds a call: one ends every five. Both are busy at the end.
+fn at_five_milliseconds_a_call(router: &mut Router, running: &mut [Assignment; 2]) -> Nanos {
     for round in 1..=50 {
         let now = Nanos::from_millis(10 * round);
-        for assignment in &mut running {
+        for assignment in &mut *running {
             router.complete(assignment.ticket, DONE, now, &mut Vec::new());
         }
-        running = [send(&mut router, now), send(&mut router, now)];
+        *running = [send(router, now), send(router, now)];
     }
-    let now = Nanos::from_millis(500);
-    if has_been_late {
-        park(&mut router, Some(now), Nanos::from_millis(499));
-        router.tick(now, &mut Vec::new());
-        assert_eq!(1, router.stats().expired);
-    }
-    (router, now)
+    Nanos::from_millis(500)
 }

@@ -190,11 +190,15 @@ impl Router {
             None
         };
         let (turn, first) = ready.into_iter().chain(faithful).min()?;
-        let hit = self.directory.first_hit(&self.fleet.open).into_iter().chain(faithful).min();
-        let overtakes = |(hit_turn, _): &(Turn, u32)| hit_turn.is_within(HIT_OVERTAKES_MAX, turn);
-        let hit = hit.filter(|hit| self.calls.at(first).wish.model.is_some() && overtakes(hit));
-        let hit = hit.map(|(_, hit)| hit).or_else(|| self.first_at_home(turn, first));
-        Some(hit.unwrap_or(first))
+        // A call has a model or a home, never both.
+        let instead = if self.calls.at(first).wish.model.is_some() {
+            let hit = self.directory.first_hit(&self.fleet.open).into_iter().chain(faithful).min();
+            let overtakes = |(other, _): &(Turn, u32)| other.is_within(HIT_OVERTAKES_MAX, turn);
+            hit.filter(overtakes).map(|(_, hit)| hit)
+        } else {
+            self.first_at_home(turn, first)
+        };
+        Some(instead.unwrap_or(first))
     }
 
     /// Instead of `first`, whose session belongs elsewhere: a call that is at home where there is
