@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@contextmanager
-def attached(home: Path) -> Iterator[Session]:
+def attached(home: Path) -> AbstractContextManager[Session]:
     """Attach to the mesh whose files are in ``home``, until the block ends."""
-    address = find_mesh(read_settings({"PYSERVE_HOME": str(home)}))
+    return attached_by({"PYSERVE_HOME": str(home)})
+
+
+@contextmanager
+def attached_by(environment: Mapping[str, str]) -> Iterator[Session]:
+    """Attach to the mesh that these variables name, until the block ends."""
+    address = find_mesh(read_settings(environment))
     assert address is not None
     session = Session(address, None)
     attach(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,8 +15,7 @@ import grpc
 import pytest
 
 from pyserve.api.context import attach
-from pyserve.config import read_settings
-from pyserve.control.discovery import MeshRecord, find_mesh, read_record, read_token
+from pyserve.control.discovery import MeshRecord, read_record, read_token
 from pyserve.driver.handles import get_deployment_handle
 from pyserve.driver.session import Session
 from pyserve.errors import PyserveError
@@ -23,6 +23,7 @@ from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 from tests.mesh.security.clients import TIMEOUT_S, code_of, open_channel, served_serial
 from tests.support.authority import Authority, Files, Leaf
 from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.session import attached_by
 from tests.support.waiting import wait_until
 
 MEMBER = "spiffe://test/mesh/*"
@@ -77,15 +78,8 @@ class Private:
             "PYSERVE_NODE_ID": "another-machine",
         }.items():
             monkeypatch.setenv(name, value)
-        address = find_mesh(read_settings())
-        assert address is not None
-        session = Session(address, None)
-        attach(session)
-        try:
+        with attached_by(os.environ) as session:
             yield session
-        finally:
-            attach(None)
-            session.close()
 
 
 @pytest.fixture(scope="module")
