@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import ROOT, stamp
+from benchmarks.cargo_bench import bench_rows
+from benchmarks.machine import stamp
 
 RESULTS = Path(__file__).parent / "results" / "router.json"
-COMMAND = ("cargo", "bench", "--locked", "--quiet", "-p", "pyserve-router-core", "--bench", "sim")
 
 
 def simulate(seeds: int, only: str) -> Iterator[dict[str, Any]]:
     """Play the scenarios with ``only`` in their names, and yield the figures of each."""
-    command = [*COMMAND, "--", "--seeds", str(seeds), "--only", only]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None, "it was asked for"
-        for line in process.stdout:
-            if line.startswith("{"):
-                yield json.loads(line)
-    if process.returncode:
-        raise SystemExit(process.returncode)
+    return bench_rows("pyserve-router-core", "sim", "--seeds", str(seeds), "--only", only)
 
 
 def table(scenario: dict[str, Any]) -> str:

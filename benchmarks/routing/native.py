@@ -5,11 +5,9 @@ Both are measured in Rust, by ``cargo bench``; the bars are those of the project
 
 from __future__ import annotations
 
-import json
-import subprocess
 from typing import Any
 
-from benchmarks.machine import ROOT
+from benchmarks.cargo_bench import bench_rows
 
 # In nanoseconds, of one decision among 64 replicas. The policies that look at two, and all others.
 _PICK_OF_TWO_MAX_NS = 100.0
@@ -22,23 +20,17 @@ _PARKED_MAX_US = 50.0
 
 def picks() -> dict[str, Any]:
     """Return what a decision costs, by policy, and whether the bars hold."""
-    rows = {row.pop("policy"): row for row in _bench("pyserve-router-core", "pick")}
-    for policy, row in rows.items():
+    found = {row.pop("policy"): row for row in bench_rows("pyserve-router-core", "pick")}
+    for policy, row in found.items():
         alone_max_ns = _PICK_OF_TWO_MAX_NS if policy == "P2c" else _SCAN_MAX_NS
         row["holds"] = (
             row["ns_by_replicas"]["64"]["offer"] <= alone_max_ns
             and row["locked_ns"]["p99"] <= _LOCKED_P99_MAX_NS
         )
-    return rows
+    return found
 
 
 def parked() -> dict[str, Any]:
     """Return how soon a waiting call follows one that ends, over two sockets; and the bar."""
-    (row,) = _bench("pyserve-router-net", "parked")
+    (row,) = bench_rows("pyserve-router-net", "parked")
     return {**row, "holds": row["parked_us"]["p50"] <= _PARKED_MAX_US}
-
-
-def _bench(crate: str, name: str) -> list[dict[str, Any]]:
-    command = ("cargo", "bench", "--locked", "--quiet", "-p", crate, "--bench", name)
-    run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
