@@ -25,6 +25,9 @@ from pyserve.errors import OptionError
 _LOGGER = logging.getLogger(__name__)
 # See above.
 LOOK_INTERVAL_S = 1.0
+# An exchange takes microseconds to milliseconds; files that still change after that many are not
+# being exchanged but broken, and the handshake says so.
+_READS_MAX = 5
 
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -39,9 +42,22 @@ class Pem(NamedTuple):
 def read_pem(files: TlsFiles) -> Pem:
     """Read the files as they are now.
 
+    They are read again when they changed meanwhile: a key and the certificate of another one are
+    of no use together, and whoever exchanges whole folders cannot stop a reader between two files.
+
     Raises:
         OptionError: one of them cannot be read.
     """
+    paths = paths_of(files)
+    for _ in range(_READS_MAX):
+        seen = _signature(paths)
+        pem = _read_once(files)
+        if seen == _signature(paths):
+            break
+    return pem
+
+
+def _read_once(files: TlsFiles) -> Pem:
     return Pem(
         (
             read_file("the private key", files.key_file),

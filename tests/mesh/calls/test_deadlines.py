@@ -61,23 +61,28 @@ async def lateness_s_of(calls: Sequence[tuple[RawCall, float]]) -> list[float]:
     return [call.ended_s - call.begun_s - timeout_s for call, timeout_s in calls]
 
 
+def _is_in_time(lateness_s: tuple[float, float]) -> bool:
+    """Judge the median and the most of one round."""
+    median_s, most_s = lateness_s
+    return median_s <= LATENESS_S_MEDIAN_MAX and most_s <= LATENESS_S_MAX
+
+
 def in_time(measure: Callable[P, Awaitable[list[float]]]) -> Callable[P, Awaitable[None]]:
     """Make a test of what measures lateness.
 
-    Others' work on the machine only ever adds to it: the best of a few medians is the mesh's own.
+    Others' work on the machine only ever adds to it: the best of a few rounds is the mesh's own.
     """
 
     @functools.wraps(measure)
     async def test(*args: P.args, **kwargs: P.kwargs) -> None:
-        medians_s: list[float] = []
-        while not medians_s or min(medians_s) > LATENESS_S_MEDIAN_MAX:
-            assert len(medians_s) < ROUNDS_MAX, medians_s
+        rounds: list[tuple[float, float]] = []
+        while not any(map(_is_in_time, rounds)):
+            assert len(rounds) < ROUNDS_MAX, rounds
             lateness_s = await measure(*args, **kwargs)
             assert CALLS == len(lateness_s)
             assert 0 <= min(lateness_s)
-            assert max(lateness_s) <= LATENESS_S_MAX
-            medians_s.append(statistics.median(lateness_s))
-            print(f"late: median {medians_s[-1]:.4f} s, most {max(lateness_s):.4f} s")
+            rounds.append((statistics.median(lateness_s), max(lateness_s)))
+            print(f"late: median {rounds[-1][0]:.4f} s, most {rounds[-1][1]:.4f} s")
 
     return test
 
@@ -147,14 +152,15 @@ async def test_calls_in_threads_which_run_on() -> list[float]:
 async def test_a_handler_in_a_thread_keeps_its_slot_until_it_returns() -> None:
     async with echo_mesh(max_ongoing_requests=1) as mesh, raw_client(mesh.address) as client:
         begun_s = time.monotonic()
-        headers = [("grpc-timeout", "100m")]
-        late = await client.start(PERFORM_SYNC, lasting(1.0), headers=headers).end()
+        # Long enough for a busy machine to begin the handler within it.
+        headers = [("grpc-timeout", "1000m")]
+        late = await client.start(PERFORM_SYNC, lasting(3.0), headers=headers).end()
         assert DEADLINE_EXCEEDED == late.status
-        assert late.ended_s - begun_s < 0.1 + LATENESS_S_MAX
+        assert late.ended_s - begun_s < 3.0, "the answer does not wait for the handler"
         await mesh.sent(0)
         # The router believes the place free; the gate knows that it is not.
         count = await mesh.count()
-        assert time.monotonic() - begun_s >= 1.0
+        assert time.monotonic() - begun_s >= 3.0
         assert (1, 1) == (count.started, count.succeeded)
 
 

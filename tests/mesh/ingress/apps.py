@@ -69,7 +69,7 @@ class Narrow:
         return begun
 
 
-@pyserve.deployment(request_timeout_s=0.3)
+@pyserve.deployment(request_timeout_s=1.5)
 class Hasty:
     """Has a time limit of its own."""
 

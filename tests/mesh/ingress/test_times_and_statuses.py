@@ -64,8 +64,8 @@ def test_limit_of_the_deployment_ends_it_with_408_and_the_request_may_extend_it(
     client: httpx.Client,
 ) -> None:
     assert 408 == client.post("/", content="8").status_code
-    assert 0.2 < client.post("/", content="0").json() < 0.301
-    assert 200 == client.post("/", content="0.4", headers={_LIMIT: "5"}).status_code
+    assert 0.2 < client.post("/", content="0").json() < 1.501
+    assert 200 == client.post("/", content="1.6", headers={_LIMIT: "8"}).status_code
 
 
 @pytest.mark.parity("S-45")
@@ -88,7 +88,8 @@ def test_smaller_of_the_clients_and_the_deployments_limit_holds_for_grpc(
     echo: echo_pb2_grpc.EchoStub,
 ) -> None:
     reply = echo.Perform(echo_pb2.PerformRequest(), timeout=_TIMEOUT_S)
-    assert 9.0 < float(reply.payload) <= 10.0
+    # grpcio sends two or three digits, rounded up.
+    assert 0.5 * _TIMEOUT_S < float(reply.payload) <= 1.01 * _TIMEOUT_S
     with pytest.raises(grpc.RpcError) as caught:
         echo.Perform(echo_pb2.PerformRequest(delay_s=8), timeout=0.2)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyserve import _router
-from pyserve.aio.certificates import Followed, MeshTls, mesh_tls
+from pyserve.aio.certificates import Followed, MeshTls, mesh_tls, read_pem
 from pyserve.config.tls import TlsFiles
 from pyserve.errors import OptionError
 from tests.support.authority import Authority, Files
@@ -51,6 +51,29 @@ def test_files_are_read_when_they_change_and_not_before(tmp_path: Path) -> None:
     file.write_text("bb")
     followed.look()
     assert reader.count == 3
+
+
+def test_a_key_and_the_certificate_of_another_are_never_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is exchanged after the first file of the first reading."""
+    authority, files = Authority(), Files(tmp_path)
+    old, new = authority.issue("a"), authority.issue("a")
+    files.write(old, authority)
+    read_bytes = Path.read_bytes
+    read: list[Path] = []
+
+    def read_and_exchange(path: Path) -> bytes:
+        content = read_bytes(path)
+        read.append(path)
+        if len(read) == 1:
+            files.write(new, authority)
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_exchange)
+    pem = read_pem(files_of(files))
+    assert (new.key, new.chain) == pem.pair
+    assert 6 == len(read), "once more, and not for ever"
 
 
 def test_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path) -> None:
