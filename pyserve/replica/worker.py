@@ -26,6 +26,7 @@ from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError
 from pyserve.multiplexing import PROCESS_DIRECTORY
+from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
@@ -180,10 +181,7 @@ class Worker:
         self._place = choose_socket(self._settings.mesh.run_dir)
         try:
             endpoints = self._listen(server, self._place)
-            # Model, modules and handlers live as long as the process: full collections need
-            # not walk through them again and again.
-            gc.collect()
-            gc.freeze()
+            garbage.settle()
             await server.start()
             self._server = server
             # Loads that are under way are told too; whoever routes prefers this replica then.
