@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyserve.config import read_settings
+from pyserve.control.discovery import find_mesh
+from pyserve.driver.client import ControlClient
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,5 +94,8 @@ def status_of(environment: dict[str, str]) -> dict[str, Any]:
 
 
 def in_flight(environment: dict[str, str]) -> int:
-    """Return how many calls the ingress holds."""
-    return int(status_of(environment)["ingress"]["in_flight"])
+    """Return how many calls the ingress holds, without a process that might start too late."""
+    address = find_mesh(read_settings({"PYSERVE_HOME": environment["PYSERVE_HOME"]}))
+    assert address is not None
+    with closing(ControlClient(address)) as client:
+        return client.status().ingress.in_flight

@@ -30,7 +30,10 @@ class Small(echo_pb2_grpc.EchoServicer):
             yield echo_pb2.EchoReply(payload=request.payload)
 
     async def Perform(self, request: echo_pb2.PerformRequest) -> echo_pb2.PerformReply:
-        await asyncio.sleep(request.delay_s)
+        if request.delay_s:
+            # For tests that have to know that the call is here, not on its way.
+            print(f"performs for {request.delay_s:g} s", flush=True)
+            await asyncio.sleep(request.delay_s)
         facts = echo_pb2.CallFacts(
             replica_id=pyserve.get_replica_context().replica_id,
             pid=os.getpid(),

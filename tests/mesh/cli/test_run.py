@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.commands import ROOT, foreground, in_flight, pyserve, status_of
+from tests.mesh.commands import ROOT, foreground, pyserve, status_of
 from tests.support.leftovers import SESSION_VARIABLE, processes_of
 from tests.support.waiting import wait_until
 
@@ -83,8 +83,8 @@ def test_a_signal_lets_calls_in_flight_finish(
     with foreground(mesh_environment) as running, grpc.insecure_channel(running.address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
         stub.Echo(echo_pb2.EchoRequest(), timeout=10)
-        slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=1.0, payload=b"x"), timeout=20)
-        wait_until(lambda: in_flight(mesh_environment) == 1)
+        slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=3.0, payload=b"x"), timeout=20)
+        wait_until(lambda: "performs for" in running.output())
         running.process.send_signal(number)
         assert b"x" == slow.result(20).payload
         assert 0 == running.process.wait(_TIMEOUT_S)
@@ -95,7 +95,7 @@ def test_a_second_signal_stops_at_once(mesh_environment: dict[str, str]) -> None
     with foreground(mesh_environment) as running, grpc.insecure_channel(running.address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
         slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=60.0), timeout=100)
-        wait_until(lambda: in_flight(mesh_environment) == 1)
+        wait_until(lambda: "performs for" in running.output())
         running.process.send_signal(signal.SIGINT)
         wait_until(lambda: "draining" in running.output())
         running.process.send_signal(signal.SIGINT)

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.commands import foreground, in_flight, status_of
+from tests.mesh.commands import foreground, status_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def test_a_replica_that_gets_sigterm_finishes_its_calls_and_is_replaced(
         stub = echo_pb2_grpc.EchoStub(channel)
         (pid,) = running(mesh_environment)
         slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=4.0, payload=b"x"), timeout=20)
-        wait_until(lambda: in_flight(mesh_environment) == 1)
+        wait_until(lambda: "performs for" in mesh.output())
         os.kill(pid, signal.SIGTERM)
         assert pid == slow.result(20).facts.pid
         wait_until(lambda: running(mesh_environment) not in ([], [pid]), _TIMEOUT_S)
@@ -73,7 +73,7 @@ def test_a_killed_replica_is_replaced_and_its_socket_removed(
         stub = echo_pb2_grpc.EchoStub(channel)
         (pid,) = running(mesh_environment)
         slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=30.0), timeout=60)
-        wait_until(lambda: in_flight(mesh_environment) == 1)
+        wait_until(lambda: "performs for" in mesh.output())
         os.kill(pid, signal.SIGKILL)
         error = slow.exception(20)
         assert isinstance(error, grpc.RpcError)

@@ -113,9 +113,9 @@ def test_full_queue_is_answered_as_configured_and_expired_work_is_dropped(
         )
 
     with ThreadPoolExecutor(2) as threads:
-        running = threads.submit(send, 1.0, 10)
+        running = threads.submit(send, 5.0, 30)
         wait_until(lambda: 1 == pyserve.status().ingress.in_flight)
-        waiting = threads.submit(send, 0, 0.5)
+        waiting = threads.submit(send, 0, 3.0)
         wait_until(lambda: 1 == pyserve.status().ingress.parked)
         refused = send(0, 10)
 
