@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -17,14 +20,19 @@ from pyserve.api.graph import pack
 from pyserve.cli.in_process import run_in_process
 from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
+from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, warn_of_unknown_names
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles
+from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.session import Session, end_session, open_session
 from pyserve.errors import MeshUnavailable
 from pyserve.types import ApplicationName
+
+if TYPE_CHECKING:
+    from pyserve.api.graph import PackedApplication
 
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
 _ALIVE_CHECK_S = 0.2
@@ -92,23 +100,32 @@ def run(
         settings = replace(settings, development=True)
     application = load_application(target, parse_arguments(arguments))
     packed = pack(application, ApplicationName(name))
-    interrupt = _Interrupt()
-    with interrupt:
+    _run_in_mesh(
+        packed,
+        prefix,
+        lambda run: open_session(addresses or None, settings, IngressOptions(tls=tls), run),
+    )
+
+
+def _run_in_mesh(
+    packed: PackedApplication,
+    prefix: str | RoutePrefix | None,
+    open_mesh: Callable[[Run], Session],
+) -> None:
+    present, interrupt = Run(secrets.token_hex(8), os.getpid()), _Interrupt()
+    with interrupt, contextlib.ExitStack() as stack:
+        stack.callback(end_session)
         try:
-            interrupt.session = session = open_session(
-                addresses or None, settings, IngressOptions(tls=tls)
-            )
-            listening = deploy(session, packed, route_prefix=prefix, timeout_s=None)
-            _print_ready(session, name, listening)
-            while session.is_running() and not interrupt.wait(_ALIVE_CHECK_S):
+            interrupt.session = session = open_mesh(present)
+            terminal = stack.enter_context(Terminal(session.client, present))
+            stack.callback(_end, session, present, terminal)
+            listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=present)
+            _print_ready(session, packed.name, listening)
+            while _goes_on(session, terminal) and not interrupt.wait(_ALIVE_CHECK_S):
                 pass
-            _end(session, ApplicationName(name))
-            _check_end(session)
+            _check_end(session, terminal)
         except _Interrupted:
-            if interrupt.session is not None:
-                _end(interrupt.session, ApplicationName(name))
-        finally:
-            end_session()
+            return
 
 
 def _prefix(given: str | None) -> str | RoutePrefix | None:
@@ -204,20 +221,29 @@ def _print_ready(session: Session, name: str, listening: tuple[str, ...]) -> Non
             )
 
 
-def _check_end(session: Session) -> None:
-    """Raise if an owned mesh has ended in another way than by a drain."""
+def _goes_on(session: Session, terminal: Terminal) -> bool:
+    return session.is_running() and (session.process is not None or not terminal.has_ended())
+
+
+def _check_end(session: Session, terminal: Terminal) -> None:
+    """Raise if the mesh has ended in another way than by a drain."""
     status = session.process.poll() if session.process is not None else None
     if status:
         raise MeshUnavailable(
             f"the mesh ended unexpectedly, with status {status}; its output above says why"
         )
+    if session.process is None and terminal.has_ended(unexpectedly=True):
+        raise MeshUnavailable(
+            "the mesh of this application has ended unexpectedly, or cannot be reached any more"
+        )
 
 
-def _end(session: Session, name: ApplicationName) -> None:
-    """End an owned mesh; in another's mesh only the application."""
-    if not session.is_running():
+def _end(session: Session, present: Run, terminal: Terminal) -> None:
+    """End what this run deployed last, and its mesh unless another run needs it."""
+    if not _goes_on(session, terminal):
         return
-    if session.process is not None:
-        session.shutdown()
-    else:
-        session.client.delete(name)
+    was_owner = session.process is not None
+    others = session.leave(present)
+    if others and was_owner:
+        pids = ", ".join(map(str, others))
+        click.echo(f"pyserve: the mesh goes on for pyserve run (pid {pids})", err=True)

@@ -21,6 +21,12 @@ SILENT_START_FAILURES_MAX = 3
 # 2 s at most, so ten seconds are several attempts.
 REJOIN_TIMEOUT_S = 10.0
 
+# How often a replica that runs is asked for a sign of life, and how long its answer may take
+# before people are told. User code that keeps the interpreter's lock for a second or two (an
+# import, a large pickle) is ordinary; a tenth of the default health_check_timeout_s is not.
+PING_PERIOD_S = 1.0
+SILENT_AFTER_S = 4.0
+
 # Between the end of the drain's grace and the kill: the replica ends streams and exits itself.
 KILL_MARGIN_S = 2.0
 

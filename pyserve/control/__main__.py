@@ -3,7 +3,8 @@
 This is where a driver-owned mesh is wired together, so it is the one module of this layer that
 imports the layers above it. It ends, after a drain, when it gets SIGTERM or SIGINT, when
 ``Control.Shutdown`` is called, or when the pipe behind ``--liveness-fd`` closes because the
-process that started it is gone. A second signal ends it at once.
+process that started it is gone; other runs of ``pyserve run`` that follow keep it until they end.
+A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pyserve.config import MeshSettings, ProxyLocation, check_address, read_sett
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
+from pyserve.control.runs import Run
 from pyserve.control.service import add_services
 from pyserve.control.transport import listen_tcp, make_server
 from pyserve.errors import PyserveError, UsageError
@@ -101,6 +103,9 @@ class _Mesh:
         self._home = home
         self._tls = mesh_tls(settings.node.tls)
         self._follower: asyncio.Task[None] | None = None
+        self._starter = options.run_id
+        self._starter_is_gone = False
+        self._ending: asyncio.Task[None] | None = None
         self._address = MeshAddress(
             controller=f"unix:{home.run_dir / 'controller.sock'}", token=home.token
         )
@@ -126,7 +131,9 @@ class _Mesh:
             addresses=lambda: self._ingress.addresses,
             ingress=self._ingress.status,
             visible=self._visible,
+            say=lambda line: sink.write(f"pyserve: {line}"),
         )
+        self._controller.runs.on_left = self._end_unless_followed
         self._server = make_server(self._tls)
         add_services(
             self._server,
@@ -134,6 +141,7 @@ class _Mesh:
             home.token,
             self.shut_down,
             self._ingress.set_request_timeout,
+            self.leave,
         )
 
     async def start(self) -> MeshRecord:
@@ -161,16 +169,30 @@ class _Mesh:
         # Shielded, because a caller that goes away must not stop the shutdown half-way.
         await asyncio.shield(self._shutdown)
 
+    async def leave(self, run: Run, grace_s: float) -> Sequence[Run]:
+        """End what a run deployed last; the mesh too if the run started it and no other follows.
+
+        Returns:
+            The runs that the mesh stays for.
+        """
+        others = self._controller.runs.others(run.id)
+        if run.id == self._starter and not others:
+            await self.shut_down(grace_s)
+            return ()
+        await self._controller.end_run(run.id)
+        return others
+
     async def _drain(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()
         ingress = self._settings.ingress
         # The ingress drains first, for all deployments at once; the replicas have what is left.
-        grace_s = min(grace_s, self._controller.longest_grace_s())
+        grace_s = min(grace_s, self._controller.state.longest_grace_s())
         deadline = loop.time() + min(ingress.drain_s + grace_s, ingress.hard_stop_after_s)
         try:
             await self._ingress.drain(grace_s)
             await self._controller.drain(max(deadline - loop.time(), 0.0))
         finally:
+            self._controller.runs.close()
             self.ended.set()
 
     def on_signal(self) -> None:
@@ -185,8 +207,17 @@ class _Mesh:
         """Whoever started this process is gone, or has let go of it."""
         if not os.read(descriptor, 1):
             asyncio.get_running_loop().remove_reader(descriptor)
+            self._starter_is_gone = True
+            self._end_unless_followed()
             if self._shutdown is None:
-                self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
+                others = self._controller.runs.others(self._starter)
+                self._ending = asyncio.create_task(self._controller.end_all_but(others))
+
+    def _end_unless_followed(self) -> None:
+        """Without its starter the mesh stays for other runs, as long as one is there."""
+        others = self._controller.runs.others(self._starter)
+        if self._starter_is_gone and not others and self._shutdown is None:
+            self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
 
     async def close(self) -> None:
         """End every part, whatever state it is in."""
@@ -195,8 +226,9 @@ class _Mesh:
             await asyncio.wait([self._shutdown])
             if not self._shutdown.cancelled() and (error := self._shutdown.exception()):
                 _LOGGER.error("the drain failed; what is left is killed", exc_info=error)
-        if self._follower is not None:
-            self._follower.cancel()
+        for task in (self._follower, self._ending):
+            if task is not None:
+                task.cancel()
         await self._controller.close()
         await self._ingress.stop()
         await self._server.stop(_SERVER_GRACE_S)
@@ -237,6 +269,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--liveness-fd", type=int, help="pipe that the starter holds open; the mesh ends with it"
     )
+    parser.add_argument("--run-id", default="", help="of the `pyserve run` that starts it")
     parser.add_argument(
         "--report-fd", type=int, help="pipe for one line of JSON: where it listens, or the error"
     )

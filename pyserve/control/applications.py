@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pyserve.config.http import check_route_prefix
+from pyserve.control.runs import Run, run_of
 from pyserve.control.state import MeshState
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
@@ -26,12 +27,14 @@ class ApplicationInfo:
         prefix_is_default: nobody asked for that prefix.
         ingress_deployment: the one that answers there.
         previous: what was so before the deploy that goes on; it holds until that has settled.
+        run: who deployed it last; None: another program than ``pyserve run``.
     """
 
     route_prefix: str
     ingress_deployment: str
     prefix_is_default: bool = False
     previous: ApplicationInfo | None = None
+    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Applications:
             route_prefix=prefix,
             ingress_deployment=request.ingress_deployment,
             prefix_is_default=request.route_prefix_is_default,
+            run=run_of(request.run),
         )
 
     def admit(self, name: ApplicationName, info: ApplicationInfo, state: MeshState) -> None:
@@ -89,11 +93,36 @@ class Applications:
             info = replace(info, previous=former)
         self.infos[name] = info
 
-    def settle(self, state: MeshState) -> None:
+    def owner_of(self, name: ApplicationName) -> Run | None:
+        """Return who deployed an application last."""
+        info = self.infos.get(name)
+        return None if info is None else info.run
+
+    def of_run(self, run_id: str) -> list[ApplicationName]:
+        """Return what a run deployed last."""
+        return [
+            name
+            for name, info in self.infos.items()
+            if info.run is not None and info.run.id == run_id
+        ]
+
+    def withdraw(self, name: ApplicationName) -> bool:
+        """Go back to what was before the deploy that goes on, if another run deployed that."""
+        previous = self.infos[name].previous
+        if previous is None or previous.run == self.infos[name].run:
+            return False
+        self.infos[name] = previous
+        return True
+
+    def settle(self, state: MeshState) -> list[tuple[ApplicationName, Run]]:
         """Let go of what was before a deploy that succeeded, and of the wish of one that failed.
 
         Applications without a deployment are forgotten.
+
+        Returns:
+            Those that belong again to the run before, since another one's deploy has failed.
         """
+        returned = []
         live = {key.application for key in state.deployments}
         self.infos = {name: info for name, info in self.infos.items() if name in live}
         for name, info in self.infos.items():
@@ -102,8 +131,11 @@ class Applications:
                 continue
             if any(item.failure is not None for item in deployments):
                 self.infos[name] = info.previous
+                if (former := info.previous.run) is not None and former != info.run:
+                    returned.append((name, former))
             elif all(item.is_settled() or item.target is None for item in deployments):
                 self.infos[name] = replace(info, previous=None)
+        return returned
 
     def routes(self, state: MeshState) -> HttpRoutes:
         """Give every prefix to the first who asked for it and takes plain HTTP."""

@@ -12,8 +12,7 @@ import dataclasses
 import itertools
 import logging
 import os
-import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
 from pyserve.config import check_name
@@ -21,6 +20,7 @@ from pyserve.control.applications import Applications
 from pyserve.control.deploys import DeployWatch
 from pyserve.control.launching import Launcher, order_of
 from pyserve.control.reconcile import (
+    NOT_NEEDED,
     Action,
     CompleteVersion,
     FailVersion,
@@ -32,12 +32,15 @@ from pyserve.control.reconcile import (
     reconcile,
 )
 from pyserve.control.registry import Registry
+from pyserve.control.replicas import new_id, place_of, ready_place
+from pyserve.control.runs import Run, Runs
 from pyserve.control.sessions import Session
-from pyserve.control.specs import Versions, changes_limits_only, read_versions
-from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Place, Replica, Version
+from pyserve.control.specs import Versions, changes_limits_only, read_versions, serving_specs
+from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Phase, Replica, Version
 from pyserve.control.status import application_statuses
 from pyserve.control.traffic import check_traffic
 from pyserve.control.views import views_of
+from pyserve.control.vitals import watch_vitals
 from pyserve.errors import MeshError, MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId, ServiceName
 from pyserve.version import version
@@ -47,9 +50,6 @@ _LOGGER = logging.getLogger(__name__)
 # Rounds of one step. Each round's actions change what the next one sees, and a replica's life
 # has three phases, so a handful is enough; more is a bug that must not hang the loop.
 _ROUNDS_MAX = 20
-# Letters and digits that nobody confuses, for names that people read aloud.
-_ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
-_ID_LENGTH = 5
 
 
 class Controller:
@@ -62,6 +62,7 @@ class Controller:
         ingress: returns what is in the ingress of this process, ``None`` if it has none.
         visible: waits until the ingress of this process, if there is one, knows a version of
             the registry, so that a deployment which is reported can be called.
+        say: takes lines for people about applications of which no ``pyserve run`` is left.
     """
 
     def __init__(
@@ -72,13 +73,17 @@ class Controller:
         addresses: Callable[[], Sequence[str]] = tuple,
         ingress: Callable[[], control_pb2.IngressStatus | None] = lambda: None,
         visible: Callable[[int], Awaitable[None]] | None = None,
+        say: Callable[[str], None] = _LOGGER.warning,
     ) -> None:
         self.registry = Registry()
+        self.runs = Runs()
         self.state = MeshState()
         self.development = development
         self.addresses = addresses
         self.ingress = ingress
         self.visible = visible
+        self._say = say
+        self._vitals: asyncio.Task[None] | None = None
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
         self._applications = Applications()
@@ -110,31 +115,22 @@ class Controller:
         versions = read_versions(application, request.deployments, next(self._deploys))
         info = self._applications.check(application, request, self.state)
         check_traffic(versions, {**self._applications.infos, application: info}, self.state)
-        for watch in self._watches:
-            if watch.application == application:
-                watch.failed(application, "a newer deploy of the same application replaced it")
+        self._fail_watches(application, "a newer deploy of the same application replaced it")
+        former = self._applications.infos.get(application)
         self._applications.admit(application, info, self.state)
         specs = {key: spec for key, (_, spec) in versions.items()}
-        if changes_limits_only(self._serving_specs(application), specs):
+        if changes_limits_only(serving_specs(self.state, application, self._specs), specs):
             targets = self._change_limits(versions)
         else:
             targets = {key: version for key, (version, _) in versions.items()}
             self.state.on_deploy(application, targets)
         self._specs |= {targets[key].id: spec for key, spec in specs.items()}
         watch = DeployWatch(application, {key: item.id for key, item in targets.items()})
+        if former is not None and former.run != info.run:
+            watch.notice(self.runs.take_over(application, former.run, info.run))
         self._watches.add(watch)
         self._changed()
         return watch
-
-    def _serving_specs(
-        self, application: ApplicationName
-    ) -> dict[DeploymentKey, mesh_pb2.DeploymentSpec]:
-        """Return what the deployments run whose target serves undisturbed."""
-        return {
-            item.key: self._specs[item.target.id]
-            for item in self.state.of_application(application)
-            if item.target is not None and item.is_settled() and item.fallback is None
-        }
 
     def _change_limits(self, versions: Versions) -> dict[DeploymentKey, Version]:
         """Give the targets that serve the limits of ``versions``; return those targets."""
@@ -164,9 +160,7 @@ class Controller:
         if application not in self._applications.infos:
             known = ", ".join(sorted(self._applications.infos)) or "none"
             raise MeshNotFound(f"there is no application {name!r}; there is: {known}")
-        for watch in self._watches:
-            if watch.application == application:
-                watch.failed(application, "the application was deleted")
+        self._fail_watches(application, "the application was deleted")
         leaving = list(self.state.of_application(application))
         self.state.on_delete(application)
         self._changed()
@@ -176,6 +170,24 @@ class Controller:
         ):
             await self._next_step()
 
+    async def end_run(self, run_id: str) -> None:
+        """End what a ``pyserve run`` deployed last; what it was about to replace serves on."""
+        ending = []
+        for name in self._applications.of_run(run_id):
+            if self._applications.withdraw(name):
+                self._fail_watches(name, "its pyserve run has ended")
+                self.state.on_withdraw(name)
+                self.runs.serves_on(name, self._applications.owner_of(name))
+                self._changed()
+            else:
+                ending.append(self.delete(name))
+        await asyncio.gather(*ending)
+
+    async def end_all_but(self, runs: Collection[Run]) -> None:
+        """End the applications that none of these runs deployed last."""
+        ending = [name for name, info in self._applications.infos.items() if info.run not in runs]
+        await asyncio.gather(*map(self.delete, ending))
+
     def status(self) -> control_pb2.StatusReply:
         """Return the state of everything."""
         return control_pb2.StatusReply(
@@ -184,18 +196,7 @@ class Controller:
             applications=application_statuses(self.state, self._applications),
             controller_pid=os.getpid(),
             ingress=self.ingress(),
-        )
-
-    def longest_grace_s(self) -> float:
-        """Return the longest ``graceful_shutdown_timeout_s`` of the deployments, 0 without any."""
-        versions = (
-            version
-            for desired in self.state.deployments.values()
-            for version in (desired.target, desired.fallback)
-            if version is not None
-        )
-        return max(
-            (version.options.graceful_shutdown_timeout_s for version in versions), default=0.0
+            development=self.development,
         )
 
     async def drain(self, grace_s: float) -> None:
@@ -227,6 +228,11 @@ class Controller:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._launcher.close()
 
+    def _fail_watches(self, application: ApplicationName, why: str) -> None:
+        for watch in self._watches:
+            if watch.application == application:
+                watch.failed(application, why)
+
     # What replicas say.
 
     def join(self, hello: mesh_pb2.Hello) -> Session:
@@ -242,7 +248,7 @@ class Controller:
         spec = self._specs.get(replica.version)
         if spec is None:
             raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
-        place = replica.place if replica.place.address else _place(hello)
+        place = replica.place if replica.place.address else place_of(hello)
         self.state.on_joined(replica.id, pid=hello.pid, place=place)
         session = Session(replica.id)
         former = self._sessions.pop(replica.id, None)
@@ -256,6 +262,8 @@ class Controller:
             development=self.development,
         )
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
+        if self._vitals is None:
+            self._vitals = self._spawn(watch_vitals(self.state, self._sessions, self._changed))
         self._changed()
         return session
 
@@ -274,11 +282,10 @@ class Controller:
                 )
                 self.state.on_failed(replica.id, failure=failure, now=now)
             case "health":
-                if not message.health.healthy:
-                    _LOGGER.warning(
-                        "replica %s is not healthy: %s", replica.id, message.health.reason
-                    )
-                self.state.on_health(replica.id, healthy=message.health.healthy, now=now)
+                healthy, reason = message.health.healthy, message.health.reason
+                self.state.on_health(replica.id, healthy=healthy, now=now, reason=reason)
+            case "pong":
+                self.state.on_heard(replica.id)
             case "draining":
                 grace_s = replica.options.graceful_shutdown_timeout_s
                 self.state.on_draining(replica.id, grace_s=grace_s, now=now)
@@ -295,7 +302,7 @@ class Controller:
             self._changed()
 
     def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
-        self.state.on_ready(replica.id, place=_ready_place(replica, ready), now=now)
+        self.state.on_ready(replica.id, place=ready_place(replica, ready), now=now)
         desired = self.state.deployments.get(replica.key)
         target = desired.target if desired is not None else None
         if desired is not None and (
@@ -311,7 +318,7 @@ class Controller:
         desired = self.state.deployments.get(key)
         if desired is None or desired.target is None:
             raise MeshNotFound(f"there is no deployment {key}; deploy the application first")
-        name = ReplicaId(hello.replica_id) if hello.replica_id else self._new_id(key)
+        name = ReplicaId(hello.replica_id) if hello.replica_id else new_id(key, self.state.replicas)
         replica = Replica(
             id=name,
             key=key,
@@ -350,7 +357,8 @@ class Controller:
         self._stepped = self._loop.create_future()
 
     def _offer(self, now: float) -> None:
-        self._applications.settle(self.state)
+        for name, run in self._applications.settle(self.state):
+            self.runs.serves_on(name, run)
         routes = self._applications.routes(self.state)
         for key, prefix, holder in set(routes.refused) - self._refused_prefixes:
             note = f"plain HTTP below {prefix} goes to {holder}; give route_prefix to reach this"
@@ -363,12 +371,12 @@ class Controller:
             case StartReplica(key, version_id, slot):
                 self._start(key, version_id, slot, now)
             case StopReplica(replica_id, grace_s, reason):
-                _LOGGER.info("replica %s drains: it %s", replica_id, reason)
+                self._on_end(replica_id, "drains", reason, now)
                 self.state.on_stop(replica_id, grace_s=grace_s, now=now)
                 if replica_id in self._sessions:
                     self._spawn(self._drain(self._sessions[replica_id], grace_s))
             case KillReplica(replica_id, reason, failure):
-                _LOGGER.info("replica %s is killed: it %s", replica_id, reason)
+                self._on_end(replica_id, "is killed", reason, now)
                 self.state.on_kill(replica_id, failure=failure, now=now)
                 if replica_id in self._sessions:
                     self._sessions[replica_id].end()
@@ -380,11 +388,16 @@ class Controller:
             case ForgetDeployment(key):
                 self.state.on_forget(key)
 
+    def _on_end(self, replica_id: ReplicaId, how: str, reason: str, now: float) -> None:
+        _LOGGER.info("replica %s %s: it %s", replica_id, how, reason)
+        if reason != NOT_NEEDED and self.state.replicas[replica_id].phase is Phase.RUNNING:
+            self.state.on_replaced(replica_id, f"{how}: it {reason}", now)
+
     def _start(self, key: DeploymentKey, version_id: str, slot: int, now: float) -> None:
         target = self.state.version_of(key, version_id)
         assert target is not None, "reconcile starts versions that exist"
         replica = Replica(
-            id=self._new_id(key),
+            id=new_id(key, self.state.replicas),
             key=key,
             version=version_id,
             options=target.options,
@@ -412,18 +425,16 @@ class Controller:
             # The decision fell while the process was being made.
             self._launcher.kill(replica.id)
 
-    def _new_id(self, key: DeploymentKey) -> ReplicaId:
-        while True:
-            letters = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
-            name = ReplicaId(f"{key.deployment}#{letters}")
-            if name not in self.state.replicas:
-                return name
-
     def _tell(self) -> None:
         """Pass on what happened, and the last word to drivers whose deploy has come to one."""
         notes, self.state.notes = self.state.notes, []
         for key, note in notes:
             _LOGGER.info("%s: %s", key, note)
+        incidents, self.state.incidents = self.state.incidents, []
+        for key, incident in incidents:
+            line = f"{key.deployment}: {incident}"
+            if not self.runs.tell(self._applications.owner_of(key.application), line):
+                self._say(line)
         for watch in self._watches:
             watch.follow(self.state, notes)
             if watch.done or watch.finishing:
@@ -455,10 +466,11 @@ class Controller:
         if self.visible is not None:
             await self.visible(version)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _drop_unused(self) -> None:
         """Let go of the code of versions that nothing runs."""
@@ -482,17 +494,3 @@ class Controller:
         due = min((time for time in times if time is not None), default=None)
         if due is not None:
             self._timer = self._loop.call_at(due, self._step)
-
-
-def _place(hello: mesh_pb2.Hello) -> Place:
-    return Place(node=hello.node, zone=hello.zone)
-
-
-def _ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
-    return dataclasses.replace(
-        replica.place,
-        address=ready.endpoints.address,
-        unix_path=ready.endpoints.unix_path,
-        direct_http=ready.endpoints.direct_http,
-        direct_grpc=ready.endpoints.direct_grpc,
-    )

@@ -36,8 +36,12 @@ class DeployWatch:
         while True:
             event = await self._events.get()
             yield event
-            if event.WhichOneof("kind") != "progress":
+            if event.WhichOneof("kind") not in ("progress", "notice"):
                 return
+
+    def notice(self, text: str) -> None:
+        """Queue a line for the driver's terminal."""
+        self._events.put_nowait(control_pb2.DeployEvent(notice=text))
 
     def follow(self, state: MeshState, notes: list[tuple[DeploymentKey, str]]) -> None:
         """Queue what is new: each note of this application, else a change of the counts."""

@@ -32,6 +32,9 @@ from pyserve.config.control import (
 from pyserve.control.state import EXTERNAL_SLOT, Desired, Failure, Phase, Replica, Version
 from pyserve.types import DeploymentKey, ReplicaId
 
+# Why a replica ends when nothing is wrong with it.
+NOT_NEEDED = "is not needed any more"
+
 
 @dataclass(frozen=True, slots=True)
 class StartReplica:
@@ -279,8 +282,8 @@ def _replaced(others: Sequence[Replica], wanted: int, ready: int) -> list[Replic
 def _stop(replica: Replica) -> Action:
     if replica.serves:
         grace_s = replica.options.graceful_shutdown_timeout_s
-        return StopReplica(replica.id, grace_s, "is not needed any more")
-    return KillReplica(replica.id, "is not needed any more")
+        return StopReplica(replica.id, grace_s, NOT_NEEDED)
+    return KillReplica(replica.id, NOT_NEEDED)
 
 
 def _final_failure(version: Version) -> Failure | None:

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import hmac
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
 from pyserve.control.controller import Controller
 from pyserve.control.registry import Interest
+from pyserve.control.runs import Run, run_of
 from pyserve.control.sessions import Session
 from pyserve.control.transport import TOKEN_KEY, Server
 from pyserve.errors import PyserveError, VersionSkew
@@ -39,6 +40,7 @@ def add_services(
     token: bytes,
     shut_down: Callable[[float], Awaitable[None]],
     set_request_timeout: Callable[[float | None], None],
+    leave: Callable[[Run, float], Awaitable[Sequence[Run]]],
 ) -> None:
     """Register both services.
 
@@ -48,6 +50,8 @@ def add_services(
         token: what every call has to carry.
         shut_down: drains the mesh with a grace in seconds, and lets the process end after it.
         set_request_timeout: gives the ingress of this process another default, in seconds.
+        leave: ends what belongs to a run, or the mesh with a grace in seconds; returns the runs
+            that it stays for.
     """
     mesh = MeshService(controller, token)
     # Not the generated registration: updates leave as the bytes that the registry serialized
@@ -68,7 +72,7 @@ def add_services(
         (grpc.method_handlers_generic_handler("pyserve.wire.v1.Mesh", handlers),)
     )
     control_pb2_grpc.add_ControlServicer_to_server(
-        ControlService(controller, token, shut_down, set_request_timeout), server
+        ControlService(controller, token, shut_down, set_request_timeout, leave), server
     )
 
 
@@ -141,11 +145,13 @@ class ControlService(control_pb2_grpc.ControlServicer):
         token: bytes,
         shut_down: Callable[[float], Awaitable[None]],
         set_request_timeout: Callable[[float | None], None],
+        leave: Callable[[Run, float], Awaitable[Sequence[Run]]],
     ) -> None:
         self._controller = controller
         self._token = token
         self._shut_down = shut_down
         self._set_request_timeout = set_request_timeout
+        self._leave = leave
 
     # The stub knows generators only; the library takes a handler that writes as well.
     async def Deploy(  # type: ignore[override]
@@ -189,6 +195,39 @@ class ControlService(control_pb2_grpc.ControlServicer):
         await _authorize(context, self._token)
         await self._shut_down(request.grace_s)
         return control_pb2.ShutdownReply()
+
+    # As Deploy.
+    async def Follow(  # type: ignore[override]
+        self, request: control_pb2.FollowRequest, context: Context
+    ) -> None:
+        """Send a run the lines for its terminal."""
+        await _authorize(context, self._token)
+        run = await self._run(request.run, context)
+        runs = self._controller.runs
+        follower = runs.follow(run)
+        try:
+            await context.send_initial_metadata(())
+            while (line := await follower.next()) is not None:
+                await context.write(control_pb2.FollowEvent(line=line))
+        finally:
+            runs.leave(follower)
+
+    async def Leave(
+        self, request: control_pb2.LeaveRequest, context: Context
+    ) -> control_pb2.LeaveReply:
+        """End what a run deployed last, or the mesh that it started."""
+        await _authorize(context, self._token)
+        run = await self._run(request.run, context)
+        others = await self._leave(run, request.grace_s)
+        return control_pb2.LeaveReply(
+            others=[control_pb2.Run(id=each.id, pid=each.pid) for each in others]
+        )
+
+    async def _run(self, message: control_pb2.Run, context: Context) -> Run:
+        run = run_of(message)
+        if run is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the run has no id")
+        return run
 
     async def Configure(
         self, request: control_pb2.ConfigureRequest, context: Context

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from pyserve.config import DeploymentOptions, check_name
-from pyserve.control.state import Version
+from pyserve.control.state import MeshState, Version
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2
@@ -58,6 +58,23 @@ def read_versions(
     if not versions:
         raise UsageError(f"the application {application!r} has no deployment")
     return versions
+
+
+def serving_specs(
+    state: MeshState, application: ApplicationName, specs: Mapping[str, mesh_pb2.DeploymentSpec]
+) -> dict[DeploymentKey, mesh_pb2.DeploymentSpec]:
+    """Return what the deployments of an application run whose target serves undisturbed.
+
+    Args:
+        state: of the mesh.
+        application: which one.
+        specs: of all versions, by their ids.
+    """
+    return {
+        item.key: specs[item.target.id]
+        for item in state.of_application(application)
+        if item.target is not None and item.is_settled() and item.fallback is None
+    }
 
 
 def changes_limits_only(

@@ -141,6 +141,9 @@ class Replica:
         health_at: when it last reported a check, or became ready.
         health_failures: failed checks in a row. After one, another report has to follow.
         kill_at: when a replica that stops has stopped long enough.
+        asked_at: when it was asked for the sign of life that it still owes.
+        answers: it has given one; older versions never do.
+        silent: it owes one for too long.
     """
 
     id: ReplicaId
@@ -157,6 +160,9 @@ class Replica:
     health_failures: int = 0
     kill_at: float | None = None
     killed: bool = False
+    asked_at: float | None = None
+    answers: bool = False
+    silent: bool = False
     pid: int = 0
     place: Place = field(default_factory=Place)
 
@@ -172,11 +178,13 @@ class MeshState:
 
     Attributes:
         notes: what happened since somebody last took them, for whoever waits for a deployment.
+        incidents: what befell replicas that had served, for whoever runs the application.
     """
 
     deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
     replicas: dict[ReplicaId, Replica] = field(default_factory=dict)
     notes: list[tuple[DeploymentKey, str]] = field(default_factory=list)
+    incidents: list[tuple[DeploymentKey, str]] = field(default_factory=list)
 
     def of_application(self, name: ApplicationName) -> Iterator[Desired]:
         """Yield the deployments of one application."""
@@ -185,6 +193,18 @@ class MeshState:
     def of_deployment(self, key: DeploymentKey) -> Iterator[Replica]:
         """Yield the replicas of one deployment, of any version and phase."""
         return (replica for replica in self.replicas.values() if replica.key == key)
+
+    def longest_grace_s(self) -> float:
+        """Return the longest ``graceful_shutdown_timeout_s`` of the deployments, 0 without any."""
+        versions = (
+            version
+            for desired in self.deployments.values()
+            for version in (desired.target, desired.fallback)
+            if version is not None
+        )
+        return max(
+            (version.options.graceful_shutdown_timeout_s for version in versions), default=0.0
+        )
 
     # What drivers want.
 
@@ -217,6 +237,12 @@ class MeshState:
         """Let every deployment of the application end."""
         for desired in self.of_application(application):
             desired.target = desired.fallback = desired.failure = None
+
+    def on_withdraw(self, application: ApplicationName) -> None:
+        """The deploy that goes on is not wanted any more; what served before serves on."""
+        for desired in self.of_application(application):
+            desired.target, desired.fallback = desired.fallback, None
+            desired.failure = None
 
     def on_external(self, replica: Replica) -> None:
         """A replica that nobody here started has said Hello."""
@@ -290,6 +316,7 @@ class MeshState:
         """The replica's Join stream stands."""
         replica = self.replicas[replica_id]
         replica.joined, replica.left_at = True, None
+        replica.asked_at, replica.answers = None, False
         replica.pid, replica.place = pid, place
 
     def on_ready(self, replica_id: ReplicaId, *, place: Place, now: float) -> None:
@@ -316,11 +343,32 @@ class MeshState:
         replica.phase = Phase.STOPPING
         replica.kill_at = now + KILL_MARGIN_S
 
-    def on_health(self, replica_id: ReplicaId, *, healthy: bool, now: float) -> None:
+    def on_health(
+        self, replica_id: ReplicaId, *, healthy: bool, now: float, reason: str = ""
+    ) -> None:
         """The replica reports the result of one check."""
         replica = self.replicas[replica_id]
         replica.health_at = now
+        if healthy and replica.health_failures:
+            self._incident(replica, "passes its health check again")
+        elif not healthy and not replica.health_failures:
+            self._incident(replica, f"fails its health check: {reason}")
         replica.health_failures = 0 if healthy else replica.health_failures + 1
+
+    def on_silent(self, replica_id: ReplicaId) -> None:
+        """The replica owes a sign of life for too long."""
+        replica = self.replicas[replica_id]
+        if replica.answers and not replica.silent:
+            replica.silent = True
+            self._incident(replica, "does not answer health checks")
+
+    def on_heard(self, replica_id: ReplicaId) -> None:
+        """The replica has given a sign of life."""
+        replica = self.replicas[replica_id]
+        replica.asked_at, replica.answers = None, True
+        if replica.silent:
+            replica.silent = False
+            self._incident(replica, "answers again")
 
     def on_draining(self, replica_id: ReplicaId, *, grace_s: float, now: float) -> None:
         """The replica stops by itself (told so from outside)."""
@@ -344,12 +392,31 @@ class MeshState:
         if replica.phase is not Phase.STOPPING:
             self._count_death(replica, now)
             self.notes.append((replica.key, f"replica {replica.id} {summary}"))
+        if replica.phase is Phase.RUNNING:
+            # Its last output is in the same terminal already.
+            how = summary.partition("; ")[0].removeprefix("was ").removeprefix("ended with ")
+            self._incident(replica, f"ended ({how}){self._successor(replica, now)}")
 
     def version_of(self, key: DeploymentKey, version_id: str) -> Version | None:
         """Return the target or the fallback of that id."""
         desired = self.deployments.get(key)
         candidates = (desired.target, desired.fallback) if desired is not None else ()
         return next((item for item in candidates if item and item.id == version_id), None)
+
+    def on_replaced(self, replica_id: ReplicaId, reason: str, now: float) -> None:
+        """A replica that runs is ended because of ``reason``."""
+        replica = self.replicas[replica_id]
+        self._incident(replica, f"{reason}{self._successor(replica, now)}")
+
+    def _incident(self, replica: Replica, text: str) -> None:
+        self.incidents.append((replica.key, f"replica {replica.id} {text}"))
+
+    def _successor(self, replica: Replica, now: float) -> str:
+        version = self._version(replica)
+        if version is None or replica.slot == EXTERNAL_SLOT:
+            return ""
+        wait_s = version.slot(replica.slot).start_not_before - now
+        return f", starting another in {wait_s:.0f} s" if wait_s > 0 else ", starting another"
 
     def _version(self, replica: Replica) -> Version | None:
         return self.version_of(replica.key, replica.version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyserve.control.applications import Applications
-from pyserve.control.state import Desired, MeshState, Replica
+from pyserve.control.state import Desired, MeshState, Phase, Replica
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 
@@ -49,17 +49,27 @@ def _health(desired: Desired, replicas: list[Replica]) -> tuple[str, str]:
         failure = f"the last deploy failed, the version before serves on: {failure}"
     if not desired.target.completed:
         return "UPDATING", "replicas start"
-    serving = sum(item.serves and item.version == desired.target.id for item in replicas)
+    serving = sum(
+        item.serves and not item.silent and item.version == desired.target.id for item in replicas
+    )
     if serving < desired.target.num_replicas:
         missing = f"{serving} of {desired.target.num_replicas} replicas serve"
         return "UNHEALTHY", f"{missing}; {failure}" if failure else missing
     return "HEALTHY", failure
 
 
+def _state(replica: Replica) -> str:
+    if replica.phase is Phase.RUNNING and (replica.silent or not replica.joined):
+        return "SILENT"
+    if replica.phase is Phase.RUNNING and replica.health_failures:
+        return "UNHEALTHY"
+    return replica.phase.value
+
+
 def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
     return control_pb2.ReplicaStatus(
         replica_id=replica.id,
-        state=replica.phase.value,
+        state=_state(replica),
         pid=replica.pid,
         node=replica.place.node,
         endpoints=mesh_pb2.Endpoints(

@@ -17,6 +17,7 @@ from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import HTTPOptions, ProxyLocation, check_name, gRPCOptions
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.control.runs import Run
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view
@@ -181,6 +182,7 @@ def deploy(
     route_prefix: str | RoutePrefix | None,
     timeout_s: float | None,
     view: ProgressView | None = None,
+    run: Run | None = None,
 ) -> tuple[str, ...]:
     """Deploy a packed application, show the progress, and return the ingress's addresses.
 
@@ -188,12 +190,14 @@ def deploy(
         DeploymentFailed: A replica could not be brought up.
         MeshError: The controller does not answer, or refuses.
     """
-    events = session.client.deploy(packed, route_prefix=route_prefix, timeout_s=timeout_s)
+    events = session.client.deploy(packed, route_prefix=route_prefix, timeout_s=timeout_s, run=run)
     with view or progress_view(sys.stderr) as shown:
         for event in events:
             kind = event.WhichOneof("kind")
             if kind == "progress":
                 shown.update(event.progress)
+            elif kind == "notice":
+                sys.stderr.write(f"pyserve: {event.notice}\n")
             elif kind == "deployed":
                 session.await_view(event.deployed.view_version)
                 return tuple(event.deployed.addresses)

@@ -6,7 +6,8 @@ of the caller is blocked but never re-entered, and no second loop competes with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyserve.api.graph import PackedApplication, PackedDeployment
 from pyserve.config.http import RoutePrefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import MeshAddress
+from pyserve.control.runs import Run
 from pyserve.control.transport import UNIX_OPTIONS
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName
@@ -77,12 +79,15 @@ class ControlClient:
         *,
         route_prefix: str | RoutePrefix | None,
         timeout_s: float | None,
+        run: Run | None = None,
     ) -> Iterator[control_pb2.DeployEvent]:
         """Replace or make an application; yield events until it serves or has failed.
 
         Closing the iterator stops watching, not deploying.
         """
         request = _deploy_request(application, route_prefix)
+        if run is not None:
+            request.run.CopyFrom(_message_of(run))
         with self._errors(f"deploying {application.name!r}", timeout_s):
             call = self._stub.Deploy(request, metadata=self._metadata, timeout=timeout_s)
             try:
@@ -96,6 +101,41 @@ class ControlClient:
             return self._stub.Status(
                 control_pb2.StatusRequest(), metadata=self._metadata, timeout=_ANSWER_TIMEOUT_S
             )
+
+    def follow(self, run: Run) -> Lines:
+        """Return the lines for the terminal of a run; it is known to the mesh from here on."""
+        with self._errors("following the mesh", _ANSWER_TIMEOUT_S):
+            call: Any = self._stub.Follow(
+                control_pb2.FollowRequest(run=_message_of(run)), metadata=self._metadata
+            )
+            # The stream has no end, so it is a thread's wait that is bounded.
+            known = threading.Timer(_ANSWER_TIMEOUT_S, call.cancel)
+            known.start()
+            try:
+                call.initial_metadata()
+            finally:
+                known.cancel()
+            if not call.is_active() and call.code() is not grpc.StatusCode.OK:
+                raise call
+        return Lines(call)
+
+    def leave(self, run: Run, grace_s: float) -> Sequence[int]:
+        """End what a run deployed last, or the mesh if it is the run's and no other one follows.
+
+        Args:
+            run: It ends.
+            grace_s: How long calls in flight may take if the mesh ends.
+
+        Returns:
+            Process ids of the runs that the mesh stays for.
+        """
+        # No deadline, as in ``delete``.
+        with self._errors("leaving the mesh", None):
+            reply = self._stub.Leave(
+                control_pb2.LeaveRequest(run=_message_of(run), grace_s=grace_s),
+                metadata=self._metadata,
+            )
+        return [each.pid for each in reply.others]
 
     def delete(self, application: ApplicationName) -> None:
         """Drain and end an application; return when it has ended."""
@@ -160,6 +200,32 @@ class ControlClient:
                 f"PYSERVE_TOKEN_FILE to the file of that mesh"
             )
         return MeshError(f"{what}: {details}")
+
+
+class Lines:
+    """What the mesh has to say to one run; for one thread."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self.has_ended_in_order = False
+        """The mesh has said that it ends."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield lines until the mesh ends, or the connection to it."""
+        try:
+            for event in self._call:
+                yield event.line
+        except grpc.RpcError:
+            return
+        self.has_ended_in_order = True
+
+    def close(self) -> None:
+        """End the iteration; any thread may call."""
+        self._call.cancel()
+
+
+def _message_of(run: Run) -> control_pb2.Run:
+    return control_pb2.Run(id=run.id, pid=run.pid)
 
 
 def _deploy_request(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from pyserve import aio
     from pyserve.api.handles.calls import Caller
+    from pyserve.control.runs import Run
     from pyserve.references import References
     from pyserve.types import DeploymentKey
+    from pyserve.wire.v1 import control_pb2
 
 # Loopback, by both names that "localhost" has.
 _DEFAULT_HOSTS = ("127.0.0.1", "[::1]")
@@ -80,6 +82,18 @@ class Session:
         """Say whether the mesh lives, as far as can be told without asking it."""
         return self.process is None or self.process.poll() is None
 
+    def leave(self, run: Run, grace_s: float = SHUTDOWN_GRACE_S) -> Sequence[int]:
+        """End a run: what it deployed last, and its own mesh unless another run needs it.
+
+        Returns:
+            Process ids of the runs that the mesh stays for.
+        """
+        others = self.client.leave(run, grace_s)
+        if others and self.process is not None:
+            self.process.let_go()
+            self.process = None
+        return others
+
     def shutdown(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
         """Drain and end the whole mesh, also one that this driver only attached to."""
         try:
@@ -120,6 +134,7 @@ def open_session(
     addresses: Sequence[str] | None = None,
     settings: MeshSettings | None = None,
     options: IngressOptions | None = None,
+    run: Run | None = None,
 ) -> Session:
     """Return the session of this process; attach to a running mesh or start one if need be.
 
@@ -129,6 +144,7 @@ def open_session(
         settings: Which mesh; by default what the environment says.
         options: What its ingress shall be. Of a mesh that runs, only the time limit of requests
             can be changed.
+        run: The ``pyserve run`` that this process is.
 
     Raises:
         MeshError: The mesh cannot be reached or started; the text says why and what to do.
@@ -141,7 +157,7 @@ def open_session(
             _check_addresses(asked, session.client.status().addresses)
         options.apply(session.client)
     else:
-        session = _attach_or_start(addresses, settings or read_settings(), options)
+        session = _attach_or_start(addresses, settings or read_settings(), options, run)
         attach(session)
         atexit.register(end_session)
     return session
@@ -179,7 +195,10 @@ def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
 
 
 def _attach_or_start(
-    addresses: Sequence[str] | None, settings: MeshSettings, options: IngressOptions
+    addresses: Sequence[str] | None,
+    settings: MeshSettings,
+    options: IngressOptions,
+    run: Run | None,
 ) -> Session:
     warn_of_unknown_names()
     address = find_mesh(settings)
@@ -189,6 +208,7 @@ def _attach_or_start(
         process = MeshProcess.start(
             default_addresses(settings) if addresses is None else addresses,
             development=settings.development,
+            run_id="" if run is None else run.id,
             environment=options.environment(),
         )
         return Session(process.address(), process)
@@ -198,6 +218,8 @@ def _attach_or_start(
         f"pyserve: attached to the mesh of process {reply.controller_pid} "
         f"at {', '.join(reply.addresses) or address.controller}\n"
     )
+    for warning in _without_effect(addresses, settings, reply):
+        sys.stderr.write(f"pyserve: warning: {warning}\n")
     if settings.security.tls is not None and not reply.ingress.speaks_tls:
         sys.stderr.write(
             "pyserve: warning: the certificate in PYSERVE_TLS_CERT_FILE has no effect, because "
@@ -210,6 +232,22 @@ def _attach_or_start(
         session.close()
         raise
     return session
+
+
+def _without_effect(
+    addresses: Sequence[str] | None, settings: MeshSettings, reply: control_pb2.StatusReply
+) -> Iterator[str]:
+    """Yield what was asked for and cannot be had, because a mesh runs already."""
+    instead = "end that mesh with `pyserve shutdown`, or set PYSERVE_HOME to another directory"
+    present = ", ".join(reply.addresses)
+    for address in addresses or ():
+        if address.endswith(":0") and reply.addresses:
+            yield f"{address} picks no port, because that mesh listens at {present}; {instead}"
+    if settings.development and not reply.development:
+        yield (
+            "development mode has no effect, because that mesh was started without it: clients "
+            f"are not told the texts of exceptions; {instead}"
+        )
 
 
 def _asked(addresses: Sequence[str] | None, options: IngressOptions) -> Sequence[str]:

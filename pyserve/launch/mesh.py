@@ -39,7 +39,7 @@ class MeshProcess:
         self.record = record
         # A fork of the driver must not keep the mesh alive after it. Weakly, since the
         # registration stays for the life of the interpreter.
-        let_go = weakref.WeakMethod(self._let_go)
+        let_go = weakref.WeakMethod(self.let_go)
         os.register_at_fork(after_in_child=lambda: (method := let_go()) and method())
 
     @classmethod
@@ -48,6 +48,7 @@ class MeshProcess:
         addresses: Sequence[str],
         *,
         development: bool = False,
+        run_id: str = "",
         environment: Mapping[str, str] | None = None,
         timeout_s: float = CONTROLLER_START_TIMEOUT_S,
     ) -> MeshProcess:
@@ -56,6 +57,7 @@ class MeshProcess:
         Args:
             addresses: ``host:port`` each; where the ingress listens, port 0 picks one.
             development: whether the texts of exceptions may reach clients.
+            run_id: of the ``pyserve run`` that starts it.
             environment: changes to this process's environment, e.g. ``PYSERVE_HOME``.
             timeout_s: how long to wait; the child is killed when it passes.
 
@@ -70,6 +72,7 @@ class MeshProcess:
             f"--liveness-fd={liveness_reader}",
             f"--report-fd={report_writer}",
             *(["--development"] if development else []),
+            *([f"--run-id={run_id}"] if run_id else []),
         ]
         try:
             process = subprocess.Popen(
@@ -126,10 +129,11 @@ class MeshProcess:
         Returns:
             The exit status of the child.
         """
-        self._let_go()
+        self.let_go()
         return _end(self._process, grace_s=timeout_s)
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Let the child go on, or end, by itself. Idempotent."""
         if self._liveness >= 0:
             os.close(self._liveness)
             self._liveness = -1

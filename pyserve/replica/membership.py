@@ -178,6 +178,9 @@ class Membership:
         await call.write(mesh_pb2.ReplicaMessage(hello=self._hello))
         taken = False
         async for command in call:
+            if command.WhichOneof("kind") == "ping":
+                await self._send(mesh_pb2.ReplicaMessage(pong=mesh_pb2.Pong()))
+                continue
             if command.WhichOneof("kind") != "assign":
                 self._on_command(command)
                 continue

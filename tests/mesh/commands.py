@@ -48,15 +48,24 @@ class Foreground:
         return self._log.read_text()
 
     @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
     def address(self) -> str:
         return self.output().partition("is ready at ")[2].split()[0]
 
 
 @contextmanager
 def foreground(
-    environment: dict[str, str], target: str = "tests.mesh.apps.small:app", *arguments: str
+    environment: dict[str, str],
+    target: str = "tests.mesh.apps.small:app",
+    *arguments: str,
+    address: str | None = "127.0.0.1:0",
+    log_name: str = "run.log",
 ) -> Iterator[Foreground]:
-    log = Path(environment["PYSERVE_HOME"]) / "run.log"
+    """Run a target until the end of the context; ``address``: None for one that attaches."""
+    log = Path(environment["PYSERVE_HOME"]) / log_name
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
@@ -66,8 +75,7 @@ def foreground(
                 "run",
                 target,
                 *arguments,
-                "--address",
-                "127.0.0.1:0",
+                *([] if address is None else ["--address", address]),
             ],
             cwd=ROOT,
             env=environment,

@@ -8,28 +8,40 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DeployRequest(_message.Message):
-    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix", "route_prefix_is_default")
+    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix", "route_prefix_is_default", "run")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     application: str
     deployments: _containers.RepeatedCompositeFieldContainer[_mesh_pb2.DeploymentSpec]
     ingress_deployment: str
     route_prefix: str
     route_prefix_is_default: bool
-    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ...) -> None: ...
+    run: Run
+    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+
+class Run(_message.Message):
+    __slots__ = ("id", "pid")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    pid: int
+    def __init__(self, id: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class DeployEvent(_message.Message):
-    __slots__ = ("progress", "deployed", "failed")
+    __slots__ = ("progress", "deployed", "failed", "notice")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
     progress: Progress
     deployed: Deployed
     failed: DeployFailed
-    def __init__(self, progress: _Optional[_Union[Progress, _Mapping]] = ..., deployed: _Optional[_Union[Deployed, _Mapping]] = ..., failed: _Optional[_Union[DeployFailed, _Mapping]] = ...) -> None: ...
+    notice: str
+    def __init__(self, progress: _Optional[_Union[Progress, _Mapping]] = ..., deployed: _Optional[_Union[Deployed, _Mapping]] = ..., failed: _Optional[_Union[DeployFailed, _Mapping]] = ..., notice: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("deployment", "ready", "wanted", "note")
@@ -66,18 +78,20 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_PID_FIELD_NUMBER: _ClassVar[int]
     INGRESS_FIELD_NUMBER: _ClassVar[int]
+    DEVELOPMENT_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
     controller_pid: int
     ingress: IngressStatus
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ...) -> None: ...
+    development: bool
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
     __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls")
@@ -168,6 +182,32 @@ class ShutdownRequest(_message.Message):
 class ShutdownReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class FollowRequest(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: Run
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+
+class FollowEvent(_message.Message):
+    __slots__ = ("line",)
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    line: str
+    def __init__(self, line: _Optional[str] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("run", "grace_s")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    run: Run
+    grace_s: float
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., grace_s: _Optional[float] = ...) -> None: ...
+
+class LeaveReply(_message.Message):
+    __slots__ = ("others",)
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    others: _containers.RepeatedCompositeFieldContainer[Run]
+    def __init__(self, others: _Optional[_Iterable[_Union[Run, _Mapping]]] = ...) -> None: ...
 
 class ConfigureRequest(_message.Message):
     __slots__ = ("request_timeout_s",)

@@ -55,6 +55,16 @@ class ControlStub:
                 request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.SerializeToString,
                 response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.FromString,
                 _registered_method=True)
+        self.Follow = channel.unary_stream(
+                '/pyserve.wire.v1.Control/Follow',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.FollowRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.FollowEvent.FromString,
+                _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/pyserve.wire.v1.Control/Leave',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LeaveReply.FromString,
+                _registered_method=True)
         self.Configure = channel.unary_unary(
                 '/pyserve.wire.v1.Control/Configure',
                 request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigureRequest.SerializeToString,
@@ -93,6 +103,22 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Follow(self, request, context):
+        """A `pyserve run` stands in front of a terminal: lines for it, until it goes or the mesh ends.
+        The initial metadata say that it is known. While it follows, the mesh stays for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Leave(self, request, context):
+        """That run ends, and with it what it deployed last; what it was about to replace serves on. If it
+        is the one that started the mesh and no other one follows, the mesh ends as by Shutdown.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Configure(self, request, context):
         """Changes settings of the ingress in the controller's process, for requests that come later.
         """
@@ -122,6 +148,16 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Shutdown,
                     request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.FromString,
                     response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.SerializeToString,
+            ),
+            'Follow': grpc.unary_stream_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.FollowRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.FollowEvent.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LeaveRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LeaveReply.SerializeToString,
             ),
             'Configure': grpc.unary_unary_rpc_method_handler(
                     servicer.Configure,
@@ -238,6 +274,60 @@ class Control:
             '/pyserve.wire.v1.Control/Shutdown',
             pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.SerializeToString,
             pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Follow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/Follow',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.FollowRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.FollowEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/Leave',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.LeaveRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.LeaveReply.FromString,
             options,
             channel_credentials,
             insecure,

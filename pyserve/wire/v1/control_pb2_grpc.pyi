@@ -41,6 +41,14 @@ class ControlStub:
     Delete: _grpc.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]
     Shutdown: _grpc.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+    Follow: _grpc.UnaryStreamMultiCallable[_control_pb2.FollowRequest, _control_pb2.FollowEvent]
+    """A `pyserve run` stands in front of a terminal: lines for it, until it goes or the mesh ends.
+    The initial metadata say that it is known. While it follows, the mesh stays for it.
+    """
+    Leave: _grpc.UnaryUnaryMultiCallable[_control_pb2.LeaveRequest, _control_pb2.LeaveReply]
+    """That run ends, and with it what it deployed last; what it was about to replace serves on. If it
+    is the one that started the mesh and no other one follows, the mesh ends as by Shutdown.
+    """
     Configure: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRequest, _control_pb2.ConfigureReply]
     """Changes settings of the ingress in the controller's process, for requests that come later."""
 
@@ -57,6 +65,14 @@ class ControlAsyncStub(ControlStub):
     Delete: _aio.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]  # type: ignore[assignment]
     Shutdown: _aio.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]  # type: ignore[assignment]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+    Follow: _aio.UnaryStreamMultiCallable[_control_pb2.FollowRequest, _control_pb2.FollowEvent]  # type: ignore[assignment]
+    """A `pyserve run` stands in front of a terminal: lines for it, until it goes or the mesh ends.
+    The initial metadata say that it is known. While it follows, the mesh stays for it.
+    """
+    Leave: _aio.UnaryUnaryMultiCallable[_control_pb2.LeaveRequest, _control_pb2.LeaveReply]  # type: ignore[assignment]
+    """That run ends, and with it what it deployed last; what it was about to replace serves on. If it
+    is the one that started the mesh and no other one follows, the mesh ends as by Shutdown.
+    """
     Configure: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRequest, _control_pb2.ConfigureReply]  # type: ignore[assignment]
     """Changes settings of the ingress in the controller's process, for requests that come later."""
 
@@ -94,6 +110,26 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ShutdownReply, _abc.Awaitable[_control_pb2.ShutdownReply]]:
         """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+
+    @_abc_1.abstractmethod
+    def Follow(
+        self,
+        request: _control_pb2.FollowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.FollowEvent], _abc.AsyncIterator[_control_pb2.FollowEvent]]:
+        """A `pyserve run` stands in front of a terminal: lines for it, until it goes or the mesh ends.
+        The initial metadata say that it is known. While it follows, the mesh stays for it.
+        """
+
+    @_abc_1.abstractmethod
+    def Leave(
+        self,
+        request: _control_pb2.LeaveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.LeaveReply, _abc.Awaitable[_control_pb2.LeaveReply]]:
+        """That run ends, and with it what it deployed last; what it was about to replace serves on. If it
+        is the one that started the mesh and no other one follows, the mesh ends as by Shutdown.
+        """
 
     @_abc_1.abstractmethod
     def Configure(

@@ -41,6 +41,7 @@ class Mesh:
             TOKEN,
             self.shut_down,
             self.request_timeouts_s.append,
+            self.leave,
         )
         self.server.add_insecure_port(address)
         self.channel = dial(address)
@@ -51,7 +52,11 @@ class Mesh:
         self.grace_s = grace_s
         await self.controller.drain(grace_s)
 
-    async def deploy(self, *names, **options):
+    async def leave(self, run, _grace_s):
+        await self.controller.end_run(run.id)
+        return self.controller.runs.others(run.id)
+
+    async def deploy(self, *names, run=None, **options):
         request = control_pb2.DeployRequest(
             application="shop",
             deployments=[
@@ -60,6 +65,7 @@ class Mesh:
                 )
                 for name in names
             ],
+            run=run,
         )
         call = self.control.Deploy(request, metadata=proof(TOKEN), timeout=TIMEOUT_S)
         return [event async for event in call]

@@ -154,3 +154,18 @@ async def test_leaving_does_not_wait_for_a_controller_that_is_gone() -> None:
         await member.join()
     async with asyncio.timeout(5):
         await member.leave()
+
+
+async def test_a_sign_of_life_is_given_without_the_replicas_loop() -> None:
+    fake = FakeController()
+    commands: list[str] = []
+    async with fake.serving():
+        member = membership(fake, commands)
+        await member.join()
+        await fake.next("hello")
+
+        fake.commands.put_nowait(mesh_pb2.ReplicaCommand(ping=mesh_pb2.Ping()))
+
+        await fake.next("pong")
+        assert [] == commands
+        await member.leave()

@@ -1,0 +1,40 @@
+"""What a replica says of itself when it joins, and what it is called. Pure but for chance."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Container
+
+from pyserve.control.state import Place, Replica
+from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
+
+# Letters and digits that nobody confuses, for names that people read aloud.
+_ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 5
+
+
+def new_id(key: DeploymentKey, taken: Container[ReplicaId]) -> ReplicaId:
+    """Return a name that no other replica has."""
+    while True:
+        letters = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+        name = ReplicaId(f"{key.deployment}#{letters}")
+        if name not in taken:
+            return name
+
+
+def place_of(hello: mesh_pb2.Hello) -> Place:
+    """Return where a replica that joins says it is."""
+    return Place(node=hello.node, zone=hello.zone)
+
+
+def ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
+    """Return the place of a replica that listens now."""
+    return dataclasses.replace(
+        replica.place,
+        address=ready.endpoints.address,
+        unix_path=ready.endpoints.unix_path,
+        direct_http=ready.endpoints.direct_http,
+        direct_grpc=ready.endpoints.direct_grpc,
+    )

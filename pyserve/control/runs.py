@@ -1,0 +1,116 @@
+"""Each ``pyserve run`` that stands in front of a terminal, and the lines for it.
+
+A run that follows is alive: the mesh stays for it, and what it deployed is replaced only with a
+word on its terminal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyserve.wire.v1 import control_pb2
+
+# Lines that nobody reads are dropped beyond this many: a terminal that is stopped (Ctrl-S).
+_LINES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One ``pyserve run``.
+
+    Attributes:
+        id: random, since process ids of different machines may be equal.
+        pid: for people.
+    """
+
+    id: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"pyserve run (pid {self.pid})"
+
+
+def run_of(message: control_pb2.Run) -> Run | None:
+    """Read a message; ``None``: another kind of program."""
+    return Run(message.id, message.pid) if message.id else None
+
+
+@dataclass(eq=False, slots=True)
+class Follower:
+    """The way to one terminal."""
+
+    run: Run
+    _lines: asyncio.Queue[str | None] = field(default_factory=lambda: asyncio.Queue(_LINES_MAX + 1))
+
+    def tell(self, line: str) -> None:
+        """Queue a line; a full queue drops it."""
+        if self._lines.qsize() < _LINES_MAX:
+            self._lines.put_nowait(line)
+
+    def end(self) -> None:
+        """End after what is queued."""
+        if not self._lines.full():
+            self._lines.put_nowait(None)
+
+    async def next(self) -> str | None:
+        """Return the next line, ``None`` when there will be no more."""
+        return await self._lines.get()
+
+
+class Runs:
+    """All runs that follow; for one loop.
+
+    Args:
+        on_left: called after one has gone.
+    """
+
+    def __init__(self, on_left: Callable[[], None] = lambda: None) -> None:
+        self.on_left = on_left
+        self._followers: set[Follower] = set()
+
+    def follow(self, run: Run) -> Follower:
+        """Let a run hear what concerns it, until ``leave``."""
+        follower = Follower(run)
+        self._followers.add(follower)
+        return follower
+
+    def leave(self, follower: Follower) -> None:
+        """Forget a run that has gone."""
+        self._followers.discard(follower)
+        self.on_left()
+
+    def others(self, run_id: str) -> tuple[Run, ...]:
+        """Return the runs that follow, but for one."""
+        found = {each.run for each in self._followers if each.run.id != run_id}
+        return tuple(sorted(found, key=lambda run: run.pid))
+
+    def is_following(self, run: Run) -> bool:
+        """Say whether a run is alive."""
+        return any(each.run == run for each in self._followers)
+
+    def tell(self, run: Run | None, line: str) -> bool:
+        """Queue a line for a run's terminal; return whether there is one."""
+        readers = [each for each in self._followers if each.run == run]
+        for each in readers:
+            each.tell(line)
+        return bool(readers)
+
+    def take_over(self, application: str, former: Run | None, present: Run | None) -> str:
+        """Tell a run that its application is replaced; return what the other one has to know."""
+        newcomer = "another program" if present is None else str(present)
+        self.tell(former, f"{newcomer} replaces the application {application!r} of this run")
+        if former is None:
+            return f"replaces the application {application!r}, which another program deployed"
+        has_ended = "" if self.is_following(former) else ", which has ended"
+        return f"replaces the application {application!r} of {former}{has_ended}"
+
+    def serves_on(self, application: str, run: Run | None) -> None:
+        """Tell a run that what was to replace its application has failed or is not wanted."""
+        self.tell(run, f"the application {application!r} of this run serves on, as it was")
+
+    def close(self) -> None:
+        """Let every run know that the mesh has ended."""
+        for follower in self._followers:
+            follower.end()

@@ -1,0 +1,56 @@
+"""Asks the replicas that run for signs of life, so that one that hangs as a whole is noticed.
+
+Routers notice sooner, by the connections that they use; this is for those who look at the mesh,
+and for replicas that nobody calls. ``Vitals`` is pure; ``watch_vitals`` drives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S
+from pyserve.control.sessions import Session
+from pyserve.control.state import MeshState, Replica
+from pyserve.types import ReplicaId
+from pyserve.wire.v1 import mesh_pb2
+
+
+class Vitals:
+    """Who is to be asked, and who does not answer.
+
+    One question is under way at a time: a process that is stopped for an hour finds one.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at: float | None = None
+
+    def look(self, state: MeshState, now: float) -> Iterator[Replica]:
+        """Yield the replicas to ask now; to be called once in ``PING_PERIOD_S``."""
+        was_late = self._looked_at is not None and now - self._looked_at > 3 * PING_PERIOD_S
+        self._looked_at = now
+        for replica in state.replicas.values():
+            if not replica.serves:
+                continue
+            if was_late:
+                # This process did not run itself, and has their answers still to read.
+                replica.asked_at = None
+            if replica.asked_at is None:
+                replica.asked_at = now
+                yield replica
+            elif now - replica.asked_at >= SILENT_AFTER_S:
+                state.on_silent(replica.id)
+
+
+async def watch_vitals(
+    state: MeshState, sessions: Mapping[ReplicaId, Session], on_change: Callable[[], None]
+) -> None:
+    """Ask once in ``PING_PERIOD_S``, until cancelled; call ``on_change`` after an incident."""
+    vitals, loop = Vitals(), asyncio.get_running_loop()
+    while True:
+        for replica in vitals.look(state, loop.time()):
+            if replica.id in sessions:
+                sessions[replica.id].send(mesh_pb2.ReplicaCommand(ping=mesh_pb2.Ping()))
+        if state.incidents:
+            on_change()
+        await asyncio.sleep(PING_PERIOD_S)

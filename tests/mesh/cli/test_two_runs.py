@@ -1,0 +1,137 @@
+"""Two ``pyserve run`` in one mesh: whose the application is, and what each terminal shows."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.mesh.commands import Foreground, foreground, pyserve, status_of
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def second(
+    environment: dict[str, str], *arguments: str, address: str | None = None
+) -> Iterator[Foreground]:
+    target = "tests.mesh.apps.small:app"
+    with foreground(
+        environment, target, *arguments, address=address, log_name="second.log"
+    ) as running:
+        yield running
+
+
+def shows(running: Foreground, text: str) -> None:
+    wait_until(lambda: text in running.output(), _TIMEOUT_S, f"the terminal shows {text!r}")
+
+
+def end(running: Foreground, number: signal.Signals = signal.SIGINT) -> None:
+    running.process.send_signal(number)
+    assert 0 == running.process.wait(_TIMEOUT_S), running.output()
+
+
+def call(environment: dict[str, str]) -> int:
+    called = pyserve("call", "services.echo.Echo/Perform", "payload=x", environment=environment)
+    return called.returncode
+
+
+def test_the_application_belongs_to_the_run_that_deployed_it_last(
+    mesh_environment: dict[str, str],
+) -> None:
+    with foreground(mesh_environment) as first, second(mesh_environment) as later:
+        replaces = f"pyserve: replaces the application 'default' of pyserve run (pid {first.pid})"
+        assert replaces in later.output()
+        shows(first, f"pyserve run (pid {later.pid}) replaces the application 'default' of this")
+
+        end(first)
+
+        shows(first, f"the mesh goes on for pyserve run (pid {later.pid})")
+        assert 0 == call(mesh_environment)
+        end(later)
+    # The fixture looks whether a process is left.
+
+
+def test_the_second_run_ends_only_what_is_its_own(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment) as first:
+        with (
+            second(mesh_environment) as later,
+            foreground(mesh_environment, address=None, log_name="third.log") as third,
+        ):
+            end(later)
+            assert ["default"] == list(status_of(mesh_environment)["applications"])
+            end(third)
+        assert [] == list(status_of(mesh_environment)["applications"])
+        end(first)
+
+
+def test_a_killed_starter_takes_its_own_application_along_and_no_other(
+    mesh_environment: dict[str, str],
+) -> None:
+    with foreground(mesh_environment) as first, second(mesh_environment, "--name", "b") as later:
+        os.kill(first.pid, signal.SIGKILL)
+        wait_until(lambda: ["b"] == list(status_of(mesh_environment)["applications"]), _TIMEOUT_S)
+        assert 0 == call(mesh_environment)
+        end(later, signal.SIGTERM)
+
+
+def test_a_run_whose_mesh_is_gone_ends_and_says_so(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment) as first, second(mesh_environment, "--name", "b") as later:
+        os.kill(status_of(mesh_environment)["controller_pid"], signal.SIGKILL)
+        assert (1, 1) == (first.process.wait(_TIMEOUT_S), later.process.wait(_TIMEOUT_S))
+        assert "the mesh of this application has ended unexpectedly" in later.output()
+
+
+def test_shutdown_ends_every_run(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment) as first, second(mesh_environment, "--name", "b") as later:
+        assert 0 == pyserve("shutdown", environment=mesh_environment).returncode
+        assert (0, 0) == (first.process.wait(_TIMEOUT_S), later.process.wait(_TIMEOUT_S))
+
+
+def test_what_cannot_be_had_in_a_running_mesh_is_warned_of(
+    mesh_environment: dict[str, str],
+) -> None:
+    with foreground(mesh_environment) as first:
+        with second(
+            mesh_environment, "--development", "--name", "b", address="127.0.0.1:0"
+        ) as later:
+            warnings = [line for line in later.output().splitlines() if "warning: " in line]
+            port, development = warnings
+            assert "127.0.0.1:0 picks no port" in port
+            assert f"listens at {first.address}" in port
+            assert "development mode has no effect" in development
+            assert all("set PYSERVE_HOME to another directory" in line for line in warnings)
+            end(later)
+        end(first)
+
+
+def test_the_terminal_shows_what_befalls_a_replica(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment) as running:
+        stopped = replica(mesh_environment)
+        os.kill(stopped["pid"], signal.SIGSTOP)
+        name = stopped["replica_id"]
+        shows(running, f"pyserve: Small: replica {name} does not answer health checks")
+        assert ("UNHEALTHY", "SILENT") == states(mesh_environment)
+        os.kill(stopped["pid"], signal.SIGCONT)
+        shows(running, f"pyserve: Small: replica {name} answers again")
+        wait_until(lambda: ("HEALTHY", "RUNNING") == states(mesh_environment), _TIMEOUT_S)
+
+        name = replica(mesh_environment)["replica_id"]
+        os.kill(replica(mesh_environment)["pid"], signal.SIGKILL)
+        shows(running, f"Small: replica {name} ended (killed by SIGKILL), starting another")
+        end(running)
+
+
+def replica(environment: dict[str, str]) -> dict[str, Any]:
+    deployment = status_of(environment)["applications"]["default"]["deployments"]["Small"]
+    found: dict[str, Any] = deployment["replicas"][0]
+    return found
+
+
+def states(environment: dict[str, str]) -> tuple[str, str]:
+    deployment = status_of(environment)["applications"]["default"]["deployments"]["Small"]
+    return deployment["status"], deployment["replicas"][0]["state"]

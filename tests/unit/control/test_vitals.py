@@ -1,0 +1,121 @@
+"""Signs of life, in virtual time."""
+
+from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S
+from pyserve.control.applications import ApplicationInfo, Applications
+from pyserve.control.state import Replica
+from pyserve.control.status import application_statuses
+from pyserve.control.vitals import Vitals
+from tests.unit.control.world import APPLICATION, World
+
+
+class Asked:
+    """One deployment of one replica, which answers or does not."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.deploy(Echo=1)
+        self.world.settle()
+        self.world.make_ready()
+        self.world.settle()
+        self.vitals = Vitals()
+
+    @property
+    def replica(self) -> Replica:
+        (found,) = self.world.replicas()
+        return found
+
+    def look(self, after_s: float = PING_PERIOD_S) -> bool:
+        """Return whether the replica is asked."""
+        self.world.now += after_s
+        return [self.replica] == list(self.vitals.look(self.world.state, self.world.now))
+
+    def answer(self) -> None:
+        self.world.state.on_heard(self.replica.id)
+
+    def fall_silent(self) -> None:
+        for _ in range(int(SILENT_AFTER_S / PING_PERIOD_S) + 1):
+            self.look()
+
+    def texts(self) -> list[str]:
+        return [text for _, text in self.world.state.incidents]
+
+    def status(self) -> tuple[str, str]:
+        applications = Applications({APPLICATION: ApplicationInfo("/", "Echo")})
+        (found,) = application_statuses(self.world.state, applications)
+        return found.deployments[0].state, found.deployments[0].replicas[0].state
+
+
+def test_one_that_answers_is_asked_again_and_nothing_is_said():
+    asked = Asked()
+    for _ in range(10):
+        assert asked.look()
+        asked.answer()
+
+    assert [] == asked.texts()
+    assert ("HEALTHY", "RUNNING") == asked.status()
+
+
+def test_one_that_falls_silent_is_told_once_and_asked_no_more_until_it_answers():
+    asked = Asked()
+    asked.look()
+    asked.answer()
+    assert asked.look()
+
+    asked.fall_silent()
+    asked.fall_silent()
+
+    name = asked.replica.id
+    silent = f"replica {name} does not answer health checks"
+    assert [silent] == asked.texts()
+    assert ("UNHEALTHY", "SILENT") == asked.status()
+    asked.answer()
+    assert [silent, f"replica {name} answers again"] == asked.texts()
+    assert ("HEALTHY", "RUNNING") == asked.status()
+    assert asked.look()
+
+
+def test_one_of_an_older_version_never_answers_and_is_not_called_silent():
+    asked = Asked()
+    asked.fall_silent()
+
+    assert [] == asked.texts()
+    assert ("HEALTHY", "RUNNING") == asked.status()
+
+
+def test_a_controller_that_was_stopped_itself_blames_nobody():
+    asked = Asked()
+    asked.look()
+    asked.answer()
+    asked.look()
+
+    assert asked.look(after_s=100 * SILENT_AFTER_S)
+    assert [] == asked.texts()
+
+
+def test_one_that_has_joined_again_is_asked_anew():
+    asked = Asked()
+    asked.look()
+    asked.answer()
+    asked.look()
+    replica = asked.replica
+    asked.world.state.on_left(replica.id, now=asked.world.now)
+    assert ("UNHEALTHY", "SILENT") == asked.status()
+    asked.world.state.on_joined(replica.id, pid=1, place=replica.place)
+
+    assert asked.look()
+
+
+def test_a_successor_that_has_to_wait_is_announced_with_its_wait():
+    asked = Asked()
+    for _ in range(3):
+        asked.world.die(asked.replica)
+        asked.world.settle()
+        while not asked.world.replicas():
+            asked.world.advance()
+        asked.world.make_ready()
+        asked.world.settle()
+
+    first, second, third = asked.texts()
+    assert first.endswith("ended (killed by SIGKILL), starting another")
+    assert second.endswith("starting another in 1 s")
+    assert third.endswith("starting another in 2 s")
