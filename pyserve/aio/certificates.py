@@ -58,14 +58,18 @@ def read_pem(files: TlsFiles) -> Pem:
 
 
 def _read_once(files: TlsFiles) -> Pem:
+    def read(what: str, path: Path, name: str) -> bytes:
+        variable = f"{files.variables}_{name}" if files.variables else ""
+        return read_file(what, path, variable)
+
     return Pem(
         (
-            read_file("the private key", files.key_file),
-            read_file("the certificate", files.cert_file),
+            read("the private key", files.key_file, "KEY_FILE"),
+            read("the certificate", files.cert_file, "CERT_FILE"),
         ),
         None
         if files.ca_file is None
-        else read_file("the file of root certificates", files.ca_file),
+        else read("the file of root certificates", files.ca_file, "CA_FILE"),
     )
 
 
@@ -105,16 +109,28 @@ def check_client_files(ca: Path | None, cert: Path | None, key: Path | None) -> 
     try:
         _router.ClientTls(roots, own_key, chain, None)
     except ValueError as error:
-        raise unusable(error, cert, key, ca) from None
+        raise _unusable(error, cert, key, ca) from None
 
 
-def unusable(
-    error: ValueError, cert: Path | None, key: Path | None, ca: Path | None
-) -> OptionError:
+def unusable(error: ValueError, files: TlsFiles) -> OptionError:
     """Return the error about files that can be read but not used; the caller raises it."""
-    places = {"certificate chain": cert, "private key": key, "root certificates": ca}
-    named = ", ".join(f"{what}: {path}" for what, path in places.items() if path is not None)
-    return OptionError(f"{error} ({named})")
+    return _unusable(error, files.cert_file, files.key_file, files.ca_file, files.variables)
+
+
+def _unusable(
+    error: ValueError, cert: Path | None, key: Path | None, ca: Path | None, variables: str = ""
+) -> OptionError:
+    places = {
+        "certificate chain": ("CERT_FILE", cert),
+        "private key": ("KEY_FILE", key),
+        "root certificates": ("CA_FILE", ca),
+    }
+    named = ", ".join(
+        f"{what}: {path}" + (f" in {variables}_{name}" if variables else "")
+        for what, (name, path) in places.items()
+        if path is not None
+    )
+    return OptionError(f"{error} ({named}); give PEM files that belong together")
 
 
 def paths_of(files: TlsFiles) -> list[Path]:
@@ -184,7 +200,7 @@ class MeshTls:
             self._server = _router.ServerTls([pem.pair], pem.roots, True, allowed_names=names)
             self.client = _router.ClientTls(pem.roots, *pem.pair, None, allowed_names=names)
         except ValueError as error:
-            raise unusable(error, files.cert_file, files.key_file, files.ca_file) from None
+            raise unusable(error, files) from None
         warn_of_lifetime("this process of the mesh", files, pem)
         self._followed = Followed("certificates of the mesh", self._load, paths_of(files))
 
@@ -235,8 +251,13 @@ def _signature_of(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def read_file(what: str, path: Path) -> bytes:
+def read_file(what: str, path: Path, variable: str = "") -> bytes:
     """Return the content of a file.
+
+    Args:
+        what: what it holds.
+        path: where it is.
+        variable: the environment's, which names it; "": none does.
 
     Raises:
         OptionError: it cannot be read.
@@ -244,4 +265,8 @@ def read_file(what: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise OptionError(f"{what} {path} cannot be read: {error.strerror}") from None
+        named = f" ({variable})" if variable else ""
+        raise OptionError(
+            f"{what} {path}{named} cannot be read: {error.strerror}; give the path of a PEM file "
+            f"that this user may read"
+        ) from None

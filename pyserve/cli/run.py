@@ -21,13 +21,13 @@ from pyserve.cli.in_process import run_in_process
 from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
-from pyserve.config import check_address, check_name, warn_of_unknown_names
+from pyserve.config import check_address, check_name
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.session import Session, end_session, open_session
+from pyserve.driver.session import Session, end_session, open_session, warn_of_unknown_names
 from pyserve.errors import MeshUnavailable
 from pyserve.types import ApplicationName
 

@@ -6,11 +6,12 @@ from pyserve.config.environment import (
     MeshSettings,
     NodeSettings,
     check_address,
+    host_port,
     inherited_environment,
     is_loopback,
     read_call_settings,
     read_settings,
-    warn_of_unknown_names,
+    unknown_names,
 )
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.options import DeploymentOptions, check_name
@@ -40,9 +41,10 @@ __all__ = [
     "check_address",
     "check_name",
     "gRPCOptions",
+    "host_port",
     "inherited_environment",
     "is_loopback",
     "read_call_settings",
     "read_settings",
-    "warn_of_unknown_names",
+    "unknown_names",
 ]

@@ -176,5 +176,10 @@ class _Reader:
 def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a name with a null byte.
+    except OSError as error:
+        raise OptionError(
+            f"{file} cannot be read: {error.strerror}; give the path of a file that this user may "
+            f"read"
+        ) from None
+    except ValueError as error:  # No UTF-8, or a name with a null byte.
         raise OptionError(f"{file} cannot be read: {error}") from None

@@ -194,8 +194,8 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
     )
 
 
-def warn_of_unknown_names(environment: Mapping[str, str] | None = None) -> None:
-    """Warn of every ``PYSERVE_*`` variable that nothing reads, with the name that was meant.
+def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return a line on each ``PYSERVE_*`` variable that nothing reads, with what was meant.
 
     For drivers and commands: one process of a mesh says it, not all of them.
 
@@ -207,11 +207,13 @@ def warn_of_unknown_names(environment: Mapping[str, str] | None = None) -> None:
     asked = _Asked(_renamed(variables))
     _settings(asked)
     known = asked.names | _WITHOUT_MEANING
+    lines = []
     for name in sorted(variables):
         if name.startswith("PYSERVE_") and name not in known and not _is_link(name, variables):
             near = difflib.get_close_matches(name, known, n=1, cutoff=_LIKENESS_MIN)
             meant = f"; did you mean {near[0]}?" if near else ""
-            warnings.warn(f"{name} is no setting, and is ignored{meant}", stacklevel=2)
+            lines.append(f"{name} is no setting, and is ignored{meant}")
+    return lines
 
 
 def _is_link(name: str, variables: Mapping[str, str]) -> bool:
@@ -318,6 +320,11 @@ def check_address(field: str, address: str, *, unix: bool = False) -> str:
     return address
 
 
+def host_port(host: str, port: int) -> str:
+    """Return ``host:port``, with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches what is bound to ``host``."""
     try:
@@ -344,7 +351,7 @@ def _advertised(variables: Mapping[str, str]) -> str | None:
     if value is not None and not (_HOST.fullmatch(value) or _is_ipv6(value)):
         allowed = "a host name or an address without a port, such as node-7.example.com or 10.0.0.7"
         raise refuse("PYSERVE_ADVERTISE_HOST", value, allowed)
-    return value
+    return None if value is None else value.strip("[]")
 
 
 def _is_ipv6(value: str) -> bool:

@@ -7,7 +7,7 @@ can be exchanged while a mesh runs. ``docs/guide/security.md`` explains every va
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyserve.config import variables as read
@@ -30,6 +30,7 @@ class TlsFiles:
         ca_file: the roots that peers' certificates must come from; None: peers show none.
         names: names in certificates, one of which a peer must have; (): any signed one will do.
         peers_required: a client must show a certificate; else one without it is let in as well.
+        variables: what the names of the variables begin with that name the files; "": none do.
     """
 
     cert_file: Path
@@ -37,6 +38,7 @@ class TlsFiles:
     ca_file: Path | None = None
     names: tuple[str, ...] = ()
     peers_required: bool = True
+    variables: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,7 @@ def _read_files(variables: Mapping[str, str], prefix: str, names: str) -> TlsFil
             key_file=key_file,
             ca_file=found["ca_file"],
             names=read.words(variables, names),
+            variables=prefix,
         )
     given = [f"{prefix}_{name.upper()}" for name, path in found.items() if path is not None]
     given += [names] if read.words(variables, names) else []

@@ -112,6 +112,7 @@ def host(variables: Variables, name: str) -> str | None:
     value = variables.get(name) or None
     if value is not None:
         try:
+            value = value.strip("[]")
             socket.getaddrinfo(value, None)
         except (OSError, UnicodeError):
             allowed = "an address of this machine, such as 127.0.0.1 or 0.0.0.0, or a name with one"

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from pyserve.aio.certificates import mesh_tls
-from pyserve.config import MeshSettings, ProxyLocation, check_address, read_settings
+from pyserve.config import MeshSettings, ProxyLocation, check_address, host_port, read_settings
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
@@ -148,14 +148,14 @@ class _Mesh:
         """Start the controller, then the ingress; return where they listen."""
         self._server.add_insecure_port(self._address.controller)
         host = self._settings.node.bind_host or _LOOPBACK
-        port = listen_tcp(self._server, f"{host}:0", self._tls)
+        port = listen_tcp(self._server, host_port(host, 0), self._tls)
         if self._tls is not None:
             self._follower = asyncio.create_task(self._tls.follow())
         await self._server.start()
         await self._ingress.start()
         return MeshRecord(
             controller=self._address.controller,
-            controller_tcp=f"{self._settings.node.advertise_host or host}:{port}",
+            controller_tcp=host_port(self._settings.node.advertise_host or host, port),
             token_file=str(self._home.token_file),
             pid=os.getpid(),
             version=version(),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
-from pyserve.config import MeshSettings, read_settings, warn_of_unknown_names
+from pyserve.config import MeshSettings, host_port, read_settings, unknown_names
 from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh
 from pyserve.driver.client import ControlClient
@@ -190,8 +190,20 @@ def end_session() -> None:
 def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
     """Return where an ingress listens when nobody says it."""
     host = settings.node.bind_host
-    hosts = _DEFAULT_HOSTS if host is None else (f"[{host}]" if ":" in host else host,)
-    return tuple(f"{each}:{settings.ingress.port}" for each in hosts)
+    hosts = _DEFAULT_HOSTS if host is None else (host,)
+    return tuple(host_port(each, settings.ingress.port) for each in hosts)
+
+
+def warn_of_unknown_names() -> None:
+    """Write a line on each variable that looks like a setting and is none.
+
+    For drivers and commands: one process of a mesh says it, not all of them.
+
+    Raises:
+        OptionError: A variable has a value that cannot be used.
+    """
+    for line in unknown_names():
+        sys.stderr.write(f"pyserve: warning: {line}\n")
 
 
 def _attach_or_start(

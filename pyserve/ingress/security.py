@@ -87,7 +87,7 @@ class IngressSecurity:
                 allowed_names=files.names or None,
             )
         except ValueError as error:
-            raise unusable(error, files.cert_file, files.key_file, files.ca_file) from None
+            raise unusable(error, files) from None
         warn_of_lifetime("the ingress", files, pem)
 
         def reload() -> list[Path]:
@@ -100,7 +100,13 @@ class IngressSecurity:
         self._followed.append(Followed("certificates of the ingress", reload, paths_of(files)))
 
     def _use_rules(self, file: Path) -> None:
-        settings = read_access_file(file)
+        try:
+            settings = read_access_file(file)
+        except OptionError as error:
+            raise OptionError(
+                f"{error} (PYSERVE_ACCESS_FILE={file}, the file with the access rules; without "
+                f"the variable everybody may call everything)"
+            ) from None
         access = self.access = _policy(file, settings)
 
         def reload() -> tuple[Path, ...]:

@@ -13,6 +13,8 @@ import sys
 import threading
 from pathlib import Path
 
+from pyserve.errors import OptionError
+
 _QUEUE_LENGTH_MAX = 10_000
 _FILE_BYTES_MAX = 10 * 1024 * 1024
 _FILES_KEPT = 5
@@ -25,6 +27,9 @@ class LogSink:
     Args:
         name: of the file, without its ending.
         log_dir: where the file goes, rotated at 10 MiB; None for standard error only.
+
+    Raises:
+        OptionError: no file can be written there.
     """
 
     def __init__(self, name: str, log_dir: Path | None) -> None:
@@ -32,10 +37,7 @@ class LogSink:
         self._dropped = 0
         self._file: logging.Handler | None = None
         if log_dir is not None:
-            log_dir.mkdir(parents=True, exist_ok=True)
-            self._file = logging.handlers.RotatingFileHandler(
-                log_dir / f"{name}.log", maxBytes=_FILE_BYTES_MAX, backupCount=_FILES_KEPT
-            )
+            self._file = _open_file(log_dir, f"{name}.log")
         self._thread = threading.Thread(target=self._write_all, name="log-sink", daemon=True)
         self._thread.start()
 
@@ -76,6 +78,20 @@ class LogSink:
         except (OSError, ValueError):
             # The reader of standard error is gone. There is nobody left to tell.
             return
+
+
+def _open_file(log_dir: Path, name: str) -> logging.Handler:
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        return logging.handlers.RotatingFileHandler(
+            log_dir / name, maxBytes=_FILE_BYTES_MAX, backupCount=_FILES_KEPT
+        )
+    except OSError as error:
+        raise OptionError(
+            f"PYSERVE_LOG_DIR={log_dir}: {error.filename or log_dir} cannot be written: "
+            f"{error.strerror}; name a folder in which this user may write, or take the variable "
+            f"away to log to standard error only"
+        ) from None
 
 
 class SinkHandler(logging.Handler):

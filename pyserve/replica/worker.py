@@ -23,7 +23,7 @@ from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
 from pyserve.batching import PROCESS_ACTIVITY, StepState
-from pyserve.config import MeshSettings
+from pyserve.config import MeshSettings, host_port
 from pyserve.errors import MeshError
 from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.replica import garbage
@@ -239,7 +239,7 @@ class Worker:
         node, controller = self._settings.mesh.node, self._settings.controller
         host = bind_host(node, controller)
         try:
-            port = self._listen_tcp(server, f"{host}:0")
+            port = self._listen_tcp(server, host_port(host, 0))
             server.add_insecure_port(f"unix:{place.path}")
             place.path.chmod(0o600)
             direct = self._listen_directly(server, host)
@@ -252,9 +252,9 @@ class Worker:
             ) from error
         advertised = advertised_host(node, controller, host)
         return mesh_pb2.Endpoints(
-            address=f"{advertised}:{port}",
+            address=host_port(advertised, port),
             unix_path=str(place.path),
-            **{name: f"{advertised}:{port}" for name, port in direct.items()},
+            **{name: host_port(advertised, port) for name, port in direct.items()},
         )
 
     def _listen_tcp(self, server: Server, address: str) -> int:
@@ -274,7 +274,7 @@ class Worker:
 
         def bind(port: int, *, doors: bool) -> int:
             # Never shared with another process, as ports of grpc's servers are by default.
-            return server.native.listen_tcp(f"{host}:{port}", tls, False, doors=doors)
+            return server.native.listen_tcp(host_port(host, port), tls, False, doors=doors)
 
         return {
             "direct_grpc": ports.lease(settings.grpc, functools.partial(bind, doors=False)),

@@ -131,3 +131,5 @@ def test_a_misspelt_variable_is_warned_of_once(mesh_environment: dict[str, str])
     result = pyserve("run", f"{BROKEN}:Raises", "--address", "127.0.0.1:0", environment=environment)
     meant = "did you mean PYSERVE_INGRESS_MAX_CONNECTIONS?"
     assert 1 == result.stderr.count(meant), result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if meant in line]
+    assert line.startswith("pyserve: warning: PYSERVE_INGRESS_MAX_CONECTIONS is no setting")

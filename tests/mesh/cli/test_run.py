@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -153,5 +154,29 @@ def test_the_context_is_there_in_the_constructor(mesh_environment: dict[str, str
             reply = echo_pb2_grpc.EchoStub(channel).Perform(echo_pb2.PerformRequest(), timeout=10)
         assert replica["replica_id"] == reply.facts.replica_id
         assert replica["replica_id"].encode() == reply.facts.metadata[0].value
+        running.process.send_signal(signal.SIGINT)
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_addresses_of_ipv6_are_advertised_as_others_dial_them(
+    host: str, mesh_environment: dict[str, str]
+) -> None:
+    environment = {
+        **mesh_environment,
+        "PYSERVE_BIND_HOST": host,
+        "PYSERVE_ADVERTISE_HOST": host,
+    }
+    with foreground(environment) as running:
+        record = json.loads((Path(environment["PYSERVE_HOME"]) / "mesh.json").read_text())
+        assert record["controller_tcp"].startswith("[::1]:")
+        asked = pyserve(
+            *("status", "--json", "--controller", record["controller_tcp"]), environment=environment
+        )
+        deployments = json.loads(asked.stdout)["applications"]["default"]["deployments"]
+        (replica,) = deployments["Small"]["replicas"]
+        assert replica["address"].startswith("[::1]:")
+        host_of_replica, _, port = replica["address"].rpartition(":")
+        socket.create_connection((host_of_replica.strip("[]"), int(port)), 10).close()
         running.process.send_signal(signal.SIGINT)
         assert 0 == running.process.wait(_TIMEOUT_S)

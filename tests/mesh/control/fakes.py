@@ -88,8 +88,11 @@ class FakeLauncher:
         self.started = []
         self.killed = []
         self._tasks = {}
+        self._closed = False
 
     async def start(self, order, on_exit):
+        if self._closed:
+            return  # Those that end while the test does have successors, which nobody needs.
         replica = FakeReplica(self.address, self.token, order, on_exit)
         self.started.append(replica)
         task = asyncio.get_running_loop().create_task(self.script(replica))
@@ -103,7 +106,8 @@ class FakeLauncher:
             self._tasks[f"end of {replica_id}"] = (end, replica)
 
     async def close(self):
-        for task, replica in self._tasks.values():
+        self._closed = True
+        for task, replica in list(self._tasks.values()):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await replica.leave()
