@@ -22,6 +22,7 @@ from wsproto.handshake import server_extensions_handshake
 from wsproto.utilities import LocalProtocolError
 
 from pyserve.aio import ClientDisconnected
+from pyserve.replica.asgi.announced import AnnouncedSize
 from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, pairs
 from pyserve.replica.asgi.inbox import Inbox, MessageTooLarge
 from pyserve.replica.asgi.scope import tokens, websocket_scope
@@ -41,6 +42,8 @@ _CLOSE_TIMEOUT_S = 10.0  # for the client's answer to a close
 _LEAVE_TIMEOUT_S = 10.0
 # Compressed input is fed in pieces of this size: one of them becomes 4 MiB at most.
 _PIECE_BYTES_MAX = 4096
+# It may be longer than what it becomes, in small fragments above all; that has its own limit.
+_COMPRESSED_PART_MAX = 2
 
 _NO_STATUS = 1005
 _ABNORMAL = 1006
@@ -74,6 +77,7 @@ class WebSocketSession:
         self._closed_by_us = False  # And not by the application, which is told so.
         self._connection: Connection | None = None
         self._is_compressed = False
+        self._announced: AnnouncedSize | None = None
         self._inbox = Inbox(_MESSAGE_BYTES_MAX)
         self._inbox.put({"type": "websocket.connect"})
         self._closed = asyncio.Event()  # The client has closed, or is gone.
@@ -208,7 +212,9 @@ class WebSocketSession:
             headers.append((b"sec-websocket-extensions", accepted))
             self._is_compressed = True
         self._call.start(200, headers)
-        self._connection = Connection(ConnectionType.SERVER, extensions)
+        part_max = _COMPRESSED_PART_MAX if self._is_compressed else 1
+        self._announced = AnnouncedSize(_MESSAGE_BYTES_MAX * part_max)
+        self._connection = Connection(ConnectionType.SERVER, [*extensions, self._announced])
         self._state = _State.OPEN
         self._help(self._read())
         self._help(self._keep_alive())
@@ -281,8 +287,7 @@ class WebSocketSession:
             try:
                 self._inbox.add(event.data, is_last=event.message_finished)
             except MessageTooLarge:
-                reason = f"Message exceeds the maximum size ({_MESSAGE_BYTES_MAX} bytes)"
-                await self._close_ourselves(_TOO_LARGE, reason)
+                await self._close_ourselves(_TOO_LARGE, _too_large_text())
         elif isinstance(event, events.Ping):
             await self._write(event.response())
         elif isinstance(event, events.Pong) and bytes(event.payload) == self._ping:
@@ -291,6 +296,8 @@ class WebSocketSession:
     async def _on_close(self, event: events.CloseConnection) -> None:
         if self._state is _State.OPEN:
             self._state = _State.CLOSED
+            if self._announced is not None and self._announced.is_exceeded:
+                event = events.CloseConnection(code=_TOO_LARGE, reason=_too_large_text())
             self._inbox.finish(int(event.code), event.reason)
             self._closed.set()
             # Also what wsproto makes of frames that break the protocol; that is ours to say.
@@ -327,6 +334,10 @@ class WebSocketSession:
 
     def __str__(self) -> str:
         return str(self._scope["path"])
+
+
+def _too_large_text() -> str:
+    return f"Message exceeds the maximum size ({_MESSAGE_BYTES_MAX} bytes)"
 
 
 async def _end(application: asyncio.Task[None]) -> None:

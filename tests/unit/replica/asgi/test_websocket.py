@@ -206,6 +206,53 @@ async def test_a_message_that_is_too_large_closes(monkeypatch: pytest.MonkeyPatc
     assert [1009] == [code for code, _ in app.left]
 
 
+@pytest.mark.parametrize(
+    ("frames", "headers"),
+    [
+        pytest.param(b"\x82\xff" + (1 << 40).to_bytes(8, "big"), (), id="one frame"),
+        pytest.param(b"\xc2\xff" + (1 << 40).to_bytes(8, "big"), (DEFLATE,), id="compressed"),
+        pytest.param(
+            b"\x02\x83\x00\x00\x00\x00abc\x80\xfe\x27\x0e", (), id="fragments of 10 001 bytes"
+        ),
+    ],
+)
+async def test_a_frame_that_announces_too_much_closes_before_it_comes(
+    frames: bytes, headers: tuple[tuple[bytes, bytes], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "_MESSAGE_BYTES_MAX", 10_000)
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served, *headers)
+        await client.accepted()
+        client.send_raw(frames)
+        close = await client.next()
+        assert (1009, "Message exceeds the maximum size (10000 bytes)") == (
+            close.code,
+            close.reason,
+        )
+        # Nobody waits for the rest of it.
+        commands = await served.released(client.call)
+        assert ("finish", 0, "", (), None) == commands[-1]
+    assert [1009] == [code for code, _ in app.left]
+
+
+async def test_fragments_may_announce_together_what_a_message_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "_MESSAGE_BYTES_MAX", 10_000)
+    async with serving(Echo()) as served:
+        client = Client(served)
+        await client.accepted()
+        for _ in range(2):
+            client.send(events.Message(data=b"a" * 4000, message_finished=False))
+            client.send(events.Ping(payload=b"p"), events.Message(data=b"b" * 6000))
+            assert b"p" == (await client.next()).payload
+            assert 10_000 == len((await client.next()).data)
+        client.send(events.CloseConnection(code=1000))
+        assert 1000 == (await client.next()).code
+        await served.released(client.call)
+
+
 async def test_frames_that_break_the_protocol_close() -> None:
     app = Echo()
     async with serving(app) as served:
