@@ -24,6 +24,7 @@ use super::offenders::Offence;
 use super::plain::Transport;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
+use crate::grpc::HttpFailure;
 
 /// The answer cannot be finished: hyper closes the connection, which is how an HTTP/1.1 client
 /// learns it.
@@ -60,6 +61,7 @@ pub(super) struct Http1End {
     is_head: bool,
     /// No request follows this one.
     closes: bool,
+    is_malformed: bool,
 }
 
 /// hyper's half, until the head has come.
@@ -93,7 +95,9 @@ pub(super) fn pair(
     let slot = Slot::default();
     let crumbs = Crumbs::default();
     let connection = Rc::clone(connection);
-    let end = Http1End { body, crumbs, slot: Rc::clone(&slot), connection, is_head, closes: false };
+    let (closes, is_malformed) = (false, false);
+    let half = Rc::clone(&slot);
+    let end = Http1End { body, crumbs, slot: half, connection, is_head, closes, is_malformed };
     (end, Answer { slot: Some(slot), busy })
 }
 
@@ -129,6 +133,11 @@ impl Transport for Http1End {
 
     fn abort(&mut self) {
         self.end(Err(Broken));
+    }
+
+    fn malformed(&self) -> Option<HttpFailure> {
+        let text = "the chunks of the request's body cannot be read";
+        self.is_malformed.then(|| HttpFailure::new(StatusCode::BAD_REQUEST, text))
     }
 }
 
@@ -168,6 +177,8 @@ impl Caller for Http1End {
                 Some(Err(error)) => {
                     if is_malformed(&error) {
                         self.connection.on_offence(Offence::Malformed);
+                        self.is_malformed = true;
+                        self.close();
                     }
                     return Poll::Ready(Err(Gone));
                 }

@@ -26,6 +26,11 @@ pub(super) trait Transport: Caller {
     /// Ends the answer so that the client can see that something is missing.
     fn abort(&mut self);
 
+    /// What is wrong with the request's body, once its client has sent what means nothing.
+    fn malformed(&self) -> Option<HttpFailure> {
+        None
+    }
+
     /// Adds what an answer's head needs and neither its origin nor the transport's library gives.
     fn complete_head(&self, _headers: &mut HeaderMap) {}
 
@@ -239,6 +244,9 @@ impl<T: Transport> Caller for PlainEnd<T> {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         let piece = self.transport.poll_piece(cx);
+        if let Some(failure) = self.transport.malformed() {
+            return Poll::Ready(Err(self.refuse(&failure)));
+        }
         match &piece {
             Poll::Pending if self.manner.kind.bounds_waits() => {
                 self.is_body_awaited = true;
