@@ -198,6 +198,7 @@ class Server:
         keepalive_time_s: float | None = None,
         keepalive_timeout_s: float = 20.0,
         max_connection_age_s: float | None = None,
+        idle_bytes_max: int = 50331648,  # of connections that rest at its doors; 0: no limit
         replica_id: str = "",  # what a router's handshake must find; "" for plain servers
         token: bytes = b"",  # the mesh token routers prove; b"" trusts nobody
     ) -> Server: ...
@@ -548,6 +549,7 @@ class IngressLimits:
         cls,
         *,
         connections_max: int = 20000,
+        idle_bytes_max: int = 50331648,  # kept by connections that rest, estimated; 0: no limit
         streams_max: int = 1024,  # of one HTTP/2 connection
         header_bytes_max: int = 16384,
         body_bytes_max: int | None = None,  # of one plain HTTP request

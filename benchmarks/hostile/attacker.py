@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import resource
 import selectors
 import socket
 import time
@@ -205,6 +206,9 @@ def main() -> None:
     parser.add_argument("--until-closed", action="store_true", help="end with the first close")
     arguments = parser.parse_args()
     host, _, port = arguments.address.rpartition(":")
+    # Some attacks are many connections.
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
     print("ready", flush=True)
     address = (host, int(port))
     outcome = run(arguments.name, address, arguments.seconds, until_closed=arguments.until_closed)

@@ -192,6 +192,11 @@ def _body_bombs() -> Iterator[bytes]:
         yield frame(Kind.WINDOW_UPDATE, 0, 0, (1 << 20).to_bytes(4, "big"))
 
 
+def _idle_of_http2() -> Iterator[bytes]:
+    """Greet and say nothing more, not even when the mesh asks it to go."""
+    yield greeting()
+
+
 def _open_and_close() -> Iterator[bytes]:
     yield f"GET {PLAIN} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".encode()
 
@@ -220,5 +225,6 @@ ATTACKS: dict[str, Attack] = {
     "chunk_extensions": Attack(send=_chunk_extensions),
     "pipeline": Attack(send=_pipeline),
     "pipeline_unread": Attack(send=_pipeline, reads=False),
+    "idle_http2": Attack(send=_idle_of_http2, connections=3000),
     "open_and_close": Attack(send=_open_and_close),
 }

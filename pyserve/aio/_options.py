@@ -19,7 +19,8 @@ _LOGGER = logging.getLogger(__name__)
 
 ChannelArguments = Sequence[tuple[str, Any]]
 
-_MESSAGE_BYTES_MAX = 4 * 1024 * 1024  # grpc's default receive limit
+_MEBIBYTE = 1024 * 1024
+_MESSAGE_BYTES_MAX = 4 * _MEBIBYTE  # grpc's default receive limit
 # grpc-core's numbering of ``grpc.default_compression_algorithm`` and ``grpc.Compression``.
 _COMPRESSION_BY_NUMBER = {0: _router.IDENTITY, 1: _router.DEFLATE, 2: _router.GZIP}
 
@@ -89,6 +90,7 @@ class ServerOptions:
     keepalive_timeout_s: float = 20.0
     max_connection_age_s: float | None = None
     max_concurrent_streams: int = 4096
+    idle_bytes_max: int = 48 * _MEBIBYTE
     reuse_port: bool = False
     doors: bool = False
 
@@ -116,6 +118,12 @@ def _seconds_or_never(milliseconds: Any) -> float | None:
     return None if int(milliseconds) >= 2**31 - 1 else _seconds(milliseconds)
 
 
+def _bytes(mebibytes: Any) -> int:
+    if int(mebibytes) < 0:
+        raise ValueError("a number of MiB from 0")
+    return int(mebibytes) * _MEBIBYTE
+
+
 def _compression(number: Any) -> int:
     return _COMPRESSION_BY_NUMBER[int(number)]
 
@@ -133,6 +141,7 @@ _SERVER = _COMMON | {
     "grpc.max_concurrent_streams": ("max_concurrent_streams", int),
     "grpc.so_reuseport": ("reuse_port", bool),
     "pyserve.doors": ("doors", bool),
+    "pyserve.idle_connection_memory_mb": ("idle_bytes_max", _bytes),
 }
 _CHANNEL = _COMMON | {
     "grpc.default_authority": ("authority", str),

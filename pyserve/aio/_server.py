@@ -305,6 +305,7 @@ class Server(grpc.aio.Server):
             max_metadata_bytes=options.max_metadata_bytes,
             max_concurrent_calls=-1 if limit is None else limit,
             max_concurrent_streams=options.max_concurrent_streams,
+            idle_bytes_max=options.idle_bytes_max,
             max_idle_streams=self._settings.max_idle_streams,
             default_compression=options.default_compression,
             keepalive_time_s=options.keepalive_time_s,
@@ -383,7 +384,9 @@ def server(
         interceptors: Asked in order for the handler of every call.
         options: grpc channel arguments; those without a meaning here are ignored. With
             ``("pyserve.doors", 0)`` ports speak gRPC only; else also Connect, gRPC-Web and JSON,
-            over HTTP/1.1 too.
+            over HTTP/1.1 too, and connections at
+            rest may keep ``("pyserve.idle_connection_memory_mb", 48)`` MiB, estimated; those that
+            have rested longest are closed beyond it.
         maximum_concurrent_rpcs: Calls above it get RESOURCE_EXHAUSTED; ``None``: no limit.
         compression: Of all responses whose handler does not choose.
 

@@ -48,6 +48,7 @@ _PORT_MAX = 65535
 # A thread each for a machine far larger than those that exist.
 _THREADS_MAX = 1024
 _BYTES_MAX = 2**63 - 1
+_MEBIBYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,8 @@ class IngressSettings:
         location: ``Disabled``: the mesh has no ingress.
         root_path: a prefix that whoever is in front has removed from the paths; "": none.
         connections_max: client connections; one more is closed at once.
+        idle_bytes_max: what connections that rest keep in memory, estimated by what they speak;
+            beyond it those that have rested longest are closed. 0: no limit.
         streams_max: calls of one HTTP/2 connection at once.
         io_threads: native threads; None: one for each core, at most four.
         header_bytes_max: head of one request.
@@ -80,6 +83,7 @@ class IngressSettings:
     location: ProxyLocation = ProxyLocation.EveryNode
     root_path: str = ""
     connections_max: int = 20_000
+    idle_bytes_max: int = 48 * 1024 * 1024
     streams_max: int = 1024
     io_threads: int | None = None
     header_bytes_max: int = 16 * 1024
@@ -180,12 +184,19 @@ def _counts(variables: Mapping[str, str]) -> list[tuple[str, int | None]]:
     return [
         ("port", whole("PORT", _PORT_MAX, 0)),
         ("connections_max", whole("MAX_CONNECTIONS")),
+        ("idle_bytes_max", _idle_bytes(variables)),
         ("streams_max", whole("MAX_STREAMS")),
         ("io_threads", whole("IO_THREADS", _THREADS_MAX)),
         ("header_bytes_max", size("MAX_HEADER_BYTES")),
         ("body_bytes_max", size("MAX_BODY_BYTES")),
         ("message_bytes_max", size("MAX_MESSAGE_BYTES")),
     ]
+
+
+def _idle_bytes(variables: Mapping[str, str]) -> int | None:
+    name = "PYSERVE_IDLE_CONNECTION_MEMORY_MB"
+    found = read.whole(variables, name, minimum=0, maximum=_COUNT_MAX)
+    return None if found is None else found * _MEBIBYTE
 
 
 def _times(variables: Mapping[str, str]) -> list[tuple[str, float]]:

@@ -184,6 +184,7 @@ class IngressServer:
 def _limits(settings: IngressSettings) -> _router.IngressLimits:
     return _router.IngressLimits(
         connections_max=settings.connections_max,
+        idle_bytes_max=settings.idle_bytes_max,
         streams_max=settings.streams_max,
         header_bytes_max=settings.header_bytes_max,
         body_bytes_max=settings.body_bytes_max,

@@ -158,6 +158,7 @@ fn server_config() -> ServerConfig {
         default_encoding: Encoding::Identity,
         keepalive: None,
         connection_age_max: None,
+        idle_bytes_max: 0,
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
     }

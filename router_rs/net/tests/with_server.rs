@@ -59,6 +59,7 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         default_encoding: Encoding::Identity,
         keepalive: None,
         connection_age_max: None,
+        idle_bytes_max: 0,
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
     };

@@ -28,14 +28,15 @@ pub(crate) struct Limits {
 impl IngressLimits {
     #[new]
     #[pyo3(signature = (
-        *, connections_max = 20000, streams_max = 1024, header_bytes_max = 16384,
-        body_bytes_max = None, message_bytes_max = 4_194_304, header_timeout_s = 10.0,
+        *, connections_max = 20000, idle_bytes_max = 50_331_648, streams_max = 1024,
+        header_bytes_max = 16384, body_bytes_max = None, message_bytes_max = 4_194_304, header_timeout_s = 10.0,
         idle_timeout_s = 3600.0, body_timeout_s = 60.0, keep_alive_timeout_s = 90.0,
         request_timeout_s = None, cors_origins = vec!["*".to_owned()],
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
         connections_max: u64,
+        idle_bytes_max: u64,
         streams_max: u32,
         header_bytes_max: u32,
         body_bytes_max: Option<u64>,
@@ -58,6 +59,7 @@ impl IngressLimits {
         }
         let limits = NetLimits {
             connections_max,
+            idle_bytes_max,
             streams_max,
             header_bytes_max,
             body_bytes_max,

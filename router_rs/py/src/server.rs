@@ -35,7 +35,8 @@ impl Server {
         endpoint, *, max_receive_message_bytes = 4 << 20, max_send_message_bytes = -1,
         max_metadata_bytes = 16384, max_concurrent_calls = -1, max_concurrent_streams = 4096,
         max_idle_streams = 1000, default_compression = 0, keepalive_time_s = None,
-        keepalive_timeout_s = 20.0, max_connection_age_s = None, replica_id = "", token = Vec::new(),
+        keepalive_timeout_s = 20.0, max_connection_age_s = None, idle_bytes_max = 50_331_648,
+        replica_id = "", token = Vec::new(),
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -50,6 +51,7 @@ impl Server {
         keepalive_time_s: Option<f64>,
         keepalive_timeout_s: f64,
         max_connection_age_s: Option<f64>,
+        idle_bytes_max: u64,
         replica_id: &str,
         token: Vec<u8>,
     ) -> PyResult<Self> {
@@ -65,6 +67,7 @@ impl Server {
             connection_age_max: max_connection_age_s
                 .map(|age| convert::duration("max_connection_age_s", age))
                 .transpose()?,
+            idle_bytes_max,
             replica_id: replica_id.to_owned(),
             token,
         };

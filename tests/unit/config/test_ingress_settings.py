@@ -80,6 +80,8 @@ def test_nothing_set_gives_the_defaults_of_the_reference() -> None:
         ("PYSERVE_INGRESS_MAX_CONNECTIONS", "0"),
         ("PYSERVE_INGRESS_MAX_CONNECTIONS", "many"),
         ("PYSERVE_INGRESS_IO_THREADS", "-1"),
+        ("PYSERVE_IDLE_CONNECTION_MEMORY_MB", "-1"),
+        ("PYSERVE_IDLE_CONNECTION_MEMORY_MB", "1.5"),
         ("PYSERVE_INGRESS_CLIENT_TIMEOUT_S", "0"),
         ("PYSERVE_INGRESS_CONNECT_TIMEOUT_S", "nan"),
         ("PYSERVE_INGRESS_MAX_BODY_BYTES", "1k"),
@@ -104,6 +106,13 @@ def test_time_limit_of_all_requests_comes_from_the_environment() -> None:
     with pytest.warns(UserWarning, match="PYSERVE_REQUEST_TIMEOUT_S"):
         found = read_settings({"RAY_SERVE_REQUEST_PROCESSING_TIMEOUT_S": "3"})
     assert 3.0 == found.ingress.request_timeout_s
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 48 << 20), ("0", 0), ("7", 7 << 20)])
+def test_memory_of_idle_connections_is_given_in_mebibytes(text: str, expected: int) -> None:
+    found = read_settings({"PYSERVE_IDLE_CONNECTION_MEMORY_MB": text}).ingress
+
+    assert expected == found.idle_bytes_max
 
 
 @pytest.mark.parity("S-73")

@@ -19,6 +19,7 @@ from pyserve.ingress import IngressServer
 _NATIVE: dict[str, tuple[str, str, Any]] = {
     "root_path": ("Ingress", "root_path", "/gateway"),
     "connections_max": ("IngressLimits", "connections_max", 7),
+    "idle_bytes_max": ("IngressLimits", "idle_bytes_max", 6),
     "streams_max": ("IngressLimits", "streams_max", 8),
     "io_threads": ("Ingress", "io_threads", 3),
     "header_bytes_max": ("IngressLimits", "header_bytes_max", 4321),

@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::access::Caller;
 use super::counters::ConnectionCount;
 use super::offenders::{Offence, WAIT};
+use super::rest::{Rest, Room, Speech};
 use super::upstream::Directory;
 use super::wire::{Gauge, Wire};
 use super::{Front, http1, http2};
@@ -58,6 +59,7 @@ pub(crate) struct ConnectionState {
     /// Others of its address were ended for what they sent.
     pub(super) is_suspect: bool,
     pub(super) gauge: Arc<Gauge>,
+    room: Option<Rc<Room>>,
     /// No further request is wanted.
     pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
@@ -129,6 +131,7 @@ pub(crate) async fn open(
     let Greeted { wire, greeting, caller, client } = greeted?;
     let state = Rc::new(ConnectionState {
         directory: Directory::of(&front.source, &client),
+        room: Room::of(&front),
         front,
         peer,
         caller,
@@ -203,6 +206,16 @@ impl ConnectionState {
     /// The connection has to be ended for what came over it.
     pub(super) fn on_offence(&self, offence: Offence) {
         self.front.offenders.add(self.peer.ip(), offence, Instant::now());
+    }
+
+    /// Its part in the memory of connections that rest.
+    pub(super) fn rest(&self, speech: Speech) -> Rest {
+        Rest::new(self.room.clone(), speech, self.is_tls)
+    }
+
+    /// As `rest`, for HTTP/2.
+    pub(crate) fn rest_http2(&self) -> Rest {
+        self.rest(Speech::Http2)
     }
 
     /// The connection is driven by a server, which reads what has come.

@@ -46,6 +46,8 @@ pub(crate) struct Counters {
     pub(super) idle_timeouts: Counter,
     pub(super) body_timeouts: Counter,
     pub(super) keep_alive_timeouts: Counter,
+    /// Connections that were told to go because all that rested kept too much.
+    pub(super) idle_closed: Counter,
     /// Connections that were closed for what they flooded us with.
     pub(super) floods: Counter,
     /// Connections that had to wait because others of their address were ended for what they sent.
@@ -96,6 +98,7 @@ impl Counters {
             ("idle_timeouts", self.idle_timeouts.read()),
             ("body_timeouts", self.body_timeouts.read()),
             ("keep_alive_timeouts", self.keep_alive_timeouts.read()),
+            ("idle_closed", self.idle_closed.read()),
             ("floods", self.floods.read()),
             ("delayed_connections", self.delayed_connections.read()),
             ("slow_clients", self.slow_clients.read()),

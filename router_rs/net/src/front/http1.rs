@@ -25,6 +25,7 @@ use super::limits::FrontLimits;
 use super::offenders::Offence;
 use super::plain::{Kind, PlainEnd};
 use super::plain_head::check_codings;
+use super::rest::{Rest, Speech};
 use super::websocket;
 use super::wire::Wire;
 use crate::grpc::{HttpFailure, is_grpc_content_type};
@@ -123,6 +124,7 @@ struct Driver {
     phases: Phases,
     current: Phase,
     patience: Patience,
+    rest: Rest,
 }
 
 /// Who has the connection.
@@ -140,7 +142,9 @@ impl Driver {
         let patience = Patience::new(&state, &served, &busy);
         let door = Door { state: Rc::clone(&state), served, busy };
         let speaker = Speaker::speak(wire, door);
-        Self { speaker, state, phases: Phases::new(phase), current: Phase::Serving, patience }
+        let rest = state.rest(Speech::Http1);
+        let (phases, current) = (Phases::new(phase), Phase::Serving);
+        Self { speaker, state, phases, current, patience, rest }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -220,6 +224,11 @@ impl Future for Driver {
         this.state.gauge.begin_turn();
         loop {
             if this.poll_speaker(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            let is_resting = matches!(this.speaker, Speaker::Resting(..));
+            if this.rest.look(is_resting, cx).is_some() {
+                // It has not begun to ask for anything.
                 return Poll::Ready(());
             }
             match ready!(this.patience.poll(&this.state, cx)) {

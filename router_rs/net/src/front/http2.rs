@@ -15,6 +15,7 @@ use super::admit::admit_http2;
 use super::connection::ConnectionState;
 use super::limits::FrontLimits;
 use super::offenders::Offence;
+use super::rest::{Rest, is_over};
 use super::wire::{Wire, poll_others_first};
 use crate::phase::{Phase, Phases};
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
@@ -90,6 +91,7 @@ struct Driver {
     phases: Phases,
     current: Phase,
     idle: Idle,
+    rest: Rest,
     /// The peer was told that it asks for too much.
     is_over: bool,
 }
@@ -111,8 +113,9 @@ impl Driver {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let idle = Idle::new(state.front.limits().idle_timeout);
+        let rest = state.rest_http2();
         let (phases, current) = (Phases::new(phase), Phase::Serving);
-        Self { connection, state, phases, current, idle, is_over: false }
+        Self { connection, state, phases, current, idle, rest, is_over: false }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -192,6 +195,7 @@ impl Future for Driver {
         for _ in 0..ADMITTED_PER_TURN_MAX {
             match this.connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
+                    this.rest.leave();
                     admit_http2(&this.state, request, respond);
                 }
                 // Dropping the connection tells its calls.
@@ -203,7 +207,11 @@ impl Future for Driver {
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending if this.is_too_much() => {}
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => match this.rest.look(!this.connection.has_streams(), cx) {
+                    None => return Poll::Pending,
+                    Some(word) if is_over(&mut this.connection, word, cx) => return Poll::Ready(()),
+                    Some(_) => {}
+                },
             }
         }
         poll_others_first(cx);

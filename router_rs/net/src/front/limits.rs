@@ -8,6 +8,9 @@ use std::time::Duration;
 pub struct FrontLimits {
     /// Open connections; one more is closed at once.
     pub connections_max: u64,
+    /// What all connections that rest may keep in memory, estimated by what they speak; beyond it
+    /// those that have rested longest are closed. 0: no limit.
+    pub idle_bytes_max: u64,
     /// Requests that one HTTP/2 connection may have open; one more is refused as not started.
     pub streams_max: u32,
     /// Of a request's head: as it is sent in HTTP/1.1, as RFC 9113 (6.5.2) counts in HTTP/2.
@@ -33,6 +36,7 @@ impl Default for FrontLimits {
     fn default() -> Self {
         Self {
             connections_max: 20_000,
+            idle_bytes_max: 48 << 20,
             streams_max: 1024,
             header_bytes_max: 16 * 1024,
             body_bytes_max: None,

@@ -28,6 +28,8 @@ mod plain;
 mod plain_head;
 mod ration;
 mod request_id;
+mod rest;
+mod resting;
 mod shadow;
 mod stall;
 mod upstream;
@@ -49,6 +51,8 @@ use counters::Counters;
 pub(crate) use http1::serve as serve_http1;
 pub use limits::FrontLimits;
 use offenders::Offenders;
+pub(crate) use rest::{Rest, is_over};
+pub(crate) use resting::Word;
 pub(crate) use upstream::{FixedServer, ServerBehind, Source};
 
 use crate::transcode;
@@ -57,6 +61,8 @@ use crate::transcode;
 #[derive(Clone, Debug)]
 pub(crate) struct FrontConfig {
     pub limits: FrontLimits,
+    /// Threads over which its connections are spread.
+    pub io_threads: usize,
     /// What whoever is in front of us has removed from every path; empty, or `/` and a name.
     pub root_path: String,
     /// Who we say we are in answers of our own.
@@ -72,6 +78,8 @@ pub(crate) struct Front {
     pub config: FrontConfig,
     pub counters: Counters,
     offenders: Offenders,
+    /// What the connections that rest on one thread may keep; `None`: as much as there is.
+    rest_bytes_max: Option<u64>,
     /// The part of the limits that transcoding has.
     transcoding: transcode::Limits,
     /// What load balancers are told; everything else is served all the same.
@@ -86,6 +94,8 @@ impl Front {
     pub(crate) fn new(source: Source, config: FrontConfig) -> Arc<Self> {
         let counters = Counters::default();
         let limits = &config.limits;
+        let rest_bytes_max = limits.idle_bytes_max / config.io_threads.max(1) as u64;
+        let is_bounded = limits.idle_bytes_max > 0;
         let transcoding = transcode::Limits {
             message_bytes_max: limits.message_bytes_max,
             cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
@@ -96,6 +106,7 @@ impl Front {
             config,
             counters,
             offenders: Offenders::new(Instant::now()),
+            rest_bytes_max: is_bounded.then_some(rest_bytes_max),
             transcoding,
             is_healthy: AtomicBool::new(true),
             request_timeout: Mutex::default(),

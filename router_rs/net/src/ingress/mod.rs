@@ -66,6 +66,7 @@ impl Ingress {
     pub fn new(table: Arc<RoutingTable>, config: IngressConfig) -> Self {
         let front = FrontConfig {
             limits: config.limits.clone(),
+            io_threads: config.io_threads,
             root_path: config.root_path.trim_end_matches('/').to_owned(),
             answered_by: HeaderValue::from_static("ingress"),
             access: config.access.clone(),

@@ -17,7 +17,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::admit::admit;
 use super::exchange::{ConnectionInfo, Exchange};
 use super::state::{ServerConfig, ServerState};
-use crate::front;
+use crate::front::{self, Rest, Word, is_over};
 use crate::grpc::Framed;
 use crate::io::IoThread;
 use crate::link::Command;
@@ -122,6 +122,8 @@ struct Driver<S> {
     phases: Phases,
     keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
     age: Option<Pin<Box<Sleep>>>,
+    /// `None`: a neighbour's, which rests for as long as it likes.
+    rest: Option<Rest>,
     current: Phase,
 }
 
@@ -138,8 +140,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             future
         });
         let age = config.connection_age_max.map(|age| Box::pin(sleep(age)));
-        let phases = Phases::new(phase);
-        Self { connection, state, phases, keepalive, age, current: Phase::Serving }
+        let rest = state.door.as_ref().map(|door| door.rest_http2());
+        let (phases, current) = (Phases::new(phase), Phase::Serving);
+        Self { connection, state, phases, keepalive, age, rest, current }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -158,6 +161,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
         }
         self.current = phase;
+    }
+
+    /// As `Rest::look`.
+    fn look_at_rest(&mut self, context: &Context<'_>) -> Option<Word> {
+        let rest = self.rest.as_mut()?;
+        rest.look(!self.connection.has_streams(), context)
     }
 }
 
@@ -182,9 +191,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
         }
         loop {
             match this.connection.poll_accept(context) {
-                Poll::Ready(Some(Ok((request, respond)))) => admit(&this.state, request, respond),
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    this.rest.iter_mut().for_each(Rest::leave);
+                    admit(&this.state, request, respond);
+                }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => match this.look_at_rest(context) {
+                    None => return Poll::Pending,
+                    Some(word) if is_over(&mut this.connection, word, context) => {
+                        return Poll::Ready(());
+                    }
+                    Some(_) => {}
+                },
             }
         }
     }

@@ -32,11 +32,16 @@ use crate::transcode;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The front of a server, in front of itself.
-pub(super) fn front(server: &Arc<ServerState>, phase: watch::Receiver<Phase>) -> Arc<Front> {
+pub(super) fn front(
+    server: &Arc<ServerState>,
+    io_threads: usize,
+    phase: watch::Receiver<Phase>,
+) -> Arc<Front> {
     let config = &server.config;
     let limits = FrontLimits {
         // As many as there are descriptors for, as without a door.
         connections_max: u64::MAX,
+        idle_bytes_max: config.idle_bytes_max,
         streams_max: config.concurrent_streams_max,
         header_bytes_max: config.metadata_bytes_max,
         message_bytes_max: config.receive_bytes_max,
@@ -44,6 +49,7 @@ pub(super) fn front(server: &Arc<ServerState>, phase: watch::Receiver<Phase>) ->
     };
     let config = FrontConfig {
         limits,
+        io_threads,
         root_path: String::new(),
         answered_by: HeaderValue::from_static("replica"),
         access: None,

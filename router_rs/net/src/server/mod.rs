@@ -150,7 +150,8 @@ impl Server {
     }
 
     fn door(&self) -> &Arc<Front> {
-        self.door.get_or_init(|| door::front(&self.state, self.phase.subscribe()))
+        let io_threads = self.threads.all().len();
+        self.door.get_or_init(|| door::front(&self.state, io_threads, self.phase.subscribe()))
     }
 
     fn listen(&self, address: &str, manner: TcpManner, reuse_port: bool) -> io::Result<Bound> {

@@ -38,6 +38,8 @@ pub struct ServerConfig {
     pub default_encoding: Encoding,
     pub keepalive: Option<Keepalive>,
     pub connection_age_max: Option<Duration>,
+    /// As `FrontLimits::idle_bytes_max`, for the connections at its doors.
+    pub idle_bytes_max: u64,
     /// What a router's handshake must find; empty for a server that is no replica.
     pub replica_id: String,
     /// The mesh token; empty: nobody is trusted.

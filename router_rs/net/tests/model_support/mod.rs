@@ -51,6 +51,7 @@ impl Replica {
             default_encoding: Encoding::Identity,
             keepalive: None,
             connection_age_max: None,
+            idle_bytes_max: 0,
             replica_id: id.to_owned(),
             token: TOKEN.to_vec(),
         };

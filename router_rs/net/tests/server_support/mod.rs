@@ -151,6 +151,7 @@ pub(crate) fn config() -> ServerConfig {
         default_encoding: Encoding::Identity,
         keepalive: None,
         connection_age_max: None,
+        idle_bytes_max: 0,
         replica_id: "replica-1".to_owned(),
         token: b"secret".to_vec(),
     }

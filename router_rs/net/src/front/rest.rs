@@ -1,0 +1,169 @@
+//! The connections of one front that rest on one I/O thread, and what each of them knows of it.
+//!
+//! A thread has its share of what connections at rest may keep, because they are spread evenly: so
+//! none of this needs a lock or an atomic, and a call on a connection that rested costs two steps
+//! of a list.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Context;
+
+use bytes::Buf;
+use h2::Reason;
+use h2::server::Connection;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Front;
+use super::resting::{Place, Resting, Word};
+
+/// What a connection keeps while it rests: its share of the process's memory, as
+/// `benchmarks/hostile` has measured it with ten thousand of them.
+const HTTP1_BYTES: u64 = 6 << 10;
+
+/// h2 has buffers of 16 and 8 KiB, and tables.
+const HTTP2_BYTES: u64 = 34 << 10;
+
+/// What TLS adds: its session, and a record of each direction.
+const TLS_BYTES: u64 = 9 << 10;
+
+/// What a connection speaks, which says what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speech {
+    Http1,
+    Http2,
+}
+
+impl Speech {
+    fn bytes(self, is_tls: bool) -> u64 {
+        let bytes = match self {
+            Speech::Http1 => HTTP1_BYTES,
+            Speech::Http2 => HTTP2_BYTES,
+        };
+        if is_tls { bytes + TLS_BYTES } else { bytes }
+    }
+}
+
+thread_local! {
+    /// Of the fronts that have connections on this thread.
+    static ROOMS: RefCell<Vec<Weak<Room>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Room {
+    front: Arc<Front>,
+    resting: RefCell<Resting>,
+}
+
+/// One connection's part in it.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// `None`: connections may rest as they like.
+    room: Option<Rc<Room>>,
+    bytes: u64,
+    place: Option<Place>,
+    heard: Option<Word>,
+}
+
+// === impl Room ===
+
+impl Room {
+    /// That of this thread; `None` where the front has no bound.
+    pub(super) fn of(front: &Arc<Front>) -> Option<Rc<Self>> {
+        let budget_bytes = front.rest_bytes_max?;
+        ROOMS.with_borrow_mut(|rooms| {
+            let mut known = rooms.iter().filter_map(Weak::upgrade);
+            if let Some(room) = known.find(|room| Arc::ptr_eq(&room.front, front)) {
+                return Some(room);
+            }
+            rooms.retain(|room| room.strong_count() > 0);
+            let resting = RefCell::new(Resting::new(budget_bytes));
+            let room = Rc::new(Self { front: Arc::clone(front), resting });
+            rooms.push(Rc::downgrade(&room));
+            Some(room)
+        })
+    }
+
+    fn add(&self, bytes: u64, cx: &Context<'_>) -> Place {
+        let mut resting = self.resting.borrow_mut();
+        let place = resting.add(bytes, cx.waker().clone());
+        while let Some((word, waker)) = resting.tell_next() {
+            if word == Word::Go {
+                self.front.counters.idle_closed.count();
+            }
+            waker.wake();
+        }
+        place
+    }
+}
+
+// === impl Rest ===
+
+impl Rest {
+    pub(super) fn new(room: Option<Rc<Room>>, speech: Speech, is_tls: bool) -> Self {
+        Self { room, bytes: speech.bytes(is_tls), place: None, heard: None }
+    }
+
+    /// To be called when the connection has done what there was to do; `is_resting`: it waits for
+    /// its client to ask for something. Returns what it is told, once.
+    pub(crate) fn look(&mut self, is_resting: bool, cx: &Context<'_>) -> Option<Word> {
+        let room = self.room.as_ref()?;
+        match (self.place, is_resting) {
+            (None, false) => None,
+            (None, true) => {
+                // A task keeps its waker, so this one stays good.
+                self.place = Some(room.add(self.bytes, cx));
+                None
+            }
+            (Some(_), false) => {
+                self.leave();
+                None
+            }
+            (Some(place), true) => {
+                let word = room.resting.borrow().word(place);
+                let is_news = word > std::mem::replace(&mut self.heard, word);
+                word.filter(|_| is_news)
+            }
+        }
+    }
+
+    /// The client asks for something. To be called for what is answered at once, too, which leaves
+    /// nothing to be seen when the connection is looked at.
+    pub(crate) fn leave(&mut self) {
+        if let (Some(room), Some(place)) = (&self.room, self.place.take()) {
+            room.resting.borrow_mut().remove(place);
+            self.heard = None;
+        }
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Has an HTTP/2 connection do what it was told; whether nothing is left of it but to be dropped.
+/// Else it has to be polled, to say so.
+pub(crate) fn is_over<S, B>(
+    connection: &mut Connection<S, B>,
+    word: Word,
+    cx: &mut Context<'_>,
+) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    B: Buf,
+{
+    match word {
+        // Its client is heard until it has agreed, so no request of it is lost.
+        Word::Go => connection.graceful_shutdown(),
+        Word::End => {
+            // Whoever has asked for something in this moment learns that nobody has looked at it.
+            connection.abrupt_shutdown(Reason::NO_ERROR);
+            // What the socket has no room for now is not waited for.
+            let _as_far_as_there_is_room = connection.poll_closed(cx);
+        }
+    }
+    word == Word::End
+}

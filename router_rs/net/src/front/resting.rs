@@ -1,0 +1,260 @@
+//! Which connections rest, in the order in which they began to, and which of them have to go when
+//! all together keep more memory than they may.
+//!
+//! As in a web server that closes idle keep-alive connections when it runs short of them, whoever
+//! has rested longest goes first. It is told to go, and may take the time that this takes; of those
+//! that do not go, the ones that were told first are ended. Every step takes constant time.
+
+use std::task::Waker;
+
+use slab::Slab;
+
+/// Those that were told to go and have not gone may keep this part of the budget besides.
+const TOLD_PART: u64 = 4;
+
+/// Names a connection while it rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(usize);
+
+/// What a connection is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Word {
+    /// To go, as soon as its client agrees.
+    Go,
+    /// That it is over.
+    End,
+}
+
+/// See the module's documentation. The line is a list through the slab, oldest first; those that
+/// were told something are its beginning.
+#[derive(Debug)]
+pub(super) struct Resting {
+    line: Slab<Entry>,
+    oldest: Option<usize>,
+    newest: Option<usize>,
+    bytes: u64,
+    go: Mark,
+    end: Mark,
+}
+
+#[derive(Debug)]
+struct Entry {
+    bytes: u64,
+    waker: Waker,
+    word: Option<Word>,
+    older: Option<usize>,
+    newer: Option<usize>,
+}
+
+/// How far along the line a word has been said.
+#[derive(Debug)]
+struct Mark {
+    word: Word,
+    /// What may stay without having heard it.
+    bytes_max: u64,
+    /// What those keep that have heard it.
+    heard_bytes: u64,
+    /// The first one that has not.
+    next: Option<usize>,
+}
+
+// === impl Resting ===
+
+impl Resting {
+    /// `budget_bytes`: of all that rest and were not told to go.
+    pub(super) fn new(budget_bytes: u64) -> Self {
+        let hard_bytes = budget_bytes.saturating_add(budget_bytes / TOLD_PART);
+        Self {
+            line: Slab::new(),
+            oldest: None,
+            newest: None,
+            bytes: 0,
+            go: Mark::new(Word::Go, budget_bytes),
+            end: Mark::new(Word::End, hard_bytes),
+        }
+    }
+
+    /// A connection begins to rest, and keeps so much. `waker` is its task's.
+    pub(super) fn add(&mut self, bytes: u64, waker: Waker) -> Place {
+        let entry = Entry { bytes, waker, word: None, older: self.newest, newer: None };
+        let index = self.line.insert(entry);
+        match self.newest {
+            Some(newest) => self.line[newest].newer = Some(index),
+            None => self.oldest = Some(index),
+        }
+        self.newest = Some(index);
+        self.bytes += bytes;
+        for mark in [&mut self.go, &mut self.end] {
+            mark.next = mark.next.or(Some(index));
+        }
+        Place(index)
+    }
+
+    /// It rests no more.
+    pub(super) fn remove(&mut self, place: Place) {
+        let entry = self.line.remove(place.0);
+        match entry.older {
+            Some(older) => self.line[older].newer = entry.newer,
+            None => self.oldest = entry.newer,
+        }
+        match entry.newer {
+            Some(newer) => self.line[newer].older = entry.older,
+            None => self.newest = entry.older,
+        }
+        self.bytes -= entry.bytes;
+        for mark in [&mut self.go, &mut self.end] {
+            mark.forget(place.0, &entry);
+        }
+    }
+
+    /// What a connection has been told last.
+    pub(super) fn word(&self, place: Place) -> Option<Word> {
+        self.line[place.0].word
+    }
+
+    /// Tells the next one that has to be told something; `None`: all keep what they may.
+    ///
+    /// The newest one always stays: a budget too small for one connection would let none rest, and
+    /// a lone client would connect anew for every call.
+    pub(super) fn tell_next(&mut self) -> Option<(Word, Waker)> {
+        for mark in [&mut self.go, &mut self.end] {
+            let next = mark.next.filter(|_| self.bytes - mark.heard_bytes > mark.bytes_max);
+            if let Some(index) = next.filter(|index| Some(*index) != self.newest) {
+                let entry = &mut self.line[index];
+                entry.word = entry.word.max(Some(mark.word));
+                mark.heard_bytes += entry.bytes;
+                mark.next = entry.newer;
+                return Some((mark.word, entry.waker.clone()));
+            }
+        }
+        None
+    }
+}
+
+// === impl Mark ===
+
+impl Mark {
+    fn new(word: Word, bytes_max: u64) -> Self {
+        Self { word, bytes_max, heard_bytes: 0, next: None }
+    }
+
+    fn forget(&mut self, index: usize, entry: &Entry) {
+        if self.next == Some(index) {
+            self.next = entry.newer;
+        } else if entry.word >= Some(self.word) {
+            self.heard_bytes -= entry.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EACH_BYTES: u64 = 10;
+
+    /// Room for eight that rest, and for two more that were told to go.
+    fn resting() -> Resting {
+        Resting::new(8 * EACH_BYTES)
+    }
+
+    fn add(resting: &mut Resting, count: usize) -> Vec<Place> {
+        (0..count).map(|_| resting.add(EACH_BYTES, Waker::noop().clone())).collect()
+    }
+
+    fn told(resting: &mut Resting) -> Vec<Word> {
+        std::iter::from_fn(|| resting.tell_next().map(|(word, _)| word)).collect()
+    }
+
+    fn words(resting: &Resting, places: &[Place]) -> Vec<Option<Word>> {
+        places.iter().map(|place| resting.word(*place)).collect()
+    }
+
+    #[test]
+    fn as_many_as_have_room_may_rest() {
+        let mut resting = resting();
+        add(&mut resting, 8);
+        assert_eq!(None, resting.tell_next().map(|(word, _)| word));
+    }
+
+    #[test]
+    fn whoever_has_rested_longest_goes_and_is_ended_when_it_stays() {
+        let mut resting = resting();
+        let places = add(&mut resting, 10);
+        assert_eq!(vec![Word::Go; 2], told(&mut resting));
+        assert_eq!([Some(Word::Go), Some(Word::Go), None], words(&resting, &places[..3])[..]);
+        add(&mut resting, 1);
+        assert_eq!(vec![Word::Go, Word::End], told(&mut resting));
+        let expected = [Some(Word::End), Some(Word::Go), Some(Word::Go), None];
+        assert_eq!(expected, words(&resting, &places[..4])[..]);
+    }
+
+    #[test]
+    fn whoever_is_asked_for_something_rests_anew() {
+        let mut resting = resting();
+        let mut places = add(&mut resting, 8);
+        resting.remove(places.remove(0));
+        let anew = add(&mut resting, 2);
+        assert_eq!(vec![Word::Go], told(&mut resting));
+        assert_eq!([Some(Word::Go), None], words(&resting, &places[..2])[..]);
+        assert_eq!([None, None], words(&resting, &anew)[..]);
+    }
+
+    #[test]
+    fn one_that_was_told_and_is_gone_makes_room() {
+        let mut resting = resting();
+        let places = add(&mut resting, 10);
+        told(&mut resting);
+        places[..2].iter().for_each(|place| resting.remove(*place));
+        assert_eq!(Vec::<Word>::new(), told(&mut resting));
+        add(&mut resting, 1);
+        assert_eq!(vec![Word::Go], told(&mut resting));
+        assert_eq!(Some(Word::Go), resting.word(places[2]));
+    }
+
+    #[test]
+    fn the_newest_stays_however_small_the_budget_is() {
+        let mut resting = Resting::new(1);
+        let first = resting.add(EACH_BYTES, Waker::noop().clone());
+        assert!(told(&mut resting).is_empty());
+        let second = resting.add(EACH_BYTES, Waker::noop().clone());
+        told(&mut resting);
+        assert_eq!((Some(Word::End), None), (resting.word(first), resting.word(second)));
+    }
+
+    proptest! {
+        /// Against a list that is walked from its beginning each time.
+        #[test]
+        fn it_does_what_a_plain_list_does(
+            steps in prop::collection::vec((any::<bool>(), 1..30_u64, any::<prop::sample::Index>()), 1..200),
+        ) {
+            let budget_bytes = 100;
+            let mut resting = Resting::new(budget_bytes);
+            let mut list: Vec<(Place, u64, Option<Word>)> = Vec::new();
+            for (adds, bytes, index) in steps {
+                if adds || list.is_empty() {
+                    list.push((resting.add(bytes, Waker::noop().clone()), bytes, None));
+                } else {
+                    resting.remove(list.remove(index.index(list.len())).0);
+                }
+                told(&mut resting);
+                for (word, bytes_max) in [(Word::Go, 100), (Word::End, 125)] {
+                    let unheard = |list: &[(Place, u64, Option<Word>)]| -> u64 {
+                        list.iter().filter(|each| each.2 < Some(word)).map(|each| each.1).sum()
+                    };
+                    while unheard(&list) > bytes_max {
+                        let last = list.len() - 1;
+                        let next = list[..last].iter_mut().find(|each| each.2 < Some(word));
+                        let Some(next) = next else { break };
+                        next.2 = Some(word);
+                    }
+                }
+                for (place, _, word) in &list {
+                    prop_assert_eq!(*word, resting.word(*place));
+                }
+            }
+        }
+    }
+}

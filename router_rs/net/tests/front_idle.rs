@@ -1,0 +1,144 @@
+//! Connections at rest keep no more memory than they may: those that have rested longest go.
+
+mod front_support;
+mod support;
+
+use front_support::{Http1, answer, http_request, one_app_limited};
+use router_net::ingress::IngressLimits;
+use support::{Client, Front, Replica, until, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Three of HTTP/2 on each of the front's two threads, to which connections go in turn.
+const THREE_EACH_BYTES: u64 = 2 * (110 << 10);
+
+/// The preface and settings that say nothing.
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+async fn bounded(idle_bytes_max: u64) -> (Replica, Front) {
+    one_app_limited(IngressLimits { idle_bytes_max, ..IngressLimits::default() }).await
+}
+
+/// One that has been answered, and rests.
+async fn rested(front: &Front) -> Client {
+    let client = front.client().await;
+    ask(&client).await;
+    client
+}
+
+async fn ask(client: &Client) {
+    let call = client.start(http_request("GET", "/-/healthz", &[]), true);
+    assert_eq!(200, call.reply().await.http);
+}
+
+async fn told_to_go(client: Client) {
+    let end = within("the end of the connection", client.connection).await.unwrap();
+    assert!(end.is_ok(), "{end:?}");
+}
+
+#[tokio::test]
+async fn whoever_has_rested_longest_is_told_to_go() {
+    let (_replica, front) = bounded(THREE_EACH_BYTES).await;
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        clients.push(rested(&front).await);
+    }
+    until("half of them to go", || front.stat("connections") == 6).await;
+    assert_eq!(6, front.stat("idle_closed"));
+    let newer = clients.split_off(6);
+    for client in clients {
+        told_to_go(client).await;
+    }
+    for client in &newer {
+        ask(client).await;
+    }
+    assert_eq!(6, front.stat("idle_closed"));
+}
+
+#[tokio::test]
+async fn whoever_asks_again_rests_anew() {
+    let (_replica, front) = bounded(THREE_EACH_BYTES).await;
+    let mut clients = Vec::new();
+    for _ in 0..6 {
+        clients.push(rested(&front).await);
+    }
+    ask(&clients[0]).await;
+    // On the thread of the first, the third and the fifth.
+    let seventh = rested(&front).await;
+    told_to_go(clients.remove(2)).await;
+    for client in clients.iter().chain([&seventh]) {
+        ask(client).await;
+    }
+    assert_eq!(1, front.stat("idle_closed"));
+}
+
+#[tokio::test]
+async fn a_connection_with_a_request_does_not_rest() {
+    let (mut replica, front) = bounded(THREE_EACH_BYTES).await;
+    let busy = front.client().await;
+    let call = busy.start(http_request("GET", "/app", &[]), true);
+    let incoming = replica.next().await;
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        clients.push(rested(&front).await);
+    }
+    until("others to go", || front.stat("connections") == 7).await;
+    answer(incoming, "at last");
+    assert_eq!("at last", call.reply().await.body);
+    ask(&busy).await;
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn clients_that_do_not_go_are_ended() {
+    let (_replica, front) = bounded(THREE_EACH_BYTES).await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = TcpStream::connect(&front.address).await.unwrap();
+        client.write_all(GREETING).await.unwrap();
+        // So that the next one comes after it.
+        within("settings", client.read_exact(&mut [0; 9])).await.unwrap();
+        clients.push(client);
+    }
+    // One for each thread may take its time.
+    until("the others to be ended", || front.stat("connections") == 8).await;
+    for mut client in clients.drain(..12) {
+        let mut received = Vec::new();
+        // A reset is an end too.
+        let _end = within("the end", client.read_to_end(&mut received)).await;
+        // GOAWAY, as the last or the only thing of its kind, with no error.
+        assert!(received.windows(4).any(|head| head == [0, 0, 8, 7]), "{received:?}");
+        assert!(received.ends_with(&[0; 4]), "{received:?}");
+    }
+}
+
+#[tokio::test]
+async fn http1_is_closed_between_requests_and_the_newest_stays() {
+    let (_replica, front) = bounded(1).await;
+    // The second one is on the other thread.
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let mut client = Http1::connect(&front).await;
+        assert_eq!(200, client.fetch("/-/healthz").await.status);
+        clients.push(client);
+    }
+    clients[0].closed().await;
+    until("all to rest", || front.stat("rests") == 3).await;
+    for client in &mut clients[1..] {
+        assert_eq!(200, client.fetch("/-/healthz").await.status);
+    }
+    assert_eq!((2, 1), (front.stat("connections"), front.stat("idle_closed")));
+}
+
+#[tokio::test]
+async fn without_a_bound_all_may_rest() {
+    let (_replica, front) = bounded(0).await;
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        clients.push(rested(&front).await);
+    }
+    for client in &clients {
+        ask(client).await;
+    }
+    assert_eq!((12, 0), (front.stat("connections"), front.stat("idle_closed")));
+}
