@@ -16,6 +16,7 @@ from typing import Literal
 
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.parts import (
+    REPLICAS_MAX,
     AutoscalingConfig,
     BackpressureConfig,
     BatchingConfig,
@@ -126,7 +127,16 @@ class DeploymentOptions:
 
     def _check_counts(self) -> None:
         if self.num_replicas != "auto":
-            check_integer("num_replicas", self.num_replicas, minimum=0, also="'auto'")
+            check_integer(
+                "num_replicas", self.num_replicas, minimum=0, maximum=REPLICAS_MAX, also="'auto'"
+            )
+            if self.num_replicas != 1 and self.autoscaling_config is not None:
+                raise refuse(
+                    "num_replicas",
+                    self.num_replicas,
+                    "'auto', or none beside autoscaling_config, whose min_replicas and "
+                    "max_replicas bound it",
+                )
         if self.max_ongoing_requests is not None:
             check_integer("max_ongoing_requests", self.max_ongoing_requests, minimum=1)
         check_integer("max_queued_requests", self.max_queued_requests, minimum=-1)
@@ -273,6 +283,6 @@ def _read_parts(given: dict[str, object]) -> None:
         if name in given and given[name] is None:
             del given[name]
     interceptors = given.get("interceptors", ())
-    if not isinstance(interceptors, Sequence) or isinstance(interceptors, str):
+    if not isinstance(interceptors, Sequence) or isinstance(interceptors, str | bytes):
         raise refuse("interceptors", interceptors, "a list of server interceptors")
     given["interceptors"] = tuple(interceptors)

@@ -23,6 +23,8 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
+# Of one deployment. Far more than run on a machine; a larger number is a slip.
+REPLICAS_MAX = 10_000
 AGGREGATIONS = ("mean", "max", "min")
 
 
@@ -142,10 +144,19 @@ class AutoscalingConfig(Part):
     aggregation_function: str = "mean"
 
     def __post_init__(self) -> None:
-        check_integer("autoscaling_config.min_replicas", self.min_replicas, minimum=0)
-        check_integer(
-            "autoscaling_config.max_replicas", self.max_replicas, minimum=max(1, self.min_replicas)
-        )
+        for name, least in (("min_replicas", 0), ("max_replicas", 1)):
+            check_integer(
+                f"autoscaling_config.{name}",
+                getattr(self, name),
+                minimum=least,
+                maximum=REPLICAS_MAX,
+            )
+        if self.max_replicas < self.min_replicas:
+            raise refuse(
+                "autoscaling_config.max_replicas",
+                self.max_replicas,
+                f"at least min_replicas={self.min_replicas}",
+            )
         if self.initial_replicas is not None:
             check_integer(
                 "autoscaling_config.initial_replicas",

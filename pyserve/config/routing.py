@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyserve.config import variables as read
@@ -32,6 +32,9 @@ POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
 # From near to far. The last one is always there and need not be written.
 TIERS = ("node", "zone", "any")
 ATTEMPTS_MAX = 100
+# A day. Backoffs, ejections and slow starts that are longer would keep replicas out for good.
+_TIME_S_MAX = 86_400.0
+_MULTIPLIER_MAX = 100.0
 # What Ray Serve calls the same settings.
 ALIASES = {
     "PYSERVE_ROUTER_INITIAL_BACKOFF_S": "RAY_SERVE_ROUTER_RETRY_INITIAL_BACKOFF_S",
@@ -127,9 +130,7 @@ class RequestRouterConfig(Part):
         check_flag(f"{_OWNER}.hedging", self.hedging)
         self._check_times()
         if self.max_attempts is not None:
-            check_integer(
-                f"{_OWNER}.max_attempts", self.max_attempts, minimum=1, maximum=ATTEMPTS_MAX
-            )
+            _check_attempts(f"{_OWNER}.max_attempts", self.max_attempts)
         check_integer(
             f"{_OWNER}.retry_budget_percent", self.retry_budget_percent, minimum=0, maximum=100
         )
@@ -151,7 +152,9 @@ class RequestRouterConfig(Part):
             check_choice(f"{_OWNER}.policy", self.policy, POLICIES, also=allowed)
         elif not _IMPORT_PATH.match(self.policy):
             raise refuse(f"{_OWNER}.policy", self.policy, allowed)
-        check_json(f"{_OWNER}.policy_kwargs", check_mapping("policy_kwargs", self.policy_kwargs))
+        check_json(
+            f"{_OWNER}.policy_kwargs", check_mapping(f"{_OWNER}.policy_kwargs", self.policy_kwargs)
+        )
         if self.policy_kwargs and not self.policy_path:
             raise refuse(
                 f"{_OWNER}.policy_kwargs",
@@ -160,26 +163,23 @@ class RequestRouterConfig(Part):
             )
 
     def _check_codes(self) -> None:
-        codes = self.retryable_status_codes
-        option = f"{_OWNER}.retryable_status_codes"
-        if not isinstance(codes, list | tuple):
-            raise refuse(option, codes, "a list of gRPC's status codes, such as ['UNAVAILABLE']")
-        for code in codes:
-            check_choice(option, code, STATUS_CODES)
-        object.__setattr__(self, "retryable_status_codes", tuple(codes))
+        codes = _check_codes(f"{_OWNER}.retryable_status_codes", self.retryable_status_codes)
+        object.__setattr__(self, "retryable_status_codes", codes)
 
     def _check_times(self) -> None:
         for name in ("initial_backoff_s", "max_backoff_s", "ejection_interval_s"):
             if getattr(self, name) is not None:
-                check_seconds(f"{_OWNER}.{name}", getattr(self, name), exclusive=True)
+                check_seconds(
+                    f"{_OWNER}.{name}", getattr(self, name), maximum=_TIME_S_MAX, exclusive=True
+                )
         if self.backoff_multiplier is not None:
-            check_number(f"{_OWNER}.backoff_multiplier", self.backoff_multiplier, minimum=1)
+            _check_multiplier(f"{_OWNER}.backoff_multiplier", self.backoff_multiplier)
         first, longest = self.initial_backoff_s, self.max_backoff_s
         if first is not None and longest is not None and longest < first:
             raise refuse(
                 f"{_OWNER}.max_backoff_s", longest, f"at least initial_backoff_s={first:g}"
             )
-        check_seconds(f"{_OWNER}.slow_start_s", self.slow_start_s)
+        check_seconds(f"{_OWNER}.slow_start_s", self.slow_start_s, maximum=_TIME_S_MAX)
         for name in ("request_routing_stats_period_s", "request_routing_stats_timeout_s"):
             check_seconds(f"{_OWNER}.{name}", getattr(self, name), exclusive=True)
 
@@ -193,6 +193,20 @@ class RequestRouterConfig(Part):
         if "retryPolicy" in given:
             _read_retry_policy(given)
         return given
+
+
+def _check_attempts(option: str, value: object) -> int:
+    return check_integer(option, value, minimum=1, maximum=ATTEMPTS_MAX)
+
+
+def _check_multiplier(option: str, value: object) -> float:
+    return check_number(option, value, minimum=1, maximum=_MULTIPLIER_MAX)
+
+
+def _check_codes(option: str, codes: object) -> tuple[str, ...]:
+    if not isinstance(codes, list | tuple):
+        raise refuse(option, codes, "a list of gRPC's status codes, such as ['UNAVAILABLE']")
+    return tuple(check_choice(option, code, STATUS_CODES) for code in codes)
 
 
 def _read_router_class(given: dict[str, object]) -> None:
@@ -249,27 +263,39 @@ def _read_tiers(given: dict[str, object]) -> None:
 def _read_retry_policy(given: dict[str, object]) -> None:
     """Read ``retryPolicy`` as a gRPC service config has it."""
     owner = f"{_OWNER}.retryPolicy"
-    policy = check_mapping(owner, given.pop("retryPolicy"))
-    names = {"maxAttempts": "max_attempts", "backoffMultiplier": "backoff_multiplier"}
-    times = {"initialBackoff": "initial_backoff_s", "maxBackoff": "max_backoff_s"}
-    for name, value in policy.items():
-        if name in names:
-            given.setdefault(names[name], value)
-        elif name in times:
-            given.setdefault(times[name], _proto_seconds(f"{owner}.{name}", value))
-        elif name == "retryableStatusCodes":
-            if not value:
-                raise refuse(f"{owner}.{name}", value, "at least one code, as gRPC wants it")
-            given.setdefault("retryable_status_codes", value)
-        else:
-            known = ", ".join((*names, *times, "retryableStatusCodes"))
-            raise OptionError(f"{owner} has no option {name!r}; known: {known}")
+    known: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
+        "maxAttempts": ("max_attempts", _check_attempts),
+        "initialBackoff": ("initial_backoff_s", _proto_seconds),
+        "maxBackoff": ("max_backoff_s", _proto_seconds),
+        "backoffMultiplier": ("backoff_multiplier", _check_multiplier),
+        "retryableStatusCodes": ("retryable_status_codes", _some_codes),
+    }
+    for name, value in check_mapping(owner, given.pop("retryPolicy")).items():
+        if name not in known:
+            raise OptionError(f"{owner} has no option {name!r}; known: {', '.join(known)}")
+        own_name, read_value = known[name]
+        if given.get(own_name):
+            raise OptionError(
+                f"{_OWNER} has both retryPolicy.{name}={value!r} and {own_name}="
+                f"{given[own_name]!r}, which are two names of one option; keep {own_name}"
+            )
+        given[own_name] = read_value(f"{owner}.{name}", value)
+
+
+def _some_codes(option: str, value: object) -> tuple[str, ...]:
+    if not value:
+        raise refuse(option, value, "at least one code, as gRPC wants it")
+    return _check_codes(option, value)
 
 
 def _proto_seconds(option: str, value: object) -> float:
+    allowed = f"seconds with an 's', such as '0.1s', above 0 and at most {_TIME_S_MAX:.0f}"
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?s", value):
-        raise refuse(option, value, "seconds with an 's', such as '0.1s'")
-    return float(value[:-1])
+        raise refuse(option, value, allowed)
+    time_s = float(value[:-1])
+    if not 0 < time_s <= _TIME_S_MAX:
+        raise refuse(option, value, allowed)
+    return time_s
 
 
 @dataclass(frozen=True, kw_only=True)

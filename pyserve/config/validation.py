@@ -3,51 +3,79 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pyserve.errors import OptionError
 
+# Whole numbers travel in 32 bits.
+COUNT_MAX = 2**31 - 1
+# A year: what is longer is a mistake of units, and far from what clocks can add.
+SECONDS_MAX = 365 * 86_400.0
+_SHOWN_LENGTH_MAX = 200
+
 
 def refuse(field: str, value: object, allowed: str) -> OptionError:
     """Return the error for ``value``; the caller raises it."""
-    return OptionError(f"{field}={value!r} is not allowed; allowed: {allowed}")
+    return OptionError(f"{field}={_shown(value)} is not allowed; allowed: {allowed}")
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # Thousands of digits, and whatever a user's class does.
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}..."
 
 
 def check_integer(
-    field: str, value: object, *, minimum: int, maximum: int | None = None, also: str = ""
+    field: str, value: object, *, minimum: int, maximum: int = COUNT_MAX, also: str = ""
 ) -> int:
     """Return ``value`` if it is a whole number in range; ``also`` names what else is allowed."""
-    allowed = f"a whole number, at least {minimum}"
-    if maximum is not None:
-        allowed += f" and at most {maximum}"
+    allowed = f"a whole number, at least {minimum} and at most {maximum}"
     if also:
         allowed += f", or {also}"
     if isinstance(value, bool) or not isinstance(value, int):
         raise refuse(field, value, allowed)
-    if value < minimum or (maximum is not None and value > maximum):
+    if not minimum <= value <= maximum:
         raise refuse(field, value, allowed)
     return value
 
 
 def check_number(
-    field: str, value: object, *, minimum: float, exclusive: bool = False, unit: str = ""
+    field: str,
+    value: object,
+    *,
+    minimum: float,
+    maximum: float = sys.float_info.max,
+    exclusive: bool = False,
+    unit: str = "",
 ) -> float:
-    """Return ``value`` as a float if it is finite and at least (or above) ``minimum``."""
+    """Return ``value`` as a float if it is at least (or above) ``minimum`` and finite."""
     bound = "above" if exclusive else "at least"
     allowed = f"a number{' of ' + unit if unit else ''} {bound} {minimum:g}"
+    if maximum < sys.float_info.max:
+        allowed += f" and at most {_plain(maximum)}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refuse(field, value, allowed)
-    too_small = value <= minimum if exclusive else value < minimum
-    if too_small or not math.isfinite(value):
+    # Not a number compares as false.
+    if not minimum <= value <= maximum or (exclusive and value == minimum):
         raise refuse(field, value, allowed)
     return float(value)
 
 
-def check_seconds(field: str, value: object, *, exclusive: bool = False) -> float:
-    """Return ``value`` as seconds, at least (or above) zero."""
-    return check_number(field, value, minimum=0, exclusive=exclusive, unit="seconds")
+def _plain(number: float) -> str:
+    return str(int(number)) if number.is_integer() else f"{number:g}"
+
+
+def check_seconds(
+    field: str, value: object, *, maximum: float = SECONDS_MAX, exclusive: bool = False
+) -> float:
+    """Return ``value`` as seconds, at least (or above) zero and at most a year."""
+    return check_number(
+        field, value, minimum=0, maximum=maximum, exclusive=exclusive, unit="seconds"
+    )
 
 
 def check_choice(field: str, value: object, choices: Sequence[str], *, also: str = "") -> str:

@@ -43,7 +43,10 @@ class Chooser:
         ({"tiers": [], "prefer_local_node": True}, ["tiers=[]", "prefer_local_node=True"]),
         ({"retryPolicy": {"maxAttempt": 2}}, ["'maxAttempt'", "maxAttempts"]),
         ({"retryPolicy": {"initialBackoff": 0.1}}, ["initialBackoff=0.1", "'0.1s'"]),
-        ({"retryPolicy": {"retryableStatusCodes": ["OK"]}}, ["status_codes='OK'", "'ABORTED'"]),
+        (
+            {"retryPolicy": {"retryableStatusCodes": ["OK"]}},
+            ["retryableStatusCodes='OK'", "'ABORTED'"],
+        ),
         ({"retryPolicy": {"retryableStatusCodes": []}}, ["retryableStatusCodes=[]", "one code"]),
         ({"retryable_status_codes": "ABORTED"}, ["status_codes='ABORTED'", "a list"]),
         ({"polcy": "least"}, ["'polcy'", "did you mean 'policy'"]),
