@@ -76,9 +76,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _print_error(str(error), error.traceback)
         sys.exit(1)
     except DeploymentFailed as error:
-        _print_error(
-            f"deployment {error.deployment!r} failed: {error.summary}", error.remote_traceback
-        )
+        print_failure(error)
         sys.exit(1)
     except PyserveError as error:
         _print_error(str(error), "")
@@ -97,6 +95,11 @@ class CommandFailed(PyserveError):
     def __init__(self, message: str, traceback: str = "") -> None:
         super().__init__(message)
         self.traceback = traceback
+
+
+def print_failure(error: DeploymentFailed) -> None:
+    """Show why a deployment cannot be brought up."""
+    _print_error(f"deployment {error.deployment!r} failed: {error.summary}", error.remote_traceback)
 
 
 def _print_error(message: str, traceback: str) -> None:

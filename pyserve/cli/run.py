@@ -18,17 +18,18 @@ import click
 
 from pyserve.api.graph import pack
 from pyserve.cli.in_process import run_in_process
+from pyserve.cli.main import print_failure
 from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
-from pyserve.config import check_address, check_name
+from pyserve.config import check_address, check_name, read_settings
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.session import Session, end_session, open_session, warn_of_unknown_names
-from pyserve.errors import MeshUnavailable
+from pyserve.errors import DeploymentFailed, MeshUnavailable
 from pyserve.types import ApplicationName
 
 if TYPE_CHECKING:
@@ -89,10 +90,12 @@ def run(
         check_address("--address", address)
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
-        _check_in_process(controller, route_prefix, tls)
+        _check_in_process(controller, route_prefix)
+        tls = tls or read_settings().security.tls
         warn_of_unknown_names()
         application = load_application(target, parse_arguments(arguments))
-        run_in_process(pack(application, ApplicationName(name)), addresses or _IN_PROCESS_ADDRESSES)
+        packed = pack(application, ApplicationName(name))
+        run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls)
         return
     prefix = _prefix(route_prefix)
     settings = settings_for(controller)
@@ -126,6 +129,10 @@ def _run_in_mesh(
             _check_end(session, terminal)
         except _Interrupted:
             return
+        except DeploymentFailed as error:
+            # At once: what has come up meanwhile may take its time to end.
+            print_failure(error)
+            sys.exit(1)
 
 
 def _prefix(given: str | None) -> str | RoutePrefix | None:
@@ -136,7 +143,12 @@ def _prefix(given: str | None) -> str | RoutePrefix | None:
 
 def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
     if cert is not None and key is not None:
-        return TlsFiles(cert_file=cert, key_file=key, ca_file=client_ca)
+        return TlsFiles(
+            cert_file=cert,
+            key_file=key,
+            ca_file=client_ca,
+            peers_required=client_ca is not None,
+        )
     given = {"--tls-cert": cert, "--tls-key": key, "--tls-client-ca": client_ca}
     names = [name for name, path in given.items() if path is not None]
     if names:
@@ -146,13 +158,10 @@ def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> T
     return None
 
 
-def _check_in_process(
-    controller: str | None, route_prefix: str | None, tls: TlsFiles | None
-) -> None:
+def _check_in_process(controller: str | None, route_prefix: str | None) -> None:
     for option, is_given in (
         ("--controller", controller),
         ("--route-prefix", route_prefix is not None),
-        ("--tls-cert", tls),
     ):
         if is_given:
             raise click.UsageError(

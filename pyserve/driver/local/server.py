@@ -18,8 +18,11 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
 from pyserve.aio import Server, ServerSettings, Status
+from pyserve.aio._credentials import LiveServerCredentials
 from pyserve.api.context import ReplicaContext, enter_local_replica
+from pyserve.config.tls import SecuritySettings, TlsFiles
 from pyserve.errors import Abort, UsageError
+from pyserve.ingress import IngressSecurity
 from pyserve.ingress.builtin import HEALTH, REFLECTION
 from pyserve.ingress.descriptors import build_pool
 from pyserve.replica.handlers import register, weights
@@ -36,13 +39,16 @@ _THREADS_MAX = 32
 
 
 async def serve(
-    application: LocalApplication, addresses: Sequence[str]
+    application: LocalApplication,
+    addresses: Sequence[str],
+    credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[Server, list[str]]:
     """Start a server for what the application's deployments answer; on their loop.
 
     Args:
         application: It has to run.
         addresses: ``host:port`` each; port 0 picks one.
+        credentials: For TLS; ``None``: it speaks plainly.
 
     Returns:
         The server, and the addresses where it listens.
@@ -61,9 +67,20 @@ async def serve(
         replica.dispatcher.register(scope)  # type: ignore[arg-type]  # all that it uses
     _add_reflection(server, replicas)
     await _add_health(server, replicas)
-    listening = [_listen(server, address) for address in addresses]
+    listening = [_listen(server, address, credentials) for address in addresses]
     await server.start()
     return server, listening
+
+
+def credentials_of(files: TlsFiles) -> grpc.ServerCredentials:
+    """Read certificates, once; the server asks of clients what an ingress does.
+
+    Raises:
+        OptionError: They cannot be read or used.
+    """
+    tls = IngressSecurity(SecuritySettings(tls=files)).tls
+    assert tls is not None, "it has files"
+    return LiveServerCredentials(tls)
 
 
 def _settings(replicas: Sequence[LocalReplica]) -> ServerSettings:
@@ -101,10 +118,12 @@ def _check_services(replicas: Sequence[LocalReplica]) -> None:
                 )
 
 
-def _listen(server: Server, address: str) -> str:
+def _listen(server: Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
     host, _, _ = address.rpartition(":")
     try:
-        return f"{host}:{server.add_insecure_port(address)}"
+        if credentials is None:
+            return f"{host}:{server.add_insecure_port(address)}"
+        return f"{host}:{server.add_secure_port(address, credentials)}"
     except (OSError, RuntimeError) as error:  # RuntimeError is what grpc raises here.
         raise UsageError(
             f"cannot listen on {address}: {error}; give another --address, port 0 picks one"

@@ -234,6 +234,33 @@ def test_a_startup_that_fails_fails_the_deployment(
     assert says in done.stderr
 
 
+@pytest.mark.slow
+def test_a_startup_that_fails_is_told_before_the_rest_has_ended(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    log, may_end = tmp_path / "run.log", tmp_path / "may_end"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pyserve", "run"),
+                "tests.mesh.apps.lingering:app",
+                *_ANY_PORT,
+            ],
+            cwd=_ROOT,
+            env={**mesh_environment, "LINGERING_MAY_END": str(may_end)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until(lambda: "Error: deployment 'Web' failed" in log.read_text(), 40)
+        assert process.poll() is None
+        may_end.touch()
+        assert 1 == process.wait(40)
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parity("G-39")
 def test_middlewares_of_the_mesh_stand_before_its_applications() -> None:
     environment = {"PYSERVE_HTTP_MIDDLEWARES": "tests.mesh.asgi.apps:middlewares"}

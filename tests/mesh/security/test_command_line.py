@@ -60,6 +60,34 @@ def test_run_and_call_speak_tls_with_each_other(
             assert "Traceback" not in text
 
 
+@pytest.mark.parametrize("by_options", [True, False])
+def test_one_process_speaks_tls_too(
+    by_options: bool, mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    authority = Authority()
+    root = tmp_path / "root.crt"
+    root.write_bytes(authority.certificate)
+    cert, key = write(authority.issue("127.0.0.1"), tmp_path, "server")
+    options = ("--tls-cert", cert, "--tls-key", key) if by_options else ()
+    variables = {"PYSERVE_TLS_CERT_FILE": cert, "PYSERVE_TLS_KEY_FILE": key}
+    environment = mesh_environment if by_options else {**mesh_environment, **variables}
+    with foreground(environment, TARGET, "--in-process", *options) as running:
+        wait_until(lambda: "try `pyserve call --tls" in running.output())
+        call = ("call", ECHO, "payload=you", "--address", running.address)
+        done = pyserve(*call, "--ca", str(root), environment=mesh_environment)
+        assert 0 == done.returncode, done.stderr
+        assert 1 == pyserve(*call, environment=mesh_environment).returncode
+
+
+def test_one_process_refuses_certificates_that_cannot_be_used(
+    mesh_environment: dict[str, str],
+) -> None:
+    options = ("--in-process", "--tls-cert", __file__, "--tls-key", __file__)
+    done = pyserve("run", TARGET, *options, environment=mesh_environment)
+    assert (2, True) == (done.returncode, "no PEM certificate in it" in done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_second_run_cannot_give_the_mesh_certificates(
     mesh_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -102,10 +130,6 @@ def test_certificates_that_cannot_be_used_start_no_mesh(
         (("--tls-cert", __file__), "TLS needs both --tls-cert and --tls-key"),
         (("--tls-client-ca", __file__), "TLS needs both --tls-cert and --tls-key"),
         (("--tls-cert", "/no/such/file", "--tls-key", __file__), "'/no/such/file' does not exist"),
-        (
-            ("--tls-cert", __file__, "--tls-key", __file__, "--in-process"),
-            "--tls-cert has no meaning with --in-process",
-        ),
     ],
 )
 def test_options_that_miss_something_are_wrong_usage(
