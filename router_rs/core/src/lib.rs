@@ -46,8 +46,8 @@ pub use policy::{
 pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;
 pub use router::{
-    ASKED_MAX, Assignment, Decision, EjectionConfig, Explanation, Locality, Offer, Out, Outcome,
-    Refusal, Release, ReplicaStats, ReplicaView, RetryConfig, Router, RouterConfig, RouterStats,
-    Ticket, WaiterId,
+    ASKED_MAX, Assignment, Decision, EjectionConfig, Explanation, Fate, Locality, Offer, Out,
+    Outcome, Refusal, Release, ReplicaStats, ReplicaView, RetryConfig, Router, RouterConfig,
+    RouterStats, Ticket, WaiterId,
 };
 pub use time::Nanos;

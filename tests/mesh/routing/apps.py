@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pyserve
 
@@ -49,6 +50,22 @@ class Shadow:
         return self.copies
 
 
+@pyserve.deployment(max_ongoing_requests=1, max_queued_requests=0)
+class Held:
+    """Answers when it is told to; nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._opened = asyncio.Event()
+
+    async def __call__(self, body: str = "") -> str:
+        await self._opened.wait()
+        return "done"
+
+    async def open(self) -> None:
+        """Hold nobody from now on."""
+        self._opened.set()
+
+
 class ByName:
     """Prefers the replica at a place of the sorted list."""
 
@@ -72,6 +89,26 @@ class BySession:
         if not pending_request.session_id:
             raise LookupError("no session")
         return [[ordered[int(pending_request.session_id) % self.places]], ordered]
+
+
+class Following:
+    """Has no opinion, and writes down where calls went, in whatever process it is."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def choose(self, candidates, request):  # type: ignore[no-untyped-def]
+        return []
+
+    def on_request_routed(self, request, replica_id, result):  # type: ignore[no-untyped-def]
+        self._note("routed", replica_id, request.internal_request_id)
+
+    def on_request_completed(self, replica_id, internal_request_id):  # type: ignore[no-untyped-def]
+        self._note("completed", replica_id, internal_request_id)
+
+    def _note(self, *words: str) -> None:
+        with Path(self._path).open("a") as notes:
+            notes.write(" ".join(words) + "\n")
 
 
 class Nonsense:

@@ -7,6 +7,10 @@ use super::{Offer, Router};
 use crate::replica::{Replica, ReplicaId, Tier};
 use crate::time::Nanos;
 
+/// So long a line may become before the replicas that are left are only counted: clients take about
+/// 8 KiB of metadata by default, and some break a call off over more.
+const LINE_BYTES_MAX: usize = 4 * 1024;
+
 /// What the router sees when a call comes, and by which rule it decides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
@@ -41,6 +45,17 @@ pub struct ReplicaView {
     pub out: Option<Out>,
 }
 
+/// What became of a call, as far as its driver knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate<'a> {
+    /// It went there.
+    Sent(ReplicaId),
+    /// No replica got it: one word for why.
+    Refused(&'a str),
+    /// Neither is known.
+    Unknown,
+}
+
 /// Why a replica does not come into question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
@@ -63,13 +78,23 @@ pub enum Out {
 }
 
 impl Router {
+    /// How many replicas the deployment has, whatever their state.
+    pub fn members(&self) -> u32 {
+        self.fleet.members
+    }
+
+    /// How many calls are parked, for whatever reason.
+    pub fn waiting(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
     /// What the router sees for such a call. Decides nothing. Allocates; for people.
     pub fn explain(&self, offer: &Offer<'_>, now: Nanos) -> Explanation {
         let model = self.directory.find(offer.model);
         let views = self.fleet.iter().filter(|(_, replica)| replica.is_member);
         Explanation {
             rule: self.fleet.rule(),
-            waiting: self.queue.len() as u64,
+            waiting: self.waiting(),
             predicted_wait: self.predicted_wait(),
             replicas: views
                 .map(|(slot, replica)| ReplicaView {
@@ -109,26 +134,47 @@ fn out(replica: &Replica) -> Option<Out> {
 }
 
 impl Explanation {
-    /// One line of JSON. `name` says what the driver knows a replica by; `chosen` is where the call
-    /// went. Times are milliseconds; `until` counts from the router's start.
-    pub fn to_json(&self, chosen: Option<ReplicaId>, name: impl Fn(ReplicaId) -> String) -> String {
+    /// One line of JSON. `name` says what the driver knows a replica by; `fate` is what became of the
+    /// call. Times are milliseconds; `until` counts from the router's start. Of many replicas those
+    /// that no line has room for are only counted; the chosen one is always there.
+    pub fn to_json(&self, fate: Fate<'_>, name: impl Fn(ReplicaId) -> String) -> String {
         let mut json = String::from("{\"chosen\":");
+        let chosen = match fate {
+            Fate::Sent(id) => Some(id),
+            Fate::Refused(_) | Fate::Unknown => None,
+        };
         match chosen {
             Some(id) => push_text(&mut json, &name(id)),
             None => json.push_str("null"),
+        }
+        if let Fate::Refused(why) = fate {
+            json.push_str(",\"refused\":");
+            push_text(&mut json, why);
         }
         json.push_str(",\"rule\":");
         push_text(&mut json, self.rule);
         push_number(&mut json, "waiting", self.waiting);
         push_time(&mut json, "predicted_wait_ms", self.predicted_wait);
         json.push_str(",\"replicas\":[");
-        for (place, view) in self.replicas.iter().enumerate() {
-            json.push_str(if place == 0 { "{\"id\":" } else { ",{\"id\":" });
+        let is_chosen = |view: &&ReplicaView| Some(view.id) == chosen;
+        let first = self.replicas.iter().filter(is_chosen);
+        let others = self.replicas.iter().filter(|view| !is_chosen(view));
+        let mut shown = 0;
+        for view in first.chain(others) {
+            if shown > 0 && json.len() > LINE_BYTES_MAX {
+                break;
+            }
+            json.push_str(if shown == 0 { "{\"id\":" } else { ",{\"id\":" });
             push_text(&mut json, &name(view.id));
             view.push_fields(&mut json);
             json.push('}');
+            shown += 1;
         }
-        json.push_str("]}");
+        json.push(']');
+        if shown < self.replicas.len() {
+            push_number(&mut json, "more", (self.replicas.len() - shown) as u64);
+        }
+        json.push('}');
         json
     }
 }
@@ -220,13 +266,33 @@ mod tests {
             _ => (id, 1, None),
         };
         assert_eq!(vec![of(1), of(2), of(3)], seen);
-        let json = explanation.to_json(Some(other), |id| format!("r\"{}", id.0));
+        let name = |id: ReplicaId| format!("r\"{}", id.0);
+        let json = explanation.to_json(Fate::Sent(other), name);
         let start = format!("{{\"chosen\":\"r\\\"{}\",\"rule\":\"least: ", other.0);
         assert!(json.starts_with(&start), "{json}");
+        let refused = explanation.to_json(Fate::Refused("queue_full"), name);
+        assert!(refused.starts_with("{\"chosen\":null,\"refused\":\"queue_full\",\"rule\":"));
         let second = concat!(
             "{\"id\":\"r\\\"2\",\"tier\":\"node\",\"in_flight\":0,\"capacity\":0,\"others\":0,",
             "\"predicted_ms\":null,\"has_model\":false,\"out\":\"full\"}"
         );
         assert!(json.contains(second), "{json}");
+    }
+
+    #[test]
+    fn of_many_replicas_the_line_has_the_chosen_one_and_how_many_are_left_out() {
+        let mut router = Router::new(RouterConfig::default());
+        let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: 1 };
+        let specs: Vec<ReplicaSpec> = (0..1_000).map(spec).collect();
+        router.apply(&specs, Nanos::ZERO, &mut Vec::new());
+        assert_eq!(1_000, router.members());
+        let explanation = router.explain(&Offer::default(), Nanos::ZERO);
+        let json = explanation.to_json(Fate::Sent(ReplicaId(999)), |id| format!("r{}", id.0));
+        assert!(json.len() < LINE_BYTES_MAX + 300, "{}", json.len());
+        assert!(
+            json.contains("\"replicas\":[{\"id\":\"r999\",") && json.contains("{\"id\":\"r0\"")
+        );
+        let shown = json.matches("{\"id\":").count();
+        assert!(json.ends_with(&format!("],\"more\":{}}}", 1_000 - shown)), "{json}");
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use router_core::{
-    Decision, Load, Nanos, Offer, Outcome, PolicyKind, Refusal, Release, ReplicaId, ReplicaSpec,
-    Router, RouterConfig, Ticket, Tier, WaiterId,
+    Decision, Load, Nanos, Offer, Out, Outcome, PolicyKind, Refusal, Release, ReplicaId,
+    ReplicaSpec, Router, RouterConfig, Ticket, Tier, WaiterId,
 };
 
 type Outputs = Result<Vec<String>, String>;
@@ -49,6 +49,8 @@ impl Interpreter {
             "tick" => Ok(self.tick()),
             "sleep" => self.sleep(),
             "wakeup" => Ok(vec![self.wakeup()]),
+            "calls" => self.calls(&arguments),
+            "explain" => self.explain(&arguments),
             "load" => Ok(self.load()),
             "stats" => Ok(vec![self.stats()]),
             _ => Err(format!("unknown command {command:?}")),
@@ -115,6 +117,40 @@ impl Interpreter {
             outputs.push(self.decided(name, decision));
         }
         Ok(outputs)
+    }
+
+    /// `calls 64 each=MS`: so many calls, one after the other, each of which takes so long.
+    fn calls(&mut self, arguments: &[&str]) -> Outputs {
+        let [count, each] = arguments else {
+            return Err("expected a number of calls and how long each takes".into());
+        };
+        let each = number(each.strip_prefix("each=").ok_or("expected each=MS")?)?;
+        for _ in 0..number(count)? {
+            let Decision::Send(assignment) = self.router.offer(Offer::default(), self.now) else {
+                return Err("there is no room for a call".into());
+            };
+            self.now = self.now.saturating_add(Nanos::from_millis(each));
+            let (ticket, mut released) = (assignment.ticket, Vec::new());
+            self.router.complete(ticket, Outcome::done(None), self.now, &mut released);
+        }
+        Ok(vec![format!("now {}", self.now)])
+    }
+
+    /// `explain model=ID`: what the router sees for such a call.
+    fn explain(&self, arguments: &[&str]) -> Outputs {
+        let model = arguments.first().map(|setting| setting.strip_prefix("model="));
+        let model = model.map(|model| model.ok_or("expected model=ID")).transpose()?;
+        let offer = Offer { model: model.unwrap_or_default(), ..Offer::default() };
+        let seen = self.router.explain(&offer, self.now);
+        let wait = seen.predicted_wait.map_or("unknown".into(), |wait| wait.to_string());
+        let first = format!("{}; {} waiting, wait {wait}", seen.rule, seen.waiting);
+        let lines = seen.replicas.iter().map(|view| {
+            let why = view.out.map_or("has room".into(), out);
+            let has =
+                view.has_model.map_or("", |has| if has { ", has it" } else { ", has it not" });
+            format!("r{}: {} of {}, {why}{has}", view.id.0, view.in_flight, view.capacity)
+        });
+        Ok([first].into_iter().chain(lines).collect())
     }
 
     /// `pin a r1 model=m`
@@ -344,6 +380,17 @@ fn default_config() -> RouterConfig {
         policy: PolicyKind::P2c,
         seed: 1,
         ..RouterConfig::default()
+    }
+}
+
+fn out(out: Out) -> String {
+    match out {
+        Out::Full => "full".into(),
+        Out::Busy => "busy".into(),
+        Out::Backoff { until } => format!("left alone until {until}"),
+        Out::Ejected { until: Some(until) } => format!("ejected until {until}"),
+        Out::Ejected { until: None } => "ejected, comes back one call at a time".into(),
+        Out::Silent => "silent".into(),
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
             to_address(&channel, target, &mut exchange, new.wait_for_ready).await
         }
         Destination::Deployment { .. } => match deployment(&channel) {
-            Err(status) => Ending::Failed(Failure { status, did_not_start: true }),
+            Err(status) => Ending::Failed(Failure::new(status, true)),
             Ok(deployment) => {
                 let budget = Arc::clone(&deployment.entry.budget);
                 let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
@@ -76,10 +76,10 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
             }
         },
     };
-    user.finish(match ending {
-        Ending::Failed(failure) => Some(failure.status),
-        Ending::Answered | Ending::Gone => None,
-    });
+    match ending {
+        Ending::Failed(failure) => user.fail_with(failure),
+        Ending::Answered | Ending::Gone => user.finish(None),
+    }
 }
 
 /// Takes a place for a call of the user's and tells the user.
@@ -205,7 +205,7 @@ fn on_connected(channel: &Arc<ChannelShared>, connection: &Rc<Connection>) {
 
 fn unavailable(reason: String) -> Ending {
     let status = Status::new(Code::Unavailable, reason);
-    Ending::Failed(Failure { status, did_not_start: true })
+    Ending::Failed(Failure::new(status, true))
 }
 
 fn deployment(channel: &ChannelShared) -> Result<Arc<Deployment>, Status> {

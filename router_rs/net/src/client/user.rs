@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode, response};
 use super::call::{ClientCall, End};
 use super::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
+use crate::dispatch::exchange::Failure;
 use crate::grpc::framing::{check_size, prefix};
 use crate::grpc::{
     Code, Decoder, Encoding, GRPC_ENCODING, Message, PREFIX_BYTES, Status, compress,
@@ -91,10 +92,17 @@ impl User {
 
     /// The call is over: tells the user, unless it was the user who ended it.
     pub(super) fn finish(mut self, status: Option<Status>) {
-        self.conclude(status);
+        self.conclude(status, HeaderMap::new());
     }
 
-    fn conclude(&mut self, status: Option<Status>) {
+    /// The call has failed: tells the user as much as is known.
+    pub(super) fn fail_with(mut self, failure: Failure) {
+        let mut trailers = HeaderMap::new();
+        failure.write_explanation(&mut trailers);
+        self.conclude(Some(failure.status), trailers);
+    }
+
+    fn conclude(&mut self, status: Option<Status>, trailers: HeaderMap) {
         self.is_concluded = true;
         self.settle_peer();
         let call = Arc::clone(&self.call);
@@ -105,7 +113,7 @@ impl User {
         let status = self.failure.take().or(status);
         let end = call.end.get_or_init(|| {
             let unknown = || Status::new(Code::Internal, "the call ended without a status");
-            End { status: status.unwrap_or_else(unknown), trailers: HeaderMap::new() }
+            End { status: status.unwrap_or_else(unknown), trailers }
         });
         let message = self.answer.message.take().filter(|_| end.status.code == Code::Ok);
         call.link().push(Event::Done(message));
@@ -239,7 +247,8 @@ impl Drop for User {
     /// A task that panics or loses its thread still ends its call.
     fn drop(&mut self) {
         if !self.is_concluded {
-            self.conclude(Some(Status::new(Code::Internal, "the call's task ended early")));
+            let status = Status::new(Code::Internal, "the call's task ended early");
+            self.conclude(Some(status), HeaderMap::new());
         }
     }
 }

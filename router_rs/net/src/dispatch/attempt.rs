@@ -83,7 +83,7 @@ impl Held {
             Held::Failure(failure) => Some(failure),
             Held::Answer(head) => {
                 let status = Status::read(&head.headers)?;
-                Some(Failure { status, did_not_start: false })
+                Some(Failure::new(status, false))
             }
         }
     }
@@ -91,7 +91,7 @@ impl Held {
 
 pub(super) fn not_connected(reason: String) -> Attempt {
     let status = Status::new(Code::Unavailable, reason);
-    Attempt::Elsewhere(Outcome::ConnectFailed, Failure { status, did_not_start: true })
+    Attempt::Elsewhere(Outcome::ConnectFailed, Failure::new(status, true))
 }
 
 /// The end of an attempt, by the answer that came.
@@ -114,7 +114,7 @@ pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>
             let status = Status::read(&head.headers).unwrap_or_else(|| {
                 Status::new(Code::ResourceExhausted, "the replica has no room for the call")
             });
-            let failure = Failure { status, did_not_start: true };
+            let failure = Failure::new(status, true);
             Attempt::Elsewhere(Outcome::Refused { load }, failure)
         }
         Answer::Broken { error, before_head } => {
@@ -122,7 +122,7 @@ pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>
         }
         Answer::BrokenOff => {
             let status = Status::new(Code::Internal, "the application broke its answer off");
-            let failure = Failure { status, did_not_start: false };
+            let failure = Failure::new(status, false);
             Attempt::Over(Ending::Failed(failure), Outcome::Failed)
         }
     }
@@ -149,7 +149,7 @@ fn judge_break(
             Status::new(Code::Unavailable, format!("the connection broke: {cause}"))
         }
     };
-    let failure = Failure { status, did_not_start };
+    let failure = Failure::new(status, did_not_start);
     match (did_not_start, is_refused) {
         (true, true) => Attempt::Elsewhere(Outcome::Refused { load: None }, failure),
         (true, false) => Attempt::Elsewhere(Outcome::ConnectFailed, failure),
@@ -234,10 +234,11 @@ impl<C: Caller> Exchange<'_, C> {
                 }
             },
         };
-        if let Some(explained) = &self.explained {
+        if let Some(explained) = &mut self.explained {
             let chosen = self.hedged.as_ref().or(ticket);
             let replica = chosen.and_then(|ticket| ticket.target().as_replica());
-            download.explain(explained.line(replica.map_or("", |it| &it.replica_id)));
+            explained.choose(replica.map_or("", |it| &it.replica_id));
+            download.explain(explained.line());
         }
         self.caller.on_sent(permit.connection());
         poll_fn(|cx| {
@@ -284,7 +285,7 @@ impl<C: Caller> Exchange<'_, C> {
         self.caller.on_give_way();
         let text = "other calls wait for the place of this one, whose client is slow";
         let status = Status::new(Code::Unavailable, text);
-        let ending = Ending::Failed(Failure { status, did_not_start: false });
+        let ending = Ending::Failed(Failure::new(status, false));
         Poll::Ready(Attempt::Over(ending, Outcome::Cancelled))
     }
 }

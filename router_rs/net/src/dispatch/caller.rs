@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, response};
 
+use super::exchange::Failure;
 use crate::client::connection::Connection;
 use crate::grpc::Status;
 
@@ -59,7 +60,7 @@ pub(crate) trait Caller {
 /// A caller that is a client of a listener: it may have to be told a failure in its own protocol.
 pub(crate) trait ClientEnd: Caller {
     /// Answers with a status of ours, or ends the answer with it where that has begun.
-    fn fail(&mut self, status: &Status);
+    fn fail(&mut self, failure: &Failure);
 
     /// Hands over what is still held back once the exchange is over, in whichever way it ended:
     /// some protocols can begin an answer only when they know its end. Ready when nothing is left

@@ -13,11 +13,12 @@ use router_core::Load;
 
 use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
-use super::explain::EXPLAIN;
 use super::gather;
 use crate::grpc::{CodeSet, is_grpc_content_type};
 use crate::mesh::load::parse_trailer;
-use crate::mesh::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, LOAD, REFUSED, passes};
+use crate::mesh::names::{
+    ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, EXPLAIN, LOAD, REFUSED, passes,
+};
 
 /// How far the answer has come.
 #[derive(Debug)]

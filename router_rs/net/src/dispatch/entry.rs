@@ -5,7 +5,7 @@ mod members;
 mod refused;
 mod repeats;
 
-pub(crate) use refused::Refused;
+pub(crate) use refused::{Crowd, Refused};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -257,7 +257,7 @@ impl DeploymentEntry {
                 locked.waiting.remove(&waiter);
                 Poll::Ready(match wakeup {
                     Wakeup::Send(assignment) => Ok(self.guard(&locked, assignment)),
-                    Wakeup::Expired => Err(Refused::Expired),
+                    Wakeup::Expired => Err(Refused::Expired(Crowd::of(&locked.router))),
                     Wakeup::Removed => Err(Refused::Removed),
                 })
             }

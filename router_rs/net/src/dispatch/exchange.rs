@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::{HeaderName, HeaderValue, request};
+use http::{HeaderMap, HeaderName, HeaderValue, request};
 use router_core::{Outcome, ReplicaId};
 
 use super::attempt::{Again, Attempt, Held};
@@ -21,7 +21,7 @@ use super::upload::Upload;
 use crate::client::dial::Target;
 use crate::grpc::{Code, Status};
 use crate::io::Alarm;
-use crate::mesh::names::{self, ASKER, BYPASS};
+use crate::mesh::names::{self, ASKER, BYPASS, EXPLAIN};
 
 /// How a call ended, as far as the exchange knows.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub(crate) struct Failure {
     pub status: Status,
     /// The call reached no user code, and it may be tried again.
     pub did_not_start: bool,
+    /// What the router saw, for a caller that asked.
+    pub explanation: Option<Box<HeaderValue>>,
 }
 
 /// One call, over all its attempts.
@@ -88,6 +90,21 @@ pub(crate) trait Stop: std::fmt::Debug {
 /// How often the call was sent before, once it has started somewhere (gRPC A6).
 const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
+// === impl Failure ===
+
+impl Failure {
+    pub(crate) fn new(status: Status, did_not_start: bool) -> Self {
+        Self { status, did_not_start, explanation: None }
+    }
+
+    /// Writes the explanation, if there is one.
+    pub(crate) fn write_explanation(&self, headers: &mut HeaderMap) {
+        if let Some(explanation) = &self.explanation {
+            headers.insert(EXPLAIN, HeaderValue::clone(explanation));
+        }
+    }
+}
+
 // === impl Exchange ===
 
 impl<'a, C: Caller> Exchange<'a, C> {
@@ -131,10 +148,10 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
         let mut admission = entry.offer(&self.wish());
         let mut last = None;
-        loop {
+        let ending = loop {
             let ticket = match self.wait_for_place(entry, admission, last.as_ref()).await {
                 Ok(ticket) => ticket,
-                Err(ending) => return ending,
+                Err(ending) => break ending,
             };
             self.claim(&ticket);
             let attempt = self.attempt(ticket.target(), Some(&ticket)).await;
@@ -143,25 +160,34 @@ impl<'a, C: Caller> Exchange<'a, C> {
             match attempt {
                 Attempt::Over(ending, outcome) => {
                     ticket.complete_begun(outcome, self.first_data_at);
-                    return ending;
+                    break ending;
                 }
                 Attempt::Elsewhere(outcome, failure) => {
                     if !self.upload.may_repeat() {
                         ticket.complete(outcome);
-                        return Ending::Failed(failure);
+                        break Ending::Failed(failure);
                     }
                     admission = ticket.reoffer(outcome);
                     last = Some(failure);
                 }
                 Attempt::Again(outcome, again) => {
                     admission = match self.retry(ticket, outcome, &again) {
-                        Admission::Refused(_) => return self.tell(again.held),
+                        Admission::Refused(_) => break self.tell(again.held),
                         admission => admission,
                     };
                     last = again.held.failure();
                 }
             }
+        };
+        self.explain_failure(ending)
+    }
+
+    /// Adds to a failure what the router saw, for a call that asks.
+    fn explain_failure(&self, mut ending: Ending) -> Ending {
+        if let (Ending::Failed(failure), Some(explained)) = (&mut ending, &self.explained) {
+            failure.explanation = Some(Box::new(explained.line()));
         }
+        ending
     }
 
     /// Another attempt of a call that started, if it may have one.
@@ -179,10 +205,15 @@ impl<'a, C: Caller> Exchange<'a, C> {
     fn tell(&mut self, held: Held) -> Ending {
         match held {
             Held::Failure(failure) => Ending::Failed(failure),
-            Held::Answer(head) => match self.caller.head(*head, true) {
-                Ok(()) => Ending::Answered,
-                Err(Gone) => Ending::Gone,
-            },
+            Held::Answer(mut head) => {
+                if let Some(explained) = &self.explained {
+                    head.headers.insert(EXPLAIN, explained.line());
+                }
+                match self.caller.head(*head, true) {
+                    Ok(()) => Ending::Answered,
+                    Err(Gone) => Ending::Gone,
+                }
+            }
         }
     }
 
@@ -209,10 +240,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         };
         match ticket {
             Ok(ticket) => self.at(ticket).await,
-            Err(text) => {
-                let status = Status::new(Code::Unavailable, text);
-                Ending::Failed(Failure { status, did_not_start: true })
-            }
+            Err(text) => not_started(Status::new(Code::Unavailable, text)),
         }
     }
 
@@ -276,7 +304,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
 
     async fn wait_for_place(
         &mut self,
-        entry: &DeploymentEntry,
+        entry: &Arc<DeploymentEntry>,
         admission: Admission,
         last: Option<&Failure>,
     ) -> Result<TicketGuard, Ending> {
@@ -284,10 +312,23 @@ impl<'a, C: Caller> Exchange<'a, C> {
             Admission::Send(ticket) => Ok(ticket),
             Admission::Refused(refused) => Err(refused),
             Admission::Parked(mut waiter) => {
-                poll_fn(|cx| self.poll_or_end(cx, |cx| waiter.poll(cx))).await?
+                match poll_fn(|cx| self.poll_or_end(cx, |cx| waiter.poll(cx))).await {
+                    // Refused for its deadline, whoever notices that first.
+                    Err(Ending::Failed(failure)) if failure.status.is_late() => {
+                        drop(waiter);
+                        Err(Refused::Expired(entry.crowd()))
+                    }
+                    placed => placed?,
+                }
             }
         };
-        placed.map_err(|refused| Ending::Failed(refusal(entry, refused, last)))
+        placed.map_err(|refused| {
+            if self.explained.is_some() {
+                let seen = entry.explain(&self.wish());
+                self.explained = Some(Explained { refused: Some(refused), ..seen });
+            }
+            not_started(refused_after(last, refused.status(entry)))
+        })
     }
 
     /// Polls `wait`, and what may end the call while it waits.
@@ -306,7 +347,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         if self.caller.poll_gone(cx).is_ready() {
             return Poll::Ready(Ending::Gone);
         }
-        self.limits.poll(cx).map(|status| Ending::Failed(Failure { status, did_not_start: false }))
+        self.limits.poll(cx).map(|status| Ending::Failed(Failure::new(status, false)))
     }
 }
 
@@ -335,45 +376,13 @@ pub(crate) fn deadline_exceeded() -> Status {
     Status::new(Code::DeadlineExceeded, "the deadline has passed")
 }
 
-pub(super) fn refusal(
-    entry: &DeploymentEntry,
-    refused: Refused,
-    last: Option<&Failure>,
-) -> Failure {
-    let (application, deployment) = (&entry.application, &entry.deployment);
-    let status = match refused {
-        Refused::QueueFull { limit, pushback } => Status::new(
-            Code::ResourceExhausted,
-            format!(
-                "{application}/{deployment} has no free replica, and {limit} calls wait already \
-                 (max_queued_requests)"
-            ),
-        )
-        .with_pushback(pushback),
-        Refused::TooLate { wait, left, pushback } => Status::new(
-            Code::ResourceExhausted,
-            format!(
-                "{application}/{deployment} has no free replica, and calls wait for about {} ms: \
-                 too long for a deadline in {} ms",
-                wait.as_millis(),
-                left.as_millis()
-            ),
-        )
-        .with_pushback(pushback),
-        Refused::Spent => Status::new(Code::Unavailable, "the call may not be sent again"),
-        Refused::Expired => deadline_exceeded(),
-        Refused::Removed => Status::new(
-            Code::Unavailable,
-            format!("{application}/{deployment} is no longer deployed"),
-        ),
-    };
-    let status = match last {
-        None => status,
-        Some(last) => {
-            let message =
-                format!("{}; the last attempt failed: {}", status.message, last.status.message);
-            Status { message, ..status }
-        }
-    };
-    Failure { status, did_not_start: true }
+fn not_started(status: Status) -> Ending {
+    Ending::Failed(Failure::new(status, true))
+}
+
+/// The status of a call that has failed before.
+fn refused_after(last: Option<&Failure>, status: Status) -> Status {
+    let Some(last) = last else { return status };
+    let message = format!("{}; the last attempt failed: {}", status.message, last.status.message);
+    Status { message, ..status }
 }

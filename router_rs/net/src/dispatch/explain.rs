@@ -1,17 +1,20 @@
 //! The line that says why a call went where it went, for clients that ask for it.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use router_core::{Explanation, ReplicaId};
+use http::{HeaderMap, HeaderValue};
+use router_core::{Explanation, Fate, ReplicaId};
 
-/// Request metadatum `1`: the answer says, under the same name, what the router saw and chose.
-pub(super) const EXPLAIN: HeaderName = HeaderName::from_static("x-pyserve-explain");
+use super::entry::Refused;
+use crate::mesh::names::EXPLAIN;
 
-/// What the router saw when the call came.
+/// What the router saw when the call came, or when it was refused.
 #[derive(Debug)]
 pub(super) struct Explained {
     pub seen: Explanation,
     /// What replicas are called outside.
     pub names: Vec<(ReplicaId, String)>,
+    /// Where the call went last.
+    pub chosen: Option<ReplicaId>,
+    pub refused: Option<Refused>,
 }
 
 /// Whether the request asks for it.
@@ -21,14 +24,23 @@ pub(super) fn is_asked(headers: &HeaderMap) -> bool {
 }
 
 impl Explained {
-    /// One line of JSON: what was seen, and where the call went in the end.
-    pub(super) fn line(&self, chosen: &str) -> HeaderValue {
-        let chosen = self.names.iter().find(|(_, name)| name == chosen).map(|(id, _)| *id);
+    /// The call goes to the replica of this name.
+    pub(super) fn choose(&mut self, chosen: &str) {
+        self.chosen = self.names.iter().find(|(_, name)| name == chosen).map(|(id, _)| *id);
+    }
+
+    /// One line of JSON: what was seen, and what became of the call.
+    pub(super) fn line(&self) -> HeaderValue {
+        let fate = match (self.refused, self.chosen) {
+            (Some(refused), _) => Fate::Refused(refused.word()),
+            (None, Some(chosen)) => Fate::Sent(chosen),
+            (None, None) => Fate::Unknown,
+        };
         let name_of = |id: ReplicaId| {
             let known = self.names.iter().find(|(known, _)| *known == id);
             known.map_or_else(String::new, |(_, name)| name.clone())
         };
-        let text = in_ascii(&self.seen.to_json(chosen, name_of));
+        let text = in_ascii(&self.seen.to_json(fate, name_of));
         HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
     }
 }
@@ -48,17 +60,26 @@ fn in_ascii(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::Crowd;
     use super::*;
 
     #[test]
     fn a_line_is_json_in_ascii() {
         let seen =
             Explanation { rule: "least", waiting: 3, predicted_wait: None, replicas: Vec::new() };
-        let explained = Explained { seen, names: vec![(ReplicaId(7), "rä-😀".to_owned())] };
-        let line = explained.line("rä-😀");
-        assert!(line.to_str().is_ok());
-        let read: serde_json::Value = serde_json::from_slice(line.as_bytes()).unwrap();
-        assert_eq!("rä-😀", read["chosen"]);
-        assert_eq!(3, read["waiting"]);
+        let names = vec![(ReplicaId(7), "rä-😀".to_owned())];
+        let mut explained = Explained { seen, names, chosen: None, refused: None };
+        let read = |explained: &Explained| -> serde_json::Value {
+            let line = explained.line();
+            assert!(line.to_str().is_ok());
+            serde_json::from_slice(line.as_bytes()).unwrap()
+        };
+        assert_eq!(serde_json::Value::Null, read(&explained)["chosen"]);
+        explained.choose("rä-😀");
+        assert_eq!("rä-😀", read(&explained)["chosen"]);
+        assert_eq!(3, read(&explained)["waiting"]);
+        explained.refused = Some(Refused::Expired(Crowd::default()));
+        assert_eq!("deadline", read(&explained)["refused"]);
+        assert_eq!(serde_json::Value::Null, read(&explained)["chosen"]);
     }
 }

@@ -75,7 +75,7 @@ impl TicketGuard {
     pub(crate) fn reoffer(mut self, outcome: Outcome) -> Admission {
         match self.ticket.take() {
             Some(ticket) => self.entry.reoffer(ticket, outcome),
-            None => Admission::Refused(Refused::Expired),
+            None => Admission::Refused(Refused::Spent),
         }
     }
 }
@@ -95,7 +95,7 @@ impl TicketGuard {
     pub(crate) fn retry(mut self, outcome: Outcome, pushback: Option<Duration>) -> Admission {
         match self.ticket.take() {
             Some(ticket) => self.entry.retry(ticket, outcome, pushback),
-            None => Admission::Refused(Refused::Expired),
+            None => Admission::Refused(Refused::Spent),
         }
     }
 }

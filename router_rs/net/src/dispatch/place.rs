@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use parking_lot::Mutex;
 
-use super::entry::{Admission, DeploymentEntry};
-use super::exchange::{Limits, refusal};
+use super::entry::{Admission, DeploymentEntry, Refused};
+use super::exchange::Limits;
 use super::guards::TicketGuard;
 use super::settings::Wish;
 use crate::grpc::Status;
@@ -37,14 +37,20 @@ pub(crate) async fn choose(
         Admission::Send(ticket) => Ok(ticket),
         Admission::Refused(refused) => Err(refused),
         Admission::Parked(mut waiter) => {
-            poll_fn(|cx| match waiter.poll(cx) {
+            let waited = poll_fn(|cx| match waiter.poll(cx) {
                 Poll::Ready(placed) => Poll::Ready(Ok(placed)),
                 Poll::Pending => limits.poll(cx).map(Err),
-            })
-            .await?
+            });
+            match waited.await {
+                Err(status) if status.is_late() => {
+                    drop(waiter);
+                    Err(Refused::Expired(entry.crowd()))
+                }
+                placed => placed?,
+            }
         }
     };
-    placed.map(Reservation::new).map_err(|refused| refusal(entry, refused, None).status)
+    placed.map(Reservation::new).map_err(|refused| refused.status(entry))
 }
 
 /// A place at a replica. It counts there as a call until it is used, released or dropped.

@@ -47,7 +47,7 @@ impl Silence {
             if Instant::now() >= due {
                 let text = format!("the replica has sent nothing for {} s", limit.as_secs_f64());
                 let status = Status::new(Code::Unavailable, text);
-                return Poll::Ready(Ending::Failed(Failure { status, did_not_start: false }));
+                return Poll::Ready(Ending::Failed(Failure::new(status, false)));
             }
         }
     }

@@ -85,7 +85,7 @@ pub(super) fn fail<E: ClientEnd + 'static>(
     let connection = Rc::clone(connection);
     tokio::task::spawn_local(async move {
         let _in_flight = in_flight;
-        let failure = Failure { status, did_not_start: true };
+        let failure = Failure::new(status, true);
         conclude(&connection, &mut client, Ending::Failed(failure)).await;
     });
 }
@@ -99,7 +99,7 @@ async fn conclude<E: ClientEnd>(connection: &ConnectionState, client: &mut E, en
         Ending::Gone => counters.cancelled_by_client.count(),
         Ending::Failed(failure) => {
             counters.answered_here.count();
-            client.fail(&failure.status);
+            client.fail(&failure);
         }
     }
     // A client that takes nothing for so long gets no more.

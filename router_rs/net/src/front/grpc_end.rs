@@ -13,6 +13,7 @@ use super::http2_end::Http2End;
 use super::stall::Stall;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
+use crate::dispatch::exchange::Failure;
 use crate::grpc::{CONTENT_TYPE_GRPC, Status};
 use crate::mesh::names::ANSWERED_BY;
 
@@ -33,8 +34,10 @@ impl GrpcEnd {
 }
 
 impl ClientEnd for GrpcEnd {
-    fn fail(&mut self, status: &Status) {
-        let trailers = own_trailers(status, &self.connection.front.config.answered_by);
+    fn fail(&mut self, failure: &Failure) {
+        let answered_by = &self.connection.front.config.answered_by;
+        let mut trailers = own_trailers(&failure.status, answered_by);
+        failure.write_explanation(&mut trailers);
         match self.http.begun() {
             None => self.http.whole(trailers_only(trailers)),
             // An error means that the client is gone: there is nobody to tell.

@@ -12,6 +12,7 @@ use super::stall::Stall;
 use super::websocket;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
+use crate::dispatch::exchange::Failure;
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
 use crate::io::Alarm;
 
@@ -344,12 +345,14 @@ impl<T: Transport> Caller for PlainEnd<T> {
 }
 
 impl<T: Transport> ClientEnd for PlainEnd<T> {
-    fn fail(&mut self, status: &Status) {
-        let mut failure = HttpFailure::of(status, self.queue_full);
+    fn fail(&mut self, failure: &Failure) {
+        let status = &failure.status;
+        let mut told = HttpFailure::of(status, self.queue_full);
+        told.explanation.clone_from(&failure.explanation);
         if status.code == Code::ResourceExhausted {
-            failure.retry_after = self.retry_after.or(failure.retry_after);
+            told.retry_after = self.retry_after.or(told.retry_after);
         }
-        self.tell(&failure);
+        self.tell(&told);
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -11,7 +11,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 
 use super::{Code, Status};
-use crate::mesh::names::ANSWERED_BY;
+use crate::mesh::names::{ANSWERED_BY, EXPLAIN};
 
 /// When to come again, if nobody knows better: long enough to let a burst go by. Arbitrary.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -54,6 +54,8 @@ pub struct HttpFailure {
     pub text: Cow<'static, str>,
     /// When the client may come again; sent in whole seconds, rounded up.
     pub retry_after: Option<Duration>,
+    /// What the router saw, for a client that asked.
+    pub explanation: Option<Box<HeaderValue>>,
 }
 
 // === impl HttpFailure ===
@@ -63,7 +65,7 @@ impl HttpFailure {
         let is_temporary =
             matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
         let retry_after = is_temporary.then_some(RETRY_AFTER_DEFAULT);
-        Self { status, text: text.into(), retry_after }
+        Self { status, text: text.into(), retry_after, explanation: None }
     }
 
     /// A failure of the mesh, by the table.
@@ -82,6 +84,9 @@ impl HttpFailure {
         if let Some(delay) = self.retry_after {
             headers.insert(RETRY_AFTER, whole_seconds(delay).into());
         }
+        if let Some(explanation) = &self.explanation {
+            headers.insert(EXPLAIN, HeaderValue::clone(explanation));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -93,7 +98,7 @@ impl HttpFailure {
         format!("{}\n", self.text).into()
     }
 
-    /// The head of the answer,.
+    /// The head of the answer.
     pub fn head(&self, answered_by: HeaderValue) -> response::Parts {
         let mut response = Response::new(());
         *response.status_mut() = self.status;

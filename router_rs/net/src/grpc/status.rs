@@ -44,6 +44,11 @@ impl Status {
         Self::new(Code::Ok, String::new())
     }
 
+    /// The call's time is over.
+    pub fn is_late(&self) -> bool {
+        self.code == Code::DeadlineExceeded
+    }
+
     /// Writes `grpc-status` and, if there is one, `grpc-message` into `trailers`.
     pub fn write(&self, trailers: &mut HeaderMap) {
         trailers.insert(GRPC_STATUS, HeaderValue::from_static(self.code.as_str()));

@@ -54,6 +54,9 @@ pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("pyserve-client-t
 /// The value of [`UPGRADE`], the only one.
 pub const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
+/// Request metadatum `1`: the answer says, under the same name, what the router saw and chose.
+pub const EXPLAIN: HeaderName = HeaderName::from_static("x-pyserve-explain");
+
 /// Whether a header is for the two ends of a call, so that routers pass it on as it is.
 pub fn passes(name: &HeaderName) -> bool {
     !name.as_str().starts_with(PREFIX) || *name == BATCH_END

@@ -11,6 +11,7 @@ use super::credit::Credit;
 use super::open::Transcoding;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
+use crate::dispatch::exchange;
 use crate::grpc::{Code, Status, whole_seconds};
 use crate::mesh::names::ANSWERED_BY;
 
@@ -219,8 +220,9 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
 }
 
 impl<E: ClientEnd> ClientEnd for Transcoded<E> {
-    fn fail(&mut self, status: &Status) {
-        let mut headers = HeaderMap::new();
+    fn fail(&mut self, failure: &exchange::Failure) {
+        let (status, mut headers) = (&failure.status, HeaderMap::new());
+        failure.write_explanation(&mut headers);
         headers.insert(ANSWERED_BY, self.answered_by.clone());
         if let Some(pushback) = status.pushback {
             headers.insert(RETRY_AFTER, whole_seconds(pushback).into());

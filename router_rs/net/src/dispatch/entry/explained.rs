@@ -1,10 +1,16 @@
 //! What the deployment's router would say of a call.
 
-use super::DeploymentEntry;
+use super::{Crowd, DeploymentEntry};
 use crate::dispatch::explain::Explained;
 use crate::dispatch::settings::Wish;
 
 impl DeploymentEntry {
+    /// Who is there now, for a call whose time is over.
+    #[cold]
+    pub(in crate::dispatch) fn crowd(&self) -> Crowd {
+        Crowd::of(&self.locked.lock().router)
+    }
+
     /// For calls that ask; changes nothing.
     #[cold]
     pub(in crate::dispatch) fn explain(&self, wish: &Wish<'_>) -> Explained {
@@ -15,6 +21,6 @@ impl DeploymentEntry {
         let names = members
             .filter_map(|(id, target)| Some((*id, target.as_replica()?.replica_id.clone())))
             .collect();
-        Explained { seen, names }
+        Explained { seen, names, chosen: None, refused: None }
     }
 }

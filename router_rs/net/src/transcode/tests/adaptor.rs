@@ -7,6 +7,7 @@ use http::response;
 use super::*;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
+use crate::dispatch::exchange;
 use crate::transcode::Transcoded;
 
 const CHAT: &str = "/things.v1.Things/Chat";
@@ -75,7 +76,7 @@ impl Caller for Client {
 }
 
 impl ClientEnd for Client {
-    fn fail(&mut self, _status: &Status) {
+    fn fail(&mut self, _failure: &exchange::Failure) {
         unreachable!("the client is told in its own protocol");
     }
 }
@@ -171,8 +172,8 @@ fn a_broken_answer_is_replaced_by_its_failure() {
 fn a_failure_of_the_mesh_and_one_of_http_are_told() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut failed = chat(Client { room: 1000, ..Client::default() }, &JSON);
-    failed.fail(&Status::new(Code::Unavailable, "no replica"));
-    failed.fail(&Status::new(Code::Internal, "twice"));
+    failed.fail(&exchange::Failure::new(Status::new(Code::Unavailable, "no replica"), true));
+    failed.fail(&exchange::Failure::new(Status::new(Code::Internal, "twice"), true));
     assert!(failed.poll_finish(&mut cx).is_ready());
     let body = String::from_utf8_lossy(&failed.end().body).into_owned();
     assert!(body.contains("no replica") && !body.contains("twice"), "{body}");
