@@ -338,20 +338,41 @@ async fn a_body_is_asked_for_only_when_somebody_takes_it() {
 #[tokio::test]
 async fn malformed_heads_are_refused() {
     let (_replica, front) = one_app_with(IngressConfig::default()).await;
-    for (head, status) in [
-        ("GET /app HTTP/1.1\r\n\r\n", 400),
-        ("GET /app HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
-        ("GET /app HTTP/1.1\r\nhost: a b\r\n\r\n", 400),
-        ("GET /app HTTP/1.1\r\nhost: a\r\nx-request-timeout-seconds: soon\r\n\r\n", 400),
-        ("CONNECT app:80 HTTP/1.1\r\nhost: app:80\r\n\r\n", 405),
-        ("POST /app HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\n\r\n", 505),
+    for (head, status, text) in [
+        ("GET /app HTTP/1.1\r\n\r\n", 400, "the request has no host header"),
+        ("GET /app HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, "names two hosts"),
+        ("GET /app HTTP/1.1\r\nhost: a b\r\n\r\n", 400, "the host header names no host"),
+        (
+            "GET /app HTTP/1.1\r\nhost: a\r\nx-request-timeout-seconds: soon\r\n\r\n",
+            400,
+            "x-request-timeout-seconds=\"soon\" is not allowed; allowed: a number of seconds",
+        ),
+        ("CONNECT app:80 HTTP/1.1\r\nhost: app:80\r\n\r\n", 405, "WebSockets over HTTP/2 only"),
+        (
+            "POST /app HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\n\r\n",
+            505,
+            "gRPC needs HTTP/2",
+        ),
         // A host where a path should be.
-        ("POST app HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc-web\r\n\r\n", 404),
-        ("nonsense\r\n\r\n", 400),
+        (
+            "POST app HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc-web\r\n\r\n",
+            404,
+            "none of 1 route prefixes",
+        ),
+        // What follows could not be read at all.
+        ("nonsense\r\n\r\n", 400, "the request's head is malformed: invalid HTTP"),
+        ("GET / HTTP/9.9\r\n\r\n", 400, "malformed: invalid HTTP version"),
+        ("GET / HTTP/1.1\r\na b: c\r\n\r\n", 400, "malformed: invalid HTTP header"),
+        ("POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n", 400, "malformed: invalid content-length"),
+        ("GET / HTTP/1.1\r\nhost: a\n\r\n", 400, "a line feed without a carriage return"),
     ] {
         let mut client = Http1::connect(&front).await;
         client.send(head).await;
-        assert_eq!(status, client.reply().await.status, "{head:?}");
+        let reply = client.reply().await;
+        assert_eq!(status, reply.status, "{head:?}");
+        assert!(reply.text().contains(text), "{head:?}: {:?}", reply.text());
+        assert_eq!("ingress", reply.headers["pyserve-answered-by"]);
+        assert!(reply.headers.contains_key("x-request-id"));
     }
     front.settle().await;
 }

@@ -76,7 +76,13 @@ async fn a_head_may_be_as_large_as_the_limit_and_no_larger() {
         if expected == 200 {
             answer(replica.next().await, "");
         }
-        assert_eq!(expected, client.reply().await.status, "{length}");
+        let reply = client.reply().await;
+        assert_eq!(expected, reply.status, "{length}");
+        if expected == 431 {
+            let limit = "larger than 1000 bytes (PYSERVE_INGRESS_MAX_HEADER_BYTES)";
+            assert!(reply.text().contains(limit), "{}", reply.text());
+            client.closed().await;
+        }
     }
     until("the one to be counted", || front.stat("header_bytes_exceeded") == 1).await;
     front.settle().await;

@@ -4,7 +4,7 @@ mod front_support;
 mod support;
 
 use bytes::Bytes;
-use front_support::{Http1, Http1Reply, http_request};
+use front_support::{Http1, Http1Reply, answer, http_deployment, http_request};
 use http::{HeaderMap, HeaderValue};
 use prost::Message;
 use router_core::{AccessPolicy, AccessRule, PathPattern};
@@ -123,6 +123,44 @@ async fn a_rest_client_is_served_by_the_path_of_a_method() {
     front.settle().await;
     assert!(replica.calls.try_recv().is_err(), "a replica was asked");
     assert_eq!(1, front.stat("answered_here"));
+}
+
+/// An application that takes everything below `prefix`.
+fn application(replica: &Replica, prefix: &str) -> DeploymentRoute {
+    DeploymentRoute { deployment: "Web".to_owned(), ..http_deployment(replica, prefix) }
+}
+
+#[tokio::test]
+async fn a_misspelt_method_does_not_go_to_the_application_at_the_root() {
+    let (things_replica, mut web) = (Replica::start("r-1").await, Replica::start("r-2").await);
+    let json = "content-type: application/json\r\n";
+    let misspelt = post("/things.v1.Things/Ehco", json, b"{}");
+    let front = Front::start(vec![things(&things_replica), application(&web, "/")]);
+    let mut client = Http1::connect(&front).await;
+    client.send(&misspelt).await;
+    let reply = client.reply().await;
+    assert_eq!(404, reply.status);
+    assert!(reply.text().contains("did you mean /things.v1.Things/Echo?"), "{}", reply.text());
+    assert!(web.calls.try_recv().is_err(), "the application was asked");
+
+    // What is nobody's service is the application's, and so is what no client of a service sends.
+    let form = "content-type: application/x-www-form-urlencoded\r\n";
+    for request in
+        [post("/other.Things/Ehco", json, b"{}"), post("/things.v1.Things/Ehco", form, b"")]
+    {
+        client.send(request).await;
+        answer(web.next().await, "of the application");
+        assert_eq!("of the application", client.reply().await.text());
+    }
+    front.settle().await;
+
+    // A prefix of just that name was meant for it.
+    let front = Front::start(vec![things(&things_replica), application(&web, "/things.v1.Things")]);
+    let mut client = Http1::connect(&front).await;
+    client.send(&misspelt).await;
+    answer(web.next().await, "of the application");
+    assert_eq!("of the application", client.reply().await.text());
+    front.settle().await;
 }
 
 /// A front that lets nobody but callers of `path` in.

@@ -179,7 +179,7 @@ pub(super) fn admit_plain<T: Transport + 'static>(
         Opened::Call(transcoding) => {
             admit_transcoded(connection, client, transcoding, announced);
         }
-        Opened::Answer(response) => {
+        Opened::Answer(response) | Opened::Misspelt(response) => {
             connection.front.counters.answered_here.count();
             let (head, body) = response.into_parts();
             client.answer(head, body);

@@ -9,11 +9,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::Service;
+use tokio::io::AsyncWrite;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -26,8 +28,8 @@ use super::offenders::Offence;
 use super::plain::{Kind, PlainEnd};
 use super::plain_head::check_codings;
 use super::rest::{Rest, Speech};
-use super::websocket;
 use super::wire::Wire;
+use super::{unread, websocket};
 use crate::grpc::{HttpFailure, is_grpc_content_type};
 use crate::io::on_buffers_freed;
 use crate::phase::{Phase, Phases};
@@ -132,6 +134,8 @@ enum Speaker {
     Hyper(Box<UpgradeableConnection<Wire, Door>>),
     /// Nobody, until something comes.
     Resting(Wire, Door),
+    /// We, for the last time: what is left of our answer.
+    Refusing(Wire, Bytes),
     /// It is over.
     Nobody,
 }
@@ -153,7 +157,7 @@ impl Driver {
                 // Requests that are under way are answered with `connection: close`.
                 Speaker::Hyper(connection) => Pin::new(&mut **connection).graceful_shutdown(),
                 Speaker::Resting(..) => self.speaker = Speaker::Nobody,
-                Speaker::Nobody => {}
+                Speaker::Refusing(..) | Speaker::Nobody => {}
             }
             self.state.is_draining.set(true);
         }
@@ -174,16 +178,34 @@ impl Driver {
                 other => other,
             };
         }
-        let Speaker::Hyper(connection) = &mut self.speaker else { return Poll::Ready(()) };
-        if let Err(error) = ready!(Pin::new(&mut **connection).poll(cx)) {
-            if error.is_parse_too_large() {
-                self.state.front.counters.header_bytes_exceeded.count();
-            }
-            if error.is_parse() {
-                self.state.on_offence(Offence::Malformed);
+        if let Speaker::Hyper(connection) = &mut self.speaker {
+            if let Err(error) = ready!(Pin::new(&mut **connection).poll(cx)) {
+                self.on_error(&error);
             }
         }
-        Poll::Ready(())
+        match &mut self.speaker {
+            Speaker::Refusing(wire, answer) => poll_last_words(wire, answer, cx),
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// hyper gives up; we say why, if it was a request that it could not read.
+    fn on_error(&mut self, error: &hyper::Error) {
+        if error.is_parse_too_large() {
+            self.state.front.counters.header_bytes_exceeded.count();
+        }
+        if error.is_parse() {
+            self.state.on_offence(Offence::Malformed);
+        }
+        let Speaker::Hyper(connection) = std::mem::replace(&mut self.speaker, Speaker::Nobody)
+        else {
+            return;
+        };
+        let Some(mut wire) = connection.into_parts().map(|parts| parts.io) else { return };
+        if let Some(unread) = wire.take_unread() {
+            let answer = unread::answer(unread, error, &self.state);
+            self.speaker = Speaker::Refusing(wire, answer);
+        }
     }
 
     /// Takes the connection from hyper, if all that it had to write has been written.
@@ -204,6 +226,18 @@ impl Driver {
             other => other,
         };
     }
+}
+
+/// Ready when the client has got all of it, or is gone.
+fn poll_last_words(wire: &mut Wire, answer: &mut Bytes, cx: &mut Context<'_>) -> Poll<()> {
+    while answer.has_remaining() {
+        match ready!(AsyncWrite::poll_write(Pin::new(wire), cx, answer)) {
+            Ok(length) if length > 0 => answer.advance(length),
+            _ => return Poll::Ready(()),
+        }
+    }
+    // An error means that the client is gone: there is nobody to tell.
+    AsyncWrite::poll_shutdown(Pin::new(wire), cx).map(drop)
 }
 
 impl Speaker {

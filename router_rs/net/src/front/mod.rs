@@ -32,6 +32,7 @@ mod rest;
 mod resting;
 mod shadow;
 mod stall;
+mod unread;
 mod upstream;
 mod websocket;
 mod wire;

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, request};
 
 use crate::client::dial::Target;
 use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader, Way};
-use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
+use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, describe_content_type};
 use crate::server::ConnectionInfo;
 use crate::transcode::{self, MethodTable, Opened};
 
@@ -84,6 +84,14 @@ impl Directory {
         }
     }
 
+    /// The variable that sets a limit, for sentences; a server's limits have other names.
+    pub(super) fn variable(&self, name: &str) -> String {
+        match self {
+            Self::Table(_) => format!(" (PYSERVE_INGRESS_{name})"),
+            Self::Server(_) => String::new(),
+        }
+    }
+
     /// `client` describes the connection that will ask.
     pub(super) fn of(source: &Source, client: &ConnectionInfo) -> Self {
         match source {
@@ -145,10 +153,18 @@ impl Directory {
     /// Whether a request is gRPC in the words of another protocol.
     pub(super) fn open(&self, parts: &request::Parts, limits: &transcode::Limits) -> Opened {
         match self {
-            Self::Server(way) => transcode::open(&way.server.methods.load(), parts, limits),
-            Self::Table(reader) => {
-                reader.with(|table| transcode::open(table.methods(), parts, limits))
+            Self::Server(way) => {
+                let opened = transcode::open(&way.server.methods.load(), parts, limits);
+                opened.unless(|| false)
             }
+            Self::Table(reader) => reader.with(|table| {
+                // A prefix that is more than `/` was meant for such paths.
+                let has_prefix = || {
+                    let route = table.find_http(parts.uri.path());
+                    route.is_some_and(|(prefix, _)| !prefix.is_empty())
+                };
+                transcode::open(table.methods(), parts, limits).unless(has_prefix)
+            }),
         }
     }
 
@@ -176,10 +192,13 @@ impl Directory {
                 let upstream = Upstream::Deployment(deployment);
                 Ok(HttpRoute { upstream, mirror, prefix: prefix.to_owned() })
             }
-            None if !matches!(table.find(path, None), Found::Nothing) => Err(HttpFailure::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                format!("{path} is a gRPC method: send application/grpc over HTTP/2"),
-            )),
+            None if !matches!(table.find(path, None), Found::Nothing) => {
+                let came = describe_content_type(headers);
+                let text = format!(
+                    "{came}, and {path} is a gRPC method: send application/grpc over HTTP/2"
+                );
+                Err(HttpFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
+            }
             None if table.is_starting() => {
                 Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET))
             }

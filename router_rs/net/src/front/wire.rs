@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
+use http::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
@@ -19,6 +20,7 @@ use super::counters::ConnectionCount;
 use super::frames::Frames;
 use super::head_lines::HeadLines;
 use super::ration::{Ration, Verdict};
+use super::unread::status_of_hypers;
 use crate::io::Stream;
 
 /// What one turn of a connection's task may read. A flood of calls that are reset at once comes to
@@ -145,6 +147,9 @@ pub(crate) struct Wire {
     flood: Option<Box<Flood>>,
     /// Of HTTP/1.1 only, as long as hyper reads.
     lines: HeadLines,
+    has_bare_line_feed: bool,
+    /// hyper has answered a request that it could not read; see `unread`.
+    unread: Option<Unread>,
     /// The reads that one head has taken so far.
     head_reads: u32,
     /// Nothing is read before it rings.
@@ -152,6 +157,14 @@ pub(crate) struct Wire {
     /// Here, because it lives as long as the socket does: longer than what hyper makes of it when
     /// it becomes a WebSocket, shorter than calls that go on without their client.
     _count: ConnectionCount,
+}
+
+/// What hyper said of a request that it could not read, which is not what its client is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unread {
+    pub status: StatusCode,
+    /// The request had a line feed that may not be there.
+    pub has_bare_line_feed: bool,
 }
 
 /// What stands for a line feed that may not be there, and for all that follows: hyper answers it with
@@ -214,7 +227,36 @@ impl Wire {
         let lines = HeadLines::default();
         let gauge = Arc::clone(gauge);
         let (head_reads, pause) = (0, None);
-        Self { stream, first, gauge, flood, lines, head_reads, pause, _count: count }
+        let (has_bare_line_feed, unread) = (false, None);
+        Self {
+            stream,
+            first,
+            gauge,
+            flood,
+            lines,
+            has_bare_line_feed,
+            unread,
+            head_reads,
+            pause,
+            _count: count,
+        }
+    }
+
+    /// What hyper could not read, if it has said so; told once, and what is written from then on
+    /// goes to the client.
+    pub(super) fn take_unread(&mut self) -> Option<Unread> {
+        self.unread.take()
+    }
+
+    /// Whether these bytes are hyper's answer to a request that it could not read. Such an answer
+    /// comes alone: what was before it has left us.
+    fn keeps(&mut self, bytes: &[u8]) -> bool {
+        if !self.gauge.is_flushed() {
+            return false;
+        }
+        let Some(status) = status_of_hypers(bytes) else { return false };
+        self.unread = Some(Unread { status, has_bare_line_feed: self.has_bare_line_feed });
+        true
     }
 
     /// As `AsyncRead::poll_read`, of what the stream has.
@@ -365,6 +407,7 @@ impl Read for Wire {
             match bare {
                 None => cursor.put_slice(buffer.filled()),
                 Some(bare) => {
+                    self.has_bare_line_feed = true;
                     cursor.put_slice(&buffer.filled()[..bare]);
                     let room = cursor.remaining().min(REFUSED.len());
                     cursor.put_slice(&REFUSED[..room]);
@@ -378,10 +421,13 @@ impl Read for Wire {
 
 impl Write for Wire {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.keeps(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         AsyncWrite::poll_write(self, cx, bytes)
     }
 
@@ -390,6 +436,9 @@ impl Write for Wire {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.unread.is_some() {
+            return Poll::Ready(Ok(()));
+        }
         AsyncWrite::poll_shutdown(self, cx)
     }
 
@@ -398,10 +447,15 @@ impl Write for Wire {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [only] = slices {
+            if self.keeps(only) {
+                return Poll::Ready(Ok(only.len()));
+            }
+        }
         AsyncWrite::poll_write_vectored(self, cx, slices)
     }
 }

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 
 use super::{Code, Status};
 
@@ -23,6 +24,19 @@ pub fn is_grpc_content_type(value: Option<&HeaderValue>) -> bool {
     value
         .and_then(|value| value.as_bytes().strip_prefix(BASE.as_bytes()))
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
+/// What a request says of its body, as the beginning of a sentence.
+pub fn describe_content_type(headers: &HeaderMap) -> String {
+    /// Nobody reads more of it.
+    const BYTES_MAX: usize = 100;
+    match headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) {
+        None => "no content-type came".to_owned(),
+        Some(value) => {
+            let shown = value[..value.len().min(BYTES_MAX)].escape_ascii();
+            format!("content-type \"{shown}\" came")
+        }
+    }
 }
 
 /// The codec of a gRPC content type in lower case, [`SUBTYPE_DEFAULT`] when it names none.

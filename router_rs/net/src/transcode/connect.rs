@@ -99,7 +99,7 @@ pub(super) fn open(
         return Opened::Answer(wrong_method(if has_get { "GET, POST" } else { "POST" }));
     }
     let Some(connect_type) = parts.headers.get(CONTENT_TYPE).and_then(ConnectType::parse) else {
-        return Opened::Answer(wrong_content_type(method));
+        return Opened::Answer(wrong_content_type(parts, accepted_types(method)));
     };
     let is_plain = connect_type == ConnectType::UnaryJson && !parts.headers.contains_key(VERSION);
     let fits = match method {
@@ -109,7 +109,7 @@ pub(super) fn open(
     };
     if !fits {
         return Opened::Answer(match method {
-            Some(_) => wrong_content_type(method),
+            Some(_) => wrong_content_type(parts, accepted_types(method)),
             None => undescribed(methods, parts.uri.path()),
         });
     }
@@ -123,11 +123,12 @@ pub(super) fn open(
 
 /// JSON for a method that nobody has, or whose messages are not known here. Clients read 404 as
 /// `unimplemented`; those of streams read no body beside a status like that.
-fn undescribed(methods: &MethodTable, path: &str) -> Response<Bytes> {
-    let mut text = format!("{path} is unknown, or not described here: then it takes no JSON");
-    if let Some(near) = methods.near(path) {
-        text = format!("{path} is unknown; did you mean {near}?");
-    }
+pub(super) fn undescribed(methods: &MethodTable, path: &str) -> Response<Bytes> {
+    let text = match (methods.near(path), &methods.of_service(path)[..]) {
+        (Some(near), _) => format!("{path} is unknown; did you mean {near}?"),
+        (None, []) => format!("{path} is unknown, or not described here: then it takes no JSON"),
+        (None, known) => format!("{path} is unknown; its service has {}", known.join(", ")),
+    };
     let mut answer = error_answer(ErrorForm::Connect, &Status::new(Code::Unimplemented, text));
     *answer.status_mut() = StatusCode::NOT_FOUND;
     answer
@@ -372,10 +373,14 @@ pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Stat
 }
 
 /// What a method takes, for `accept-post`.
-pub(super) fn accepted_types(method: Option<&Method>) -> &'static str {
+fn accepted_types(method: Option<&Method>) -> &'static str {
     match method {
         Some(method) if method.is_unary() => {
             "application/grpc, application/grpc-web, application/proto, application/json"
+        }
+        Some(method) if !method.client_streams => {
+            "application/grpc, application/grpc-web, application/connect+proto, \
+             application/connect+json, application/json"
         }
         _ => {
             "application/grpc, application/grpc-web, application/connect+proto, \

@@ -144,7 +144,7 @@ fn take_all(request: &mut dyn RequestCoder, pieces: &[&[u8]]) -> Result<Vec<u8>,
 fn call(path: &str, content_type: &'static str) -> Option<Box<Transcoding>> {
     THINGS_TABLE.with(|table| match open(table, &head(path, content_type), &limits()) {
         Opened::Call(call) => Some(call),
-        Opened::NotOurs(_) | Opened::Answer(_) => None,
+        Opened::NotOurs(_) | Opened::Answer(_) | Opened::Misspelt(_) => None,
     })
 }
 

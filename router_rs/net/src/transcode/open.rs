@@ -8,12 +8,12 @@ use super::coder::{AnswerCoder, RequestCoder};
 use super::connect::{self, ConnectType};
 use super::cors::{asks_for_rpc, is_preflight};
 use super::head::grpc_head;
-use super::methods::{self, MethodTable};
+use super::methods::MethodTable;
 use super::status::{ErrorForm, http_status};
 use super::unary::JSON;
 use super::web::{WebAnswer, WebRequest, WebType};
 use super::{Limits, rest};
-use crate::grpc::{Status, is_grpc_content_type};
+use crate::grpc::{Status, describe_content_type, is_grpc_content_type};
 
 /// Metadata that picks among applications with the same service.
 const APPLICATION: HeaderName = HeaderName::from_static("application");
@@ -30,6 +30,20 @@ pub(crate) enum Opened {
     Call(Box<Transcoding>),
     /// Answered without a call.
     Answer(Response<Bytes>),
+    /// A call of a service that has no such method; this is the answer, unless plain HTTP has a
+    /// route of its own for the path.
+    Misspelt(Response<Bytes>),
+}
+
+impl Opened {
+    /// What a misspelt method comes to: plain HTTP where that `has_route`, else an answer.
+    pub(crate) fn unless(self, has_route: impl FnOnce() -> bool) -> Self {
+        match self {
+            Self::Misspelt(answer) if has_route() => Self::NotOurs(Some(answer)),
+            Self::Misspelt(answer) => Self::Answer(answer),
+            opened => opened,
+        }
+    }
 }
 
 /// A call in another protocol.
@@ -65,15 +79,30 @@ pub(crate) fn open(methods: &MethodTable, parts: &request::Parts, limits: &Limit
     } else if method.is_some() || is_distinctly_connect(parts) {
         connect::open(methods, parts, method.map(|method| &**method), limits)
     } else {
-        rest::open(methods, parts, application, limits)
+        match rest::open(methods, parts, application, limits) {
+            Opened::NotOurs(None) if is_misspelt(methods, parts) => {
+                Opened::Misspelt(connect::undescribed(methods, path))
+            }
+            opened => opened,
+        }
     };
     match opened {
         Opened::Answer(mut answer) => {
             limits.cors.grant(&parts.headers).write(answer.headers_mut());
             Opened::Answer(answer)
         }
+        Opened::Misspelt(mut answer) => {
+            limits.cors.grant(&parts.headers).write(answer.headers_mut());
+            Opened::Misspelt(answer)
+        }
         other => other,
     }
+}
+
+/// Whether a request for a method that nobody has looks like one for a service that is there.
+fn is_misspelt(methods: &MethodTable, parts: &request::Parts) -> bool {
+    let content_type = parts.headers.get(CONTENT_TYPE).and_then(ConnectType::parse);
+    parts.method == Method::POST && content_type.is_some() && methods.has_service(parts.uri.path())
 }
 
 fn preflight(
@@ -127,9 +156,12 @@ pub(super) fn wrong_method(allowed: &str) -> Response<Bytes> {
 }
 
 /// The method takes other content types.
-pub(super) fn wrong_content_type(method: Option<&methods::Method>) -> Response<Bytes> {
-    let accepted = connect::accepted_types(method);
-    let text = format!("this method takes other content-types: {accepted}");
+pub(super) fn wrong_content_type(
+    parts: &request::Parts,
+    accepted: &'static str,
+) -> Response<Bytes> {
+    let came = describe_content_type(&parts.headers);
+    let text = format!("{came}, and {} takes {accepted}", parts.uri.path());
     let mut response = explained(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     response.headers_mut().insert(ACCEPT_POST, HeaderValue::from_static(accepted));
     response

@@ -20,7 +20,9 @@ use super::methods::{Method, MethodTable};
 use super::open::{Opened, Transcoding, error_answer, wrong_content_type, wrong_method};
 use super::query;
 use super::status::ErrorForm;
-use super::unary::{AnswerBody, AnswerForm, Convert, ReadyRequest, UnaryAnswer, WholeRequest};
+use super::unary::{
+    AnswerBody, AnswerForm, Convert, JSON, ReadyRequest, UnaryAnswer, WholeRequest,
+};
 use crate::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
 };
@@ -66,7 +68,7 @@ pub(super) fn open(
             let is_json = content_type
                 .is_none_or(|value| ConnectType::parse(value) == Some(ConnectType::UnaryJson));
             if takes_body && !is_json {
-                return Opened::Answer(wrong_content_type(Some(&route.method)));
+                return Opened::Answer(wrong_content_type(parts, JSON));
             }
             match open_route(parts, route, captured, limits) {
                 Ok(transcoding) => Opened::Call(Box::new(transcoding)),

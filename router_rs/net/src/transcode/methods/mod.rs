@@ -47,6 +47,8 @@ pub(crate) struct Method {
 #[derive(Debug, Default)]
 pub(crate) struct MethodTable {
     by_path: HashMap<Box<str>, SmallVec<[Provided; 1]>>,
+    /// The names of their services.
+    services: BTreeSet<Box<str>>,
     rest: Routes,
     /// To find sets again that have not changed.
     sets: HashMap<Digest, Arc<FileSet>>,
@@ -118,12 +120,28 @@ impl MethodTable {
     pub(crate) fn near(&self, path: &str) -> Option<&str> {
         let (service, method) = split(path)?;
         let known = || self.by_path.keys().filter_map(|path| split(path));
-        let services: BTreeSet<&str> = known().map(|(service, _)| service).collect();
-        let service =
-            services.get(service).copied().or_else(|| near_service(service, &services))?;
+        let service = match self.services.get(service) {
+            Some(service) => service,
+            None => near_service(service, &self.services)?,
+        };
         let methods = known().filter(|(name, _)| *name == service).map(|(_, method)| method);
         let method = nearest(method, methods)?;
         self.by_path.get_key_value(&*format!("/{service}/{method}")).map(|(path, _)| &**path)
+    }
+
+    /// Whether the service in `/pkg.Service/Method` is described, whatever its methods.
+    pub(crate) fn has_service(&self, path: &str) -> bool {
+        split(path).is_some_and(|(service, _)| self.services.contains(service))
+    }
+
+    /// The methods of the service in `/pkg.Service/Method`, in order; none: it is not described.
+    pub(crate) fn of_service(&self, path: &str) -> Vec<&str> {
+        let Some((wanted, _)) = split(path) else { return Vec::new() };
+        let known = self.by_path.keys().filter_map(|path| split(path));
+        let mut methods: Vec<&str> =
+            known.filter(|(service, _)| *service == wanted).map(|(_, method)| method).collect();
+        methods.sort_unstable();
+        methods
     }
 
     fn add(&mut self, source: Source<'_>, set: &FileSet) {
@@ -151,6 +169,7 @@ impl MethodTable {
         let method = Arc::clone(&described.method);
         let provided = Provided { application: Arc::clone(application), method };
         self.by_path.entry(described.method.path.clone()).or_default().push(provided);
+        self.services.extend(split(&described.method.path).map(|(service, _)| service.into()));
         let routes = described.routes.iter();
         let added = routes.map(|route| self.rest.add(application, route));
         let problems = added.filter_map(Result::err);
@@ -165,13 +184,14 @@ fn split(path: &str) -> Option<(&str, &str)> {
 }
 
 /// By the whole name, or without packages: leaving them out is the commonest slip.
-fn near_service<'a>(wanted: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
+fn near_service<'a>(wanted: &str, known: &'a BTreeSet<Box<str>>) -> Option<&'a str> {
     fn short(name: &str) -> &str {
         name.rsplit('.').next().unwrap_or(name)
     }
-    nearest(wanted, known.iter().copied()).or_else(|| {
-        let near = nearest(short(wanted), known.iter().map(|name| short(name)))?;
-        known.iter().copied().find(|name| short(name) == near)
+    let names = || known.iter().map(|name| &**name);
+    nearest(wanted, names()).or_else(|| {
+        let near = nearest(short(wanted), names().map(short))?;
+        names().find(|name| short(name) == near)
     })
 }
 

@@ -249,10 +249,44 @@ fn wrong_methods_and_content_types_are_answered_at_once() {
             answered("POST", uri, &[("content-type", content_type), ("origin", "https://a.test")]);
         assert_eq!(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer.status(), "{uri} {content_type}");
         assert!(answer.headers()["accept-post"].to_str().unwrap().contains(expected));
-        assert!(std::str::from_utf8(answer.body()).unwrap().contains(expected));
+        let told =
+            format!("content-type \"{content_type}\" came, and {uri} takes application/grpc, ");
+        assert!(text(&answer).starts_with(&told), "{}", text(&answer));
+        assert!(text(&answer).contains(expected));
         assert_eq!("*", answer.headers()["access-control-allow-origin"]);
     }
-    assert_eq!(StatusCode::UNSUPPORTED_MEDIA_TYPE, answered("POST", ECHO, &[]).status());
+    let answer = answered("POST", ECHO, &[]);
+    assert_eq!(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer.status());
+    assert!(text(&answer).starts_with("no content-type came, and "), "{}", text(&answer));
+}
+
+#[test]
+fn a_misspelt_method_of_a_known_service_is_no_plain_http() {
+    let json = [("content-type", "application/json"), ("origin", "https://a.test")];
+    for (uri, expected) in [
+        ("/things.v1.Things/Ehco", "did you mean /things.v1.Things/Echo?"),
+        ("/things.v1.Things/Delete", "its service has Chat, "),
+    ] {
+        let Opened::Misspelt(answer) = opened("POST", uri, &json) else {
+            panic!("{uri}: {:?}", opened("POST", uri, &json));
+        };
+        assert_eq!(StatusCode::NOT_FOUND, answer.status());
+        assert!(text(&answer).contains(expected), "{}", text(&answer));
+        assert_eq!("*", answer.headers()["access-control-allow-origin"]);
+    }
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    for (method, uri, headers) in [
+        ("POST", "/things.v1.Thing/Echo", &json[..]),
+        ("POST", "/things.v1.Things", &json),
+        ("POST", "/things.v1.Things/", &json),
+        ("POST", "/things.v1.Things/a/b", &json),
+        ("GET", "/things.v1.Things/Ehco", &json),
+        ("POST", "/things.v1.Things/Ehco", &form),
+        ("POST", "/things.v1.Things/Ehco", &[]),
+    ] {
+        let opened = opened(method, uri, headers);
+        assert!(matches!(opened, Opened::NotOurs(None)), "{method} {uri}: {opened:?}");
+    }
 }
 
 #[test]
