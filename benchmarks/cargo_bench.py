@@ -10,13 +10,17 @@ from typing import Any
 from benchmarks.machine import ROOT
 
 
-def bench_rows(crate: str, bench: str, *arguments: str) -> Iterator[dict[str, Any]]:
-    """Run a bench of a crate and yield what it prints, as it comes.
+def bench_rows(
+    crate: str, bench: str, *arguments: str, features: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Run a bench of a crate, built with these features, and yield what it prints, as it comes.
 
     Raises:
         SystemExit: It failed; with its code.
     """
     command = ["cargo", "bench", "--locked", "--quiet", "-p", crate, "--bench", bench]
+    if features:
+        command += ["--features", features]
     if arguments:
         command += ["--", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

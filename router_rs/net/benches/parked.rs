@@ -5,6 +5,9 @@
 //! Beside it a call that need not wait, from the client to the replica: as many sockets and the
 //! same ingress, so that the difference is what waiting costs after a place is free. The two
 //! alternate. Without `--bench` (as `cargo test` runs it) it makes one short pass.
+//!
+//! With the feature `stopwatch` also the ingress's own part of the time (`inside_us`): from the end
+//! of the answer, read from the replica's socket, to the next call, written to it.
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
 
@@ -26,24 +29,38 @@ fn main() {
     let rounds = if is_measuring { 100 } else { 2 };
     // Client and replica share a thread, as the ingress has its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let (parked, direct) = runtime.expect("a runtime").block_on(async {
+    let Found { parked, direct, inside } = runtime.expect("a runtime").block_on(async {
         let replica = Replica::start("r-1").await;
         let front = Front::start(vec![deployment(vec![replica.route(1)])]);
         measure(front, replica, rounds).await
     });
     let (parked_us, direct_us) = (Spread::of(parked), Spread::of(direct));
+    let inside_us = match inside.len() {
+        0 => String::new(),
+        _ => format!("\"inside_us\": {}, ", Spread::of(inside).json()),
+    };
     println!(
-        "{{\"parked_us\": {}, \"direct_us\": {}, \"waiting_costs_us\": {:.1}}}",
+        "{{{inside_us}\"parked_us\": {}, \"direct_us\": {}, \"waiting_costs_us\": {:.1}}}",
         parked_us.json(),
         direct_us.json(),
         parked_us.p50 - direct_us.p50
     );
 }
 
-/// Microseconds from an answer to the next call, and from a lone call's start to its arrival.
-async fn measure(front: Front, mut replica: Replica, rounds: usize) -> (Vec<f64>, Vec<f64>) {
+/// In microseconds.
+#[derive(Default)]
+struct Found {
+    /// From an answer to the next call.
+    parked: Vec<f64>,
+    /// From a lone call's start to its arrival.
+    direct: Vec<f64>,
+    /// What of `parked` is spent in the ingress; empty without its stopwatch.
+    inside: Vec<f64>,
+}
+
+async fn measure(front: Front, mut replica: Replica, rounds: usize) -> Found {
     let client = front.client().await;
-    let (mut parked, mut direct) = (Vec::new(), Vec::new());
+    let Found { mut parked, mut direct, mut inside } = Found::default();
     for _ in 0..rounds {
         for _ in 0..CALLS {
             let started = Instant::now();
@@ -58,6 +75,7 @@ async fn measure(front: Front, mut replica: Replica, rounds: usize) -> (Vec<f64>
         let calls: Vec<_> = (0..=CALLS).map(send).collect();
         let mut incoming = replica.next().await;
         support::until("all others wait", || front.parked() == CALLS as u64).await;
+        laps_us();
         for _ in 0..CALLS {
             incoming.read_all().await;
             let answered = Instant::now();
@@ -65,13 +83,26 @@ async fn measure(front: Front, mut replica: Replica, rounds: usize) -> (Vec<f64>
             incoming = replica.next().await;
             parked.push(answered.elapsed().as_secs_f64() * 1e6);
         }
+        inside.extend(laps_us());
         incoming.read_all().await;
         incoming.reply(PONG);
         for call in calls {
             assert_eq!(0, call.reply().await.status());
         }
     }
-    (parked, direct)
+    Found { parked, direct, inside }
+}
+
+/// The ingress's own times since the last look.
+#[cfg(feature = "stopwatch")]
+fn laps_us() -> Vec<f64> {
+    let laps = router_net::client::take_laps();
+    laps.into_iter().map(|lap| lap.as_secs_f64() * 1e6).collect()
+}
+
+#[cfg(not(feature = "stopwatch"))]
+fn laps_us() -> Vec<f64> {
+    Vec::new()
 }
 
 struct Spread {

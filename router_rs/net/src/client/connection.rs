@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::liveness::{Liveness, LivenessConfig, Verdict};
+use super::stopwatch::Stopwatch;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// Streams that may start before the peer has said its own limit.
@@ -98,7 +99,8 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let state = Rc::new(State::default());
-        let io = Observed { io, state: Rc::clone(&state) };
+        let stopwatch = Stopwatch::new();
+        let io = Observed { io, state: Rc::clone(&state), stopwatch };
         let (sender, connection) = h2::client::Builder::new()
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -330,6 +332,7 @@ const IDLE_CLOSE: std::time::Duration = std::time::Duration::from_secs(300);
 struct Observed<S> {
     io: S,
     state: Rc<State>,
+    stopwatch: Stopwatch,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
@@ -341,6 +344,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.io).poll_read(cx, buffer);
         if buffer.filled().len() > before {
+            self.stopwatch.on_read(&buffer.filled()[before..]);
             self.state.received.set(self.state.received.get() + 1);
         }
         result
@@ -353,7 +357,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
+        self.stopwatch.on_written(&[io::IoSlice::new(bytes)], written);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -361,7 +367,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, slices))?;
+        self.stopwatch.on_written(slices, written);
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {

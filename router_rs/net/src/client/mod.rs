@@ -12,6 +12,7 @@ mod handshake;
 pub(crate) mod liveness;
 pub(crate) mod pool;
 mod runner;
+mod stopwatch;
 mod target;
 mod user;
 pub(crate) mod vitals;
@@ -19,4 +20,6 @@ pub(crate) mod vitals;
 pub use call::{ClientCall, End, NewCall, NewChoice};
 pub use channel::{Channel, ChannelConfig};
 pub use connectivity::Connectivity;
+#[cfg(feature = "stopwatch")]
+pub use stopwatch::take_laps;
 pub use target::TargetError;
