@@ -463,6 +463,10 @@ class Ranker:
     session and the model (``""``: none), and returns ids, best first. It should not raise: what it
     raises is shown on standard error, and the router's own policy decides. So it does for calls
     that wait for 100 ms, and for those that find 1024 waiting.
+
+    ``listener`` is told where calls go, in the same thread: a call's number, the replica, and path,
+    session and model; and then, with ``None`` for these, that the call is over there. Calls that
+    find 1024 waiting are not told of, neither their beginning nor their end.
     """
 
     def __new__(
@@ -470,6 +474,7 @@ class Ranker:
         choose: Callable[
             [list[tuple[str, str, int, int, list[str]]], str, str, str], Sequence[str]
         ],
+        listener: Callable[[int, str, tuple[str, str, str] | None], None] | None = None,
     ) -> Ranker: ...
 
 @final

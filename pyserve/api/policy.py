@@ -43,11 +43,13 @@ class RoutedRequest:
         path: ``/pkg.Service/Method``, or the path of plain HTTP; ``""``: not known yet.
         session_id: ``""``: none.
         multiplexed_model_id: ``""``: none.
+        internal_request_id: names the call in ``on_request_completed``; ``""``: it is not sent yet.
     """
 
     path: str
     session_id: str
     multiplexed_model_id: str
+    internal_request_id: str = ""
 
     @property
     def method_name(self) -> str:

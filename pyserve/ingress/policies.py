@@ -53,7 +53,8 @@ def _ranker(found: mesh_pb2.PolicyClass) -> _router.Ranker | None:
     sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
     try:
         kwargs = json.loads(found.kwargs_json) if found.kwargs_json else {}
-        return _router.Ranker(Chooser(found.import_path, _made(found.import_path, kwargs)))
+        chooser = Chooser(found.import_path, _made(found.import_path, kwargs))
+        return _router.Ranker(chooser, chooser.told if chooser.listens else None)
     except Exception:
         _LOGGER.exception(
             "the policy %s cannot be used here; replicas are picked without it", found.import_path
@@ -84,6 +85,8 @@ class Chooser:
         self._name = name
         choose = getattr(policy, "choose", None) or getattr(policy, "choose_replicas", None)
         self._choose: Callable[..., Any] = choose  # type: ignore[assignment]  # ``policy_class`` has looked
+        self._on_routed: Callable[..., Any] = getattr(policy, "on_request_routed", _nothing)
+        self._on_completed: Callable[..., Any] = getattr(policy, "on_request_completed", _nothing)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._silent_until = 0.0
 
@@ -91,18 +94,40 @@ class Chooser:
         """Return the ids of replicas, best first; none when the policy has failed."""
         candidates = [Candidate(*each[:4], tuple(each[4])) for each in raw]
         try:
-            answer = self._choose(candidates, RoutedRequest(path, session_id, model_id))
-            if asyncio.iscoroutine(answer):
-                answer = self._own_loop().run_until_complete(answer)
+            answer = self._result(
+                self._choose(candidates, RoutedRequest(path, session_id, model_id))
+            )
             return list(_ids(answer, {each.replica_id for each in candidates}))
         except Exception as error:
             self._complain(error)
             return []
 
+    @property
+    def listens(self) -> bool:
+        """Whether the policy wants to be told where calls go."""
+        return self._on_routed is not _nothing or self._on_completed is not _nothing
+
+    def told(self, number: int, replica_id: str, routed: tuple[str, str, str] | None) -> None:
+        """Tell the policy that a call goes to a replica, or, without ``routed``, is over there."""
+        request_id = str(number)
+        try:
+            if routed is None:
+                self._result(self._on_completed(replica_id, request_id))
+            else:
+                # Ray Serve hands over the answer as well, which is not there yet.
+                self._result(self._on_routed(RoutedRequest(*routed, request_id), replica_id, None))
+        except Exception as error:
+            self._complain(error)
+
     def __del__(self) -> None:
         # With the last route that had the policy; nothing else knows when that is.
         if self._loop is not None:
             self._loop.close()
+
+    def _result(self, answer: object) -> object:
+        if asyncio.iscoroutine(answer):
+            return self._own_loop().run_until_complete(answer)
+        return answer
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -119,6 +144,10 @@ class Chooser:
                 type(error).__name__,
                 error,
             )
+
+
+def _nothing(*_told: object) -> None:
+    """Stand for a hook that the policy does not have."""
 
 
 def _ids(answer: object, known: set[str]) -> Iterable[str]:

@@ -3,13 +3,13 @@
 mod front_support;
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use front_support::{answer, http_deployment, http_request};
 use prost::Message;
-use router_net::dispatch::{DeploymentRoute, Question, Ranker, Share};
+use router_net::dispatch::{DeploymentRoute, News, Question, Ranker, Share};
 use support::{Front, Replica, deployment, open_service, request_with, within};
 
 const PATH: &str = "/pkg.Echo/Say";
@@ -169,6 +169,86 @@ async fn replicas_are_tried_in_the_order_of_a_ranker() {
     assert_eq!(0, call.reply().await.status());
     waiting.reply("pong");
     assert_eq!(0, held.reply().await.status());
+}
+
+/// Says which replica comes first by the session, and writes down what it is told.
+#[derive(Debug, Default)]
+struct Following {
+    told: Mutex<Vec<News>>,
+}
+
+impl Following {
+    /// Waits until it has been told so much, and returns all of it, with the calls counted from 1.
+    async fn told(&self, count: usize) -> Vec<String> {
+        support::until("it to be told", || self.told.lock().unwrap().len() >= count).await;
+        let told = self.told.lock().unwrap();
+        let numbers = told
+            .iter()
+            .map(|(News::Routed { number, .. } | News::Completed { number, .. })| number);
+        let first = *numbers.min().unwrap();
+        let line = |news: &News| match news {
+            News::Routed { number, replica_id, path, session, .. } => {
+                format!("{} to {replica_id}: {path} of {session}", number - first)
+            }
+            News::Completed { number, replica_id } => {
+                format!("{} over at {replica_id}", number - first)
+            }
+        };
+        told.iter().map(line).collect()
+    }
+}
+
+impl Ranker for Following {
+    fn ask(&self, question: Question) {
+        BySession.ask(question);
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+
+    fn tell(&self, news: News) -> bool {
+        self.told.lock().unwrap().push(news);
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_ranker_that_listens_is_told_where_calls_go_and_when_they_are_over() {
+    let (mut first, mut second) = (Replica::start("r-1").await, Replica::start("r-2").await);
+    let following = Arc::new(Following::default());
+    let ranker: Arc<dyn Ranker> = Arc::clone(&following) as _;
+    let routes = vec![first.route(1), second.route(1)];
+    let front = Front::start(vec![DeploymentRoute { ranker: Some(ranker), ..deployment(routes) }]);
+    let client = front.client().await;
+    let ask = || client.unary(request_with(PATH, &[("x-session-id", "r-1")]), "ping");
+
+    let call = ask();
+    let incoming = within("the first", first.next()).await;
+    assert_eq!(vec!["0 to r-1: /pkg.Echo/Say of r-1"], following.told(1).await);
+    incoming.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+    // One that is refused there is over there, and goes elsewhere under another number.
+    let call = ask();
+    within("the first", first.next()).await.refuse();
+    let incoming = within("the second", second.next()).await;
+    let expected = [
+        "0 over at r-1",
+        "1 to r-1: /pkg.Echo/Say of r-1",
+        "1 over at r-1",
+        "2 to r-2: /pkg.Echo/Say of r-1",
+    ];
+    assert_eq!(expected, following.told(5).await[1..]);
+    incoming.reply("pong");
+    assert_eq!(0, call.reply().await.status());
+    // And so is one whose caller has left.
+    let call = client.unary(request_with(PATH, &[("x-session-id", "r-2")]), "ping");
+    let mut incoming = within("the second", second.next()).await;
+    drop(call);
+    incoming.reset().await;
+    let told = following.told(8).await;
+    assert_eq!(["2 over at r-2", "3 to r-2: /pkg.Echo/Say of r-2", "3 over at r-2"], told[5..]);
+    front.settle().await;
 }
 
 #[tokio::test]

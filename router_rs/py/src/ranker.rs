@@ -1,63 +1,123 @@
 //! `Ranker`: a policy in Python, asked from a thread of its own so that no I/O thread needs the GIL.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use pyo3::prelude::*;
-use router_net::dispatch::{self, Question};
+use router_net::dispatch::{self, News, Question};
 
-/// Questions that may wait; calls beyond it go without. Arbitrary: at 20 µs each they would wait
-/// about as long as a call waits for its answer.
-const QUESTIONS_MAX: usize = 1024;
+/// Questions and beginnings of calls that may wait; calls beyond it go without. Arbitrary: at 20 µs
+/// each they would wait about as long as a call waits for its answer. Ends of calls come on top: at
+/// most as many as calls are open.
+const WAITING_MAX: usize = 1024;
 
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
 pub(crate) struct Ranker {
-    questions: Arc<Questions>,
+    inbox: Arc<Inbox>,
 }
 
 #[derive(Debug)]
-struct Questions {
-    sender: SyncSender<Question>,
+struct Inbox {
+    sender: Sender<Item>,
+    waiting: Arc<AtomicUsize>,
+    listens: bool,
 }
 
-impl dispatch::Ranker for Questions {
+#[derive(Debug)]
+enum Item {
+    Question(Question),
+    News(News),
+}
+
+impl Item {
+    /// Whether it counts against the bound.
+    fn counts(&self) -> bool {
+        !matches!(self, Self::News(News::Completed { .. }))
+    }
+}
+
+impl Inbox {
+    fn put(&self, item: Item) -> bool {
+        if item.counts() && self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        self.sender.send(item).is_ok()
+    }
+}
+
+impl dispatch::Ranker for Inbox {
     fn ask(&self, question: Question) {
         // A question that is dropped is answered by its end: the router's own policy decides.
-        let _full_or_over = self.sender.try_send(question);
+        self.put(Item::Question(question));
     }
+
+    fn listens(&self) -> bool {
+        self.listens
+    }
+
+    fn tell(&self, news: News) -> bool {
+        self.put(Item::News(news))
+    }
+}
+
+/// What of Python is called.
+struct Callables {
+    choose: Py<PyAny>,
+    listener: Option<Py<PyAny>>,
 }
 
 #[pymethods]
 impl Ranker {
     #[new]
-    fn new(choose: Py<PyAny>) -> PyResult<Self> {
-        let (sender, questions) = sync_channel(QUESTIONS_MAX);
+    #[pyo3(signature = (choose, listener = None))]
+    fn new(choose: Py<PyAny>, listener: Option<Py<PyAny>>) -> PyResult<Self> {
+        let (sender, items) = channel();
+        let waiting = Arc::<AtomicUsize>::default();
+        let listens = listener.is_some();
+        let (callables, counted) = (Callables { choose, listener }, Arc::clone(&waiting));
         // It ends with the last route that has this ranker.
         thread::Builder::new()
             .name("pyserve-policy".to_owned())
-            .spawn(move || answer_all(&choose, &questions))?;
-        Ok(Self { questions: Arc::new(Questions { sender }) })
+            .spawn(move || answer_all(&callables, &items, &counted))?;
+        Ok(Self { inbox: Arc::new(Inbox { sender, waiting, listens }) })
     }
 }
 
 impl Ranker {
     pub(crate) fn share(&self) -> Arc<dyn dispatch::Ranker> {
-        Arc::clone(&self.questions) as Arc<dyn dispatch::Ranker>
+        Arc::clone(&self.inbox) as Arc<dyn dispatch::Ranker>
     }
 }
 
-fn answer_all(choose: &Py<PyAny>, questions: &Receiver<Question>) {
-    while let Ok(question) = questions.recv() {
-        if question.answer.is_closed() {
-            continue;
+fn answer_all(callables: &Callables, items: &Receiver<Item>, waiting: &AtomicUsize) {
+    while let Ok(item) = items.recv() {
+        if item.counts() {
+            waiting.fetch_sub(1, Ordering::Relaxed);
         }
         // None: the interpreter ends, and with it the process.
-        let Some(order) = Python::try_attach(|py| ask(py, choose, &question)) else { return };
-        // Whoever asked may have given up.
-        let _nobody_waits = question.answer.send(order);
+        let done = match item {
+            Item::Question(question) if question.answer.is_closed() => Some(()),
+            Item::Question(question) => answer(&callables.choose, question),
+            Item::News(news) => match &callables.listener {
+                Some(listener) => Python::try_attach(|py| tell(py, listener, news)),
+                None => Some(()),
+            },
+        };
+        if done.is_none() {
+            return;
+        }
     }
+}
+
+fn answer(choose: &Py<PyAny>, question: Question) -> Option<()> {
+    let order = Python::try_attach(|py| ask(py, choose, &question))?;
+    // Whoever asked may have given up.
+    let _nobody_waits = question.answer.send(order);
+    Some(())
 }
 
 /// What Python says; nothing when it raises, which the callable itself does not (see the stub).
@@ -73,4 +133,19 @@ fn ask(py: Python<'_>, choose: &Py<PyAny>, question: &Question) -> Vec<String> {
         error.write_unraisable(py, Some(choose.bind(py)));
         Vec::new()
     })
+}
+
+fn tell(py: Python<'_>, listener: &Py<PyAny>, news: News) {
+    let told = match news {
+        News::Routed { number, replica_id, path, session, model } => {
+            listener.bind(py).call1((number, replica_id, Some((path, session, model))))
+        }
+        News::Completed { number, replica_id } => {
+            let end: Option<(String, String, String)> = None;
+            listener.bind(py).call1((number, replica_id, end))
+        }
+    };
+    if let Err(error) = told {
+        error.write_unraisable(py, Some(listener.bind(py)));
+    }
 }

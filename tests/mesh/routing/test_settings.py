@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 
 import httpx
 import pytest
 
 import pyserve
 from pyserve.errors import OptionError
-from tests.mesh.routing.apps import ByName, BySession, Nonsense, Who
+from tests.mesh.routing.apps import ByName, BySession, Following, Nonsense, Who
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +73,27 @@ async def test_the_shape_of_ray_serve_is_understood(client: httpx.Client) -> Non
         assert replica == await handle.options(session_id=str(number)).remote()
     # Without a session it raises, and the router picks by itself.
     assert await handle.remote() in everybody
+
+
+@pytest.mark.parity("G-76")
+async def test_hooks_are_called_for_calls_of_handles_and_of_clients(
+    client: httpx.Client, tmp_path: Path
+) -> None:
+    """The two have a router each, in two processes."""
+    notes = tmp_path / "notes"
+    handle = run(Following, policy_kwargs={"path": str(notes)})
+
+    def noted() -> list[list[str]]:
+        return [line.split() for line in notes.read_text().splitlines()] if notes.exists() else []
+
+    replicas = [await handle.remote()]
+    await eventually(lambda: 2 == len(noted()))
+    replicas.append((await asyncio.to_thread(client.get, "/who")).text)
+    await eventually(lambda: 4 == len(noted()))
+    words, names, numbers = zip(*noted(), strict=True)
+    assert ("routed", "completed") * 2 == words
+    assert [each for each in replicas for _ in range(2)] == list(names)
+    assert numbers[::2] == numbers[1::2]
 
 
 @pytest.mark.parity("G-76")

@@ -71,6 +71,30 @@ def test_a_failure_is_no_answer_and_one_line_a_minute(
     assert "the policy mine failed" in record.getMessage()
 
 
+@pytest.mark.parity("G-76")
+def test_hooks_are_told_where_a_call_went_and_when_it_was_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[tuple[object, ...]] = []
+
+    class Following(Policy):
+        async def on_request_routed(self, request: RoutedRequest, *to: object) -> None:
+            told.append((request, *to))
+
+        def on_request_completed(self, replica_id: str, internal_request_id: str) -> None:
+            told.append((replica_id, internal_request_id))
+            raise LookupError("forgotten")
+
+    chooser = Chooser("mine", Following())
+    assert (True, False) == (chooser.listens, Chooser("mine", Policy()).listens)
+    chooser.told(7, "a", ("/p", "s", "m"))
+    with caplog.at_level(logging.WARNING):
+        chooser.told(7, "a", None)
+
+    assert [(RoutedRequest("/p", "s", "m", "7"), "a", None), ("a", "7")] == told
+    assert "LookupError: forgotten" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [

@@ -71,6 +71,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
                 exchange.head.options.is_idempotent |= is_idempotent;
                 if matches!(new.placement, Placement::Any) {
                     exchange.head.ranked = deployment.rank(&exchange.head.parts).await;
+                    exchange.listener = deployment.listener();
                 }
                 exchange.placed(&deployment.entry, new.placement).await
             }

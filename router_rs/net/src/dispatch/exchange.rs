@@ -16,6 +16,7 @@ use super::entry::{Admission, DeploymentEntry, Refused};
 use super::explain::{self, Explained};
 use super::guards::TicketGuard;
 use super::place::Placement;
+use super::ranker::{Followed, Ranker};
 use super::settings::{CallOptions, Wish};
 use super::upload::Upload;
 use crate::client::dial::Target;
@@ -51,6 +52,8 @@ pub(crate) struct Exchange<'a, C> {
     pub head: Head,
     pub upload: Upload,
     pub limits: Limits<'a>,
+    /// Who wants to know where the call goes.
+    pub listener: Option<Arc<dyn Ranker>>,
     /// Those that started, before this one.
     attempts: u32,
     /// Of the attempt that has ended.
@@ -114,6 +117,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             head,
             upload,
             limits,
+            listener: None,
             attempts: 0,
             first_data_at: None,
             explained: None,
@@ -154,6 +158,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 Err(ending) => break ending,
             };
             self.claim(&ticket);
+            let _followed = self.follow(&ticket);
             let attempt = self.attempt(ticket.target(), Some(&ticket)).await;
             // The place that has lost is given back.
             let ticket = self.hedged.take().unwrap_or(ticket);
@@ -180,6 +185,13 @@ impl<'a, C: Caller> Exchange<'a, C> {
             }
         };
         self.explain_failure(ending)
+    }
+
+    /// Tells the listener, if there is one, where the call goes now.
+    fn follow(&self, ticket: &TicketGuard) -> Option<Followed> {
+        let listener = self.listener.as_ref()?;
+        let replica = ticket.target().as_replica()?;
+        Followed::begin(listener, &replica.replica_id, &self.head.parts)
     }
 
     /// Adds to a failure what the router saw, for a call that asks.

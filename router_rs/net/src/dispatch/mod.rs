@@ -37,7 +37,7 @@ pub(crate) use download::strip_mesh_headers;
 pub(crate) use kept::{Kept, KeptBudget};
 pub(crate) use place::choose;
 pub use place::{Placement, Reservation};
-pub use ranker::{Candidate, Question, Ranker};
+pub use ranker::{Candidate, News, Question, Ranker};
 pub(crate) use settings::Wish;
 pub use settings::{CallOptions, RouterSettings};
 pub(crate) use snapshot::{Deployment, Found};

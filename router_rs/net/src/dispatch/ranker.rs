@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::request;
@@ -23,6 +24,69 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(100);
 pub trait Ranker: fmt::Debug + Send + Sync {
     /// Takes the question, unless too many wait. Must neither block nor take long.
     fn ask(&self, question: Question);
+
+    /// Whether [`Ranker::tell`] does anything.
+    fn listens(&self) -> bool {
+        false
+    }
+
+    /// Takes note, as fast as [`Ranker::ask`]; false: too much waits. The end of a call is told once
+    /// if its beginning was taken, and then always taken.
+    fn tell(&self, _news: News) -> bool {
+        false
+    }
+}
+
+/// What became of a call after its replica was picked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It was sent to a replica.
+    Routed { number: u64, replica_id: String, path: String, session: String, model: String },
+    /// It is over there: answered, failed, given up, or sent elsewhere.
+    Completed { number: u64, replica_id: String },
+}
+
+/// A call at its replica, of which a listener knows; its end is told when this is dropped.
+#[derive(Debug)]
+pub(super) struct Followed {
+    ranker: Arc<dyn Ranker>,
+    number: u64,
+    replica_id: String,
+}
+
+/// What calls are called that listeners hear of.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+impl Followed {
+    /// `None`: the listener cannot hear more at the moment.
+    pub(super) fn begin(
+        ranker: &Arc<dyn Ranker>,
+        replica_id: &str,
+        parts: &request::Parts,
+    ) -> Option<Self> {
+        let (number, replica_id) = (NUMBERS.fetch_add(1, Ordering::Relaxed), replica_id.to_owned());
+        let news = News::Routed {
+            number,
+            replica_id: replica_id.clone(),
+            path: parts.uri.path().to_owned(),
+            session: names::session_id(&parts.headers).to_owned(),
+            model: model_of(parts).to_owned(),
+        };
+        let is_taken = ranker.tell(news);
+        is_taken.then(|| Self { ranker: Arc::clone(ranker), number, replica_id })
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        let replica_id = std::mem::take(&mut self.replica_id);
+        self.ranker.tell(News::Completed { number: self.number, replica_id });
+    }
+}
+
+fn model_of(parts: &request::Parts) -> &str {
+    let model = names::model_id(&parts.headers);
+    model.and_then(|model| model.to_str().ok()).unwrap_or_default()
 }
 
 /// A call that wants an order of replicas.
@@ -54,11 +118,14 @@ impl Deployment {
     /// The order in which a policy of the user's wants the replicas tried; empty: it has none.
     pub(crate) async fn rank(&self, parts: &request::Parts) -> Vec<ReplicaId> {
         let Some(ranker) = &self.ranker else { return Vec::new() };
-        let session = names::session_id(&parts.headers);
-        let model = names::model_id(&parts.headers);
-        let model = model.and_then(|model| model.to_str().ok()).unwrap_or_default();
+        let (session, model) = (names::session_id(&parts.headers), model_of(parts));
         // Boxed: the task of every call has room for this, and few ask.
         Box::pin(self.rank_by(ranker, parts.uri.path(), session, model)).await
+    }
+
+    /// Who wants to know where calls go.
+    pub(crate) fn listener(&self) -> Option<Arc<dyn Ranker>> {
+        self.ranker.as_ref().filter(|ranker| ranker.listens()).cloned()
     }
 
     /// As [`Deployment::rank`], for a place that is taken before the call is known.

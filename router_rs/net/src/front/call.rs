@@ -66,6 +66,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
             match &upstream {
                 Upstream::Deployment(deployment) => {
                     exchange.head.ranked = deployment.rank(&exchange.head.parts).await;
+                    exchange.listener = deployment.listener();
                     exchange.through(&deployment.entry).await
                 }
                 Upstream::Server(server) => exchange.to(&server.target).await,
