@@ -34,6 +34,7 @@ _RATE = 100.0
 # address wait that has flooded before.
 _LEAD_S = 1.5
 _SETTLE_TIMEOUT_S = 30.0
+_ATTACKER_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,12 @@ def _measure(name: str, address: str, settings: Settings, cpu: int) -> dict[str,
     for _ in range(settings.rounds):
         calm.measure(victim, ingress, settings.seconds)
         attacker = _start(name, address, settings.seconds + 2 * _LEAD_S, cpu)
-        time.sleep(_LEAD_S)
+        # One that rests while a crowd comes may be closed for it, so it goes on asking.
+        victim.ask_steadily(_RATE, _LEAD_S)
         attacked.measure(victim, ingress, settings.seconds)
         rss_max = max(rss_max, ingress.memory_info().rss)
-        output, _ = attacker.communicate(timeout=60)
+        _ask_until_it_ends(victim, attacker)
+        output, _ = attacker.communicate(timeout=_ATTACKER_TIMEOUT_S)
         outcomes.append(json.loads(output))
         _settle()
     victim.close()
@@ -127,6 +130,10 @@ def _start(name: str, address: str, seconds: float, cpu: int) -> subprocess.Pope
     assert attacker.stdout is not None
     assert attacker.stdout.readline() == "ready\n"
     return attacker
+
+
+def _ask_until_it_ends(victim: Victim, attacker: subprocess.Popen[str]) -> None:
+    victim.ask_steadily(_RATE, _ATTACKER_TIMEOUT_S, lambda: attacker.poll() is not None)
 
 
 def _settle() -> None:

@@ -90,7 +90,7 @@ def run(
     begun_s = time.monotonic()
     with selectors.DefaultSelector() as selector:
         while (now_s := time.monotonic()) < begun_s + seconds:
-            while len(selector.get_map()) < attack.connections:
+            while _may_open(len(selector.get_map()), attack, outcome):
                 if not _open(selector, address, attack, outcome):
                     break
             timeout_s = min(0.05, attack.piece_interval_s or 0.05)
@@ -102,6 +102,11 @@ def run(
         for key in list(selector.get_map().values()):
             key.data.socket.close()
     return outcome
+
+
+def _may_open(count: int, attack: Attack, outcome: Outcome) -> bool:
+    is_new = attack.reopens or outcome.opened < attack.connections
+    return is_new and count < attack.connections
 
 
 def _open(

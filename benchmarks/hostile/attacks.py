@@ -34,13 +34,15 @@ class Attack:
     Attributes:
         send: Makes the pieces that a connection sends, in order; when they end, it waits to be
             closed and sends nothing more.
-        connections: How many there are at once; one that was closed is opened again.
+        connections: How many there are at once.
+        reopens: One that was closed is opened again.
         reads: Takes what comes back. Without it the answers stay in the socket.
         piece_interval_s: Pause before each piece.
     """
 
     send: Callable[[], Iterator[bytes]]
     connections: int = 1
+    reopens: bool = True
     reads: bool = True
     piece_interval_s: float = 0.0
 
@@ -192,6 +194,11 @@ def _body_bombs() -> Iterator[bytes]:
         yield frame(Kind.WINDOW_UPDATE, 0, 0, (1 << 20).to_bytes(4, "big"))
 
 
+def _idle_of_http1() -> Iterator[bytes]:
+    """Ask once and never again."""
+    yield f"GET {PLAIN} HTTP/1.1\r\nhost: test\r\n\r\n".encode()
+
+
 def _idle_of_http2() -> Iterator[bytes]:
     """Greet and say nothing more, not even when the mesh asks it to go."""
     yield greeting()
@@ -225,6 +232,8 @@ ATTACKS: dict[str, Attack] = {
     "chunk_extensions": Attack(send=_chunk_extensions),
     "pipeline": Attack(send=_pipeline),
     "pipeline_unread": Attack(send=_pipeline, reads=False),
-    "idle_http2": Attack(send=_idle_of_http2, connections=3000),
+    "idle_http1": Attack(send=_idle_of_http1, connections=1500, reopens=False),
+    "idle_http2": Attack(send=_idle_of_http2, connections=3000, reopens=False),
+    "idle_http2_again": Attack(send=_idle_of_http2, connections=3000),
     "open_and_close": Attack(send=_open_and_close),
 }

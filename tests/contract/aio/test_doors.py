@@ -21,6 +21,7 @@ import httpx
 import pytest
 
 import pyserve.aio
+from benchmarks.hostile.http2 import greeting
 from pyserve.aio._http import HttpCall
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._server import Server
@@ -31,6 +32,7 @@ from tests.support.authority import Authority
 _ROOT = Path(__file__).parents[3]
 _BUF = str(Path(sys.executable).with_name("buf"))
 _ECHO = "/services.echo.Echo"
+_CROWD = 60
 
 
 class Echo(echo_pb2_grpc.EchoServicer):
@@ -229,6 +231,34 @@ async def test_doors_can_be_shut() -> None:
     async with doors.client(http2=False) as client:
         with pytest.raises(httpx.TransportError):
             await client.post(f"{_ECHO}/Echo", json={})
+    await within(doors.server.stop(None))
+
+
+async def test_a_crowd_at_rest_makes_whoever_has_rested_longest_go() -> None:
+    """Of some thirty connections that have room; none of those that go loses a call."""
+    options = [("pyserve.idle_connection_memory_mb", 1)]
+    doors = Doors(pyserve.aio.server(options=options))
+    await doors.server.start()
+    host, _, port = doors.address.rpartition(":")
+    writers = []
+    async with grpc.aio.insecure_channel(doors.address) as channel:
+        echo = echo_pb2_grpc.EchoStub(channel).Echo
+        request = echo_pb2.EchoRequest(payload=b"still here")
+        assert b"still here" == (await within(echo(request))).payload
+        readers = []
+        for _ in range(_CROWD):
+            reader, writer = await within(asyncio.open_connection(host, int(port)))
+            writer.write(greeting())
+            readers.append(reader)
+            writers.append(writer)
+            # So that they come one after the other.
+            assert await within(reader.readexactly(9))
+        # The first of them has not heeded its GOAWAY, and is ended.
+        received = await within(readers[0].read())
+        assert received.endswith(bytes(8)), "no stream was looked at, and nothing is wrong"
+        assert b"still here" == (await within(echo(request))).payload
+    for writer in writers:
+        writer.close()
     await within(doors.server.stop(None))
 
 

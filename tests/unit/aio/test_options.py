@@ -18,3 +18,9 @@ async def test_times_beyond_what_a_clock_holds_are_far_away() -> None:
         options=[("grpc.keepalive_time_ms", 1000), ("grpc.keepalive_timeout_ms", 10**25)],
     )
     await channel.close()
+
+
+async def test_a_negative_size_is_refused_with_its_option() -> None:
+    name = "pyserve.idle_connection_memory_mb"
+    with pytest.raises(ValueError, match=f"option {name}=-1 is not valid: a number of MiB from 0"):
+        pyserve.aio.server(options=[(name, -1)])
