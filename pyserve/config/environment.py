@@ -132,8 +132,8 @@ class MeshSettings:
         direct_ingress: of a replica.
         security: of the ingress of a mesh that this process runs.
         routing: of the routers of this process.
-        http_middlewares: import path of a function that returns what every ASGI application of a
-            replica stands behind; None: nothing.
+        http_middlewares: import path of a function that returns what the plain HTTP of a replica
+            stands behind; None: nothing.
     """
 
     home: Path

@@ -122,8 +122,8 @@ class HTTPOptions(Part):
             raise OptionError(
                 "http_options.middlewares cannot act: the ingress runs no Python. Give them to "
                 "the ASGI application, app.add_middleware(...), or set PYSERVE_HTTP_MIDDLEWARES="
-                "module:function, which returns a list of them for every ASGI application of the "
-                "mesh; they run in the replicas"
+                "module:function, which returns a list of them for all plain HTTP of the mesh; "
+                "they run in the replicas"
             )
 
     def _check_times(self) -> None:

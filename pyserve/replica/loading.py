@@ -25,12 +25,14 @@ from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
+from pyserve.replica.http import behind
 from pyserve.replica.plain.methods import check_callable
 from pyserve.replica.servicers import Service, find_services
 from pyserve.types import MODEL_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
 
 if TYPE_CHECKING:
+    from pyserve.aio import HttpHandler
     from pyserve.inference import Model
     from pyserve.replica.inference import InferenceDoors
     from pyserve.replica.plain.methods import PlainMethod
@@ -215,12 +217,10 @@ async def start_application(target: Code, middlewares: str | None = None) -> Asg
     except Exception as error:
         label = f"the application of {target.__qualname__} could not be built"
         raise _load_error(label, error) from error
-    try:
-        if middlewares is not None:
-            built = wrap(built, read_middlewares(middlewares))
-    except Exception as error:
-        label = f"the middlewares of {middlewares} could not be made"
-        raise _load_error(label, error) from error
+    if middlewares is not None:
+        path = middlewares
+        label = f"the middlewares of {path} could not be made"
+        built = _attempt(label, lambda: wrap(built, read_middlewares(path)))
     application = AsgiApplication(built)
     try:
         await application.startup()
@@ -229,6 +229,21 @@ async def start_application(target: Code, middlewares: str | None = None) -> Asg
         last_line = error.text.strip().rpartition("\n")[2]
         raise LoadError(f"{text}: {last_line}", error.text, user_code=True) from error
     return application
+
+
+def front_of(path: str | None) -> Callable[[HttpHandler], HttpHandler] | None:
+    """Return what puts the middlewares of an import path before a handler of plain HTTP.
+
+    It raises ``LoadError`` where they cannot be made.
+    """
+    if path is None:
+        return None
+    label = f"the middlewares of {path} could not be made"
+
+    def front(handler: HttpHandler) -> HttpHandler:
+        return _attempt(label, lambda: behind(handler, read_middlewares(path)))
+
+    return front
 
 
 async def stop_application(application: AsgiApplication) -> None:

@@ -35,6 +35,7 @@ def make_server(
     development: bool,
     references: References | None = None,
     http: HttpHandler | None = None,
+    front: Callable[[HttpHandler], HttpHandler] | None = None,
 ) -> Server:
     """Return a server with all methods registered, which does not listen yet.
 
@@ -49,6 +50,7 @@ def make_server(
         references: Holds large results for handles.
         http: Answers plain HTTP requests: the ASGI application. ``None``: ``__call__`` does, if
             there is one.
+        front: Puts something before ``__call__``; ``None``: nothing stands there.
 
     Raises:
         ValueError: An interceptor is none, or the marks of a method cannot hold.
@@ -64,7 +66,7 @@ def make_server(
     )
 
     call = plain.methods.get(CALL)
-    http = http or _plain_http(call)
+    http = http or _plain_http(call, front)
     doors = inference_doors(loaded, plain.methods, development=development)
     server = Server(
         interceptors=cast("Any", loaded.interceptors),  # Server checks their type.
@@ -100,8 +102,13 @@ def _status_of(plain: PlainDispatcher) -> Callable[[BaseException, Any], Status 
     return lambda error, context: plain.status_of(error, context) or Status.of_abort(error)
 
 
-def _plain_http(call: PlainMethod | None) -> HttpHandler | None:
-    return None if call is None else plain_handler(call)
+def _plain_http(
+    call: PlainMethod | None, front: Callable[[HttpHandler], HttpHandler] | None
+) -> HttpHandler | None:
+    if call is None:
+        return None
+    handler = plain_handler(call)
+    return handler if front is None else front(handler)
 
 
 def _channel_arguments(options: DeploymentOptions) -> list[tuple[str, int]]:

@@ -38,6 +38,7 @@ from pyserve.replica.loading import (
     close,
     construct,
     drain_batches,
+    front_of,
     load,
     start_application,
     stop_application,
@@ -227,6 +228,7 @@ class Worker:
                 development=assign.development,
                 references=None if mesh is None else mesh.references,
                 http=None if self._application is None else self._application.handle,
+                front=front_of(self._settings.mesh.http_middlewares),
             )
         except ValueError as error:
             raise LoadError(

@@ -1,4 +1,4 @@
-"""Middlewares that the operator of a mesh puts around every ASGI application of its replicas."""
+"""Middlewares that the operator of a mesh puts before the plain HTTP of its replicas."""
 
 from __future__ import annotations
 

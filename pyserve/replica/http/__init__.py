@@ -6,6 +6,7 @@ Starlette is imported only for handlers that take its requests, and by those tha
 responses. ASGI applications have a package of their own beside this one.
 """
 
+from pyserve.replica.http.behind import behind
 from pyserve.replica.http.plans import plain_handler
 
-__all__ = ["plain_handler"]
+__all__ = ["behind", "plain_handler"]

@@ -44,7 +44,9 @@ class PlainRequest(Request):
     @cached_property
     def scope(self) -> Scope:  # type: ignore[override]  # an attribute there
         """The ASGI scope."""
-        return http_scope(self._http, {})
+        # Behind middlewares there is one already, with what they have added.
+        relayed: Scope | None = getattr(self._http, "scope", None)
+        return http_scope(self._http, {}) if relayed is None else relayed
 
     @property
     def method(self) -> str:

@@ -233,6 +233,15 @@ class Stamped:
         await self._app(scope, receive, stamped if scope["type"] == "http" else send)
 
 
+@pyserve.deployment
+class Sum:
+    def __call__(self, numbers: list[int]) -> int:
+        return sum(numbers)
+
+
+plain = Sum.bind()
+
+
 def middlewares() -> list[Middleware]:
     return [Middleware(Stamped, name="outer"), Middleware(Stamped, name="inner")]
 

@@ -274,12 +274,27 @@ def test_middlewares_of_the_mesh_stand_before_its_applications() -> None:
             assert (status, stamps) == (answered.status, found)
 
 
+@pytest.mark.parity("G-39")
+def test_middlewares_of_the_mesh_stand_before_plain_python_too() -> None:
+    environment = {"PYSERVE_HTTP_MIDDLEWARES": "tests.mesh.asgi.apps:middlewares"}
+    with running_mesh("tests.mesh.asgi.apps:plain", environment=environment) as mesh:
+        for path, status, stamps, body in [
+            ("/", 200, [b"inner", b"outer"], b"5"),
+            ("/forbidden", 403, [b"outer"], b"not that"),
+        ]:
+            answered = ask(mesh.address, Asked("POST", path, body=b"[2, 3]"))
+            found = [value for name, value in answered.headers if name == b"x-stamped"]
+            assert (status, stamps, body) == (answered.status, found, answered.body)
+
+
+@pytest.mark.parametrize("attribute", ["app", "plain"])
 def test_middlewares_that_cannot_be_made_fail_the_deployment(
-    mesh_environment: dict[str, str],
+    attribute: str, mesh_environment: dict[str, str]
 ) -> None:
     variables = {"PYSERVE_HTTP_MIDDLEWARES": "tests.mesh.asgi.apps:no_middlewares"}
     environment = {**mesh_environment, **variables}
-    done = command("run", "tests.mesh.asgi.apps:app", *_ANY_PORT, environment=environment)
+    target = f"tests.mesh.asgi.apps:{attribute}"
+    done = command("run", target, *_ANY_PORT, environment=environment)
     assert 1 == done.returncode
     assert "the middlewares of tests.mesh.asgi.apps:no_middlewares" in done.stderr
     assert "LookupError: no middlewares today" in done.stderr
