@@ -64,7 +64,6 @@ def make_server(
         references=references,
         development=development,
     )
-
     call = plain.methods.get(CALL)
     http = http or _plain_http(call, front)
     doors = inference_doors(loaded, plain.methods, development=development)
@@ -88,13 +87,12 @@ def make_server(
             http_weight=1 if call is None else call.options.weight,
         ),
     )
-    add = server.add_registered_method_handlers
-    register(instance, loaded.services, loaded.methods, add)
+    register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
     plain.register(server)
     if doors is not None:
-        add(doors.service, doors.handlers())
+        server.add_registered_method_handlers(doors.service, doors.handlers())
     if references is not None:
-        add(remote.SERVICE, remote.handlers(references))
+        server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
     return server
 
 

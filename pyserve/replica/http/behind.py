@@ -17,7 +17,6 @@ from pyserve.replica.asgi.middlewares import wrap
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
 
-    from pyserve import _router
     from pyserve.aio import HttpCall, HttpHandler, HttpHeaders
     from pyserve.replica.asgi.types import Message, Receive, Scope, Send
 
@@ -115,11 +114,11 @@ class RelayedCall:
         """See ``HttpCall.is_over``."""
         return self.finished or self._http.is_over
 
-    def respond(self, status: int, headers: HttpHeaders, body: _router.Payload) -> None:
+    def respond(self, status: int, headers: HttpHeaders, body: bytes) -> None:
         """See ``HttpCall.respond``."""
         if not self.is_over:
             self.start(status, headers)
-            self._end(bytes(cast("bytes", body)))
+            self._end(bytes(body))
 
     def start(self, status: int, headers: HttpHeaders) -> None:
         """See ``HttpCall.start``."""
