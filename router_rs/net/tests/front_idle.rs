@@ -131,6 +131,25 @@ async fn http1_is_closed_between_requests_and_the_newest_stays() {
 }
 
 #[tokio::test]
+async fn the_beginning_of_a_request_outlasts_the_time_to_rest() {
+    let (_replica, front) = bounded(0).await;
+    let mut client = Http1::connect(&front).await;
+    client.send("GET /-/healthz HTTP/1.1\r\nhost: test\r\n\r\nGET /-/hea").await;
+    assert_eq!(200, client.reply().await.status);
+    // Those that are answered later, on either thread, rest later.
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(Http1::connect(&front).await);
+    }
+    for other in &mut others {
+        assert_eq!(200, other.fetch("/-/healthz").await.status);
+    }
+    until("the others to rest", || front.stat("rests") == 4).await;
+    client.send("lthz HTTP/1.1\r\nhost: test\r\n\r\n").await;
+    assert_eq!(200, client.reply().await.status);
+}
+
+#[tokio::test]
 async fn without_a_bound_all_may_rest() {
     let (_replica, front) = bounded(0).await;
     let mut clients = Vec::new();

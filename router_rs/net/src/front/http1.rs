@@ -20,6 +20,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::admit::{admit_plain, answer_here, manner};
+use super::awake::{Awake, REST_AFTER};
 use super::connection::ConnectionState;
 use super::http1_end::{Answer, Busy, pair};
 use super::http1_socket::Http1Socket;
@@ -37,10 +38,6 @@ use crate::phase::{Phase, Phases};
 /// hyper keeps no more than this of what is to be read or written, besides the piece that it has
 /// just taken. Its own bound is six times as much, its least one is 8 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
-
-/// A connection rests when it has waited so long for its next request. Arbitrary: making hyper's
-/// state anew takes a microsecond or two.
-const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// Serves the connection, and what becomes of it, until it ends.
 pub(crate) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
@@ -210,18 +207,27 @@ impl Driver {
 
     /// Takes the connection from hyper, if all that it had to write has been written.
     fn rest(&mut self) {
-        if self.current != Phase::Serving || !self.state.gauge.is_flushed() {
+        if self.current != Phase::Serving {
+            return;
+        }
+        if !self.state.gauge.is_flushed() {
+            self.patience.stay_awake();
             return;
         }
         self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
             Speaker::Hyper(connection) => match connection.into_parts() {
-                // An empty line between requests is all that may be left.
+                // An empty line between requests may be left.
                 Some(parts) if parts.read_buf.trim_ascii().is_empty() => {
                     self.state.front.counters.rests.count();
                     on_buffers_freed();
                     Speaker::Resting(parts.io, parts.service)
                 }
-                _ => Speaker::Nobody,
+                // The beginning of a request that came with the one before it.
+                Some(mut parts) => {
+                    parts.io.read_again(parts.read_buf);
+                    Speaker::speak(parts.io, parts.service)
+                }
+                None => Speaker::Nobody,
             },
             other => other,
         };
@@ -305,6 +311,7 @@ struct Patience {
     until: Instant,
     /// When a connection that waits for a request is to rest, unless it does.
     rest: Option<Instant>,
+    awake: Awake,
     /// Set to what is due first; looked at again when it rings, and not moved for each request.
     timer: Pin<Box<Sleep>>,
 }
@@ -320,8 +327,15 @@ impl Patience {
             seen_bytes: 0,
             until,
             rest: None,
+            awake: Awake::default(),
             timer: Box::pin(sleep_until(until)),
         }
+    }
+
+    /// It could not rest yet, and will have to another time.
+    fn stay_awake(&mut self) {
+        self.awake.begin();
+        self.rest = Some(after(REST_AFTER));
     }
 
     /// Ready when something is due.
@@ -346,6 +360,7 @@ impl Patience {
             }
             if due <= now {
                 self.rest = None;
+                self.awake.end();
                 return Poll::Ready(Due::Rest);
             }
             self.timer.as_mut().reset(due);
@@ -359,17 +374,19 @@ impl Patience {
         // Ours, the door's, and those of answers.
         if Rc::strong_count(&self.busy) > 2 {
             self.awaited = Awaited::Nothing;
+            self.awake.end();
             return;
         }
         let (served, bytes) = (self.served.get(), state.gauge.received_bytes());
         if self.awaited == Awaited::Nothing || served != self.seen_served {
             self.awaited = Awaited::Request;
             self.until = after(limits.keep_alive_timeout);
-            self.rest = Some(after(REST_AFTER));
+            self.rest = Some(after(self.awake.begin()));
         } else if self.awaited == Awaited::Request && bytes != self.seen_bytes {
             self.awaited = Awaited::Head;
             self.until = after(limits.header_timeout);
             self.rest = None;
+            self.awake.end();
         }
         (self.seen_served, self.seen_bytes) = (served, bytes);
     }

@@ -6,6 +6,7 @@
 
 mod access;
 mod admit;
+mod awake;
 mod builtin;
 mod call;
 mod connection;

@@ -285,6 +285,13 @@ impl Wire {
         Poll::Ready(read.is_ok() && !self.first.is_empty())
     }
 
+    /// Between two requests: what was read of the second one is to be read once more.
+    pub(super) fn read_again(&mut self, bytes: Bytes) {
+        debug_assert!(self.first.is_empty(), "what was read came before what was not");
+        self.lines = HeadLines::default();
+        self.first = bytes;
+    }
+
     fn on_read(&mut self, bytes: &[u8]) {
         self.gauge.on_read(bytes.len());
         // Whoever has no turns is no front's: what is useful there is not counted.
