@@ -142,7 +142,6 @@ class Replica:
         health_failures: failed checks in a row. After one, another report has to follow.
         kill_at: when a replica that stops has stopped long enough.
         asked_at: when it was asked for the sign of life that it still owes.
-        answers: it has given one; older versions never do.
         silent: it owes one for too long.
     """
 
@@ -161,7 +160,6 @@ class Replica:
     kill_at: float | None = None
     killed: bool = False
     asked_at: float | None = None
-    answers: bool = False
     silent: bool = False
     pid: int = 0
     place: Place = field(default_factory=Place)
@@ -316,7 +314,7 @@ class MeshState:
         """The replica's Join stream stands."""
         replica = self.replicas[replica_id]
         replica.joined, replica.left_at = True, None
-        replica.asked_at, replica.answers = None, False
+        replica.asked_at = None
         replica.pid, replica.place = pid, place
 
     def on_ready(self, replica_id: ReplicaId, *, place: Place, now: float) -> None:
@@ -358,14 +356,14 @@ class MeshState:
     def on_silent(self, replica_id: ReplicaId) -> None:
         """The replica owes a sign of life for too long."""
         replica = self.replicas[replica_id]
-        if replica.answers and not replica.silent:
+        if not replica.silent:
             replica.silent = True
             self._incident(replica, "does not answer health checks")
 
     def on_heard(self, replica_id: ReplicaId) -> None:
         """The replica has given a sign of life."""
         replica = self.replicas[replica_id]
-        replica.asked_at, replica.answers = None, True
+        replica.asked_at = None
         if replica.silent:
             replica.silent = False
             self._incident(replica, "answers again")

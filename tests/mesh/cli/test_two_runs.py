@@ -3,15 +3,19 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
 
 import pytest
 
+from pyserve.config import read_settings
+from pyserve.control.discovery import find_mesh
+from pyserve.driver.client import ControlClient
+from pyserve.driver.status import DeploymentStatus, read_status
 from tests.mesh.commands import Foreground, foreground, pyserve, status_of
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+# Several processes start one after the other, which takes its time on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 _TIMEOUT_S = 60.0
 
 
@@ -111,27 +115,28 @@ def test_what_cannot_be_had_in_a_running_mesh_is_warned_of(
 
 def test_the_terminal_shows_what_befalls_a_replica(mesh_environment: dict[str, str]) -> None:
     with foreground(mesh_environment) as running:
-        stopped = replica(mesh_environment)
-        os.kill(stopped["pid"], signal.SIGSTOP)
-        name = stopped["replica_id"]
+        (stopped,) = small(mesh_environment).replicas
+        os.kill(stopped.pid, signal.SIGSTOP)
+        name = stopped.replica_id
         shows(running, f"pyserve: Small: replica {name} does not answer health checks")
         assert ("UNHEALTHY", "SILENT") == states(mesh_environment)
-        os.kill(stopped["pid"], signal.SIGCONT)
+        os.kill(stopped.pid, signal.SIGCONT)
         shows(running, f"pyserve: Small: replica {name} answers again")
         wait_until(lambda: ("HEALTHY", "RUNNING") == states(mesh_environment), _TIMEOUT_S)
 
-        name = replica(mesh_environment)["replica_id"]
-        os.kill(replica(mesh_environment)["pid"], signal.SIGKILL)
+        os.kill(stopped.pid, signal.SIGKILL)
         shows(running, f"Small: replica {name} ended (killed by SIGKILL), starting another")
         end(running)
 
 
-def replica(environment: dict[str, str]) -> dict[str, Any]:
-    deployment = status_of(environment)["applications"]["default"]["deployments"]["Small"]
-    found: dict[str, Any] = deployment["replicas"][0]
-    return found
+def small(environment: dict[str, str]) -> DeploymentStatus:
+    """Ask without a process of its own, whose start takes long on a busy machine."""
+    address = find_mesh(read_settings({"PYSERVE_HOME": environment["PYSERVE_HOME"]}))
+    assert address is not None
+    with closing(ControlClient(address)) as client:
+        return read_status(client.status()).applications["default"].deployments["Small"]
 
 
 def states(environment: dict[str, str]) -> tuple[str, str]:
-    deployment = status_of(environment)["applications"]["default"]["deployments"]["Small"]
-    return deployment["status"], deployment["replicas"][0]["state"]
+    found = small(environment)
+    return found.status, found.replicas[0].state

@@ -57,6 +57,8 @@ class FakeReplica:
         """Read commands; end like a process when told to drain or when the stream breaks."""
         with contextlib.suppress(RpcError):
             while (command := await self._call.read()) is not grpc.aio.EOF:
+                if command.WhichOneof("kind") == "ping":
+                    await self._call.write(mesh_pb2.ReplicaMessage(pong=mesh_pb2.Pong()))
                 if command.WhichOneof("kind") == "drain":
                     self.drained.set()
                     break

@@ -74,12 +74,12 @@ def test_one_that_falls_silent_is_told_once_and_asked_no_more_until_it_answers()
     assert asked.look()
 
 
-def test_one_of_an_older_version_never_answers_and_is_not_called_silent():
+def test_one_that_never_answered_is_silent_too():
+    """A process may be stopped as soon as it is ready."""
     asked = Asked()
     asked.fall_silent()
 
-    assert [] == asked.texts()
-    assert ("HEALTHY", "RUNNING") == asked.status()
+    assert ("UNHEALTHY", "SILENT") == asked.status()
 
 
 def test_a_controller_that_was_stopped_itself_blames_nobody():
