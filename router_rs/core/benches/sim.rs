@@ -11,7 +11,9 @@ use std::fmt::Write;
 use std::thread;
 
 use router_core::PolicyKind;
-use simulator::{BARS, Bar, End, Figure, Limit, Log, Rule, Scenario, mean, median, quantile, run};
+use simulator::{
+    BARS, Bar, End, Executes, Figure, Limit, Log, Rule, Scenario, mean, median, quantile, run,
+};
 
 const POLICIES: [PolicyKind; 5] = [
     PolicyKind::P2c,
@@ -69,8 +71,8 @@ fn report(bar: &Bar, seeds: u64) -> String {
 fn rules(scenario: &Scenario) -> Vec<Rule> {
     let mut rules: Vec<Rule> = POLICIES.into_iter().map(Rule::Router).collect();
     rules.push(Rule::Seeds);
-    // It knows who is free and not who fails.
-    if scenario.failing == 0 {
+    // It knows who is free and not who fails, and it takes a stream for work.
+    if scenario.failing == 0 && scenario.executes != Executes::Workers {
         rules.push(Rule::Central);
     }
     if scenario.models > 0 {

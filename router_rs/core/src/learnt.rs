@@ -1,6 +1,7 @@
 //! What the router has learnt about how fast replicas work, from its own completions alone.
 //!
-//! The *level* of a replica is the number of calls in flight there. For each level the [`Pool`]
+//! The *level* of a replica is the number of calls in flight there, without those that have been
+//! there for much longer than calls take (see `lasting`). For each level the [`Pool`]
 //! keeps how long replicas of the deployment were at it and how many calls ended meanwhile: the
 //! departure rate `μ(level)`. That one table describes replicas that work on one call after the
 //! other (`μ` is flat), on all at once (`μ` grows with the level), on a few at a time, or in
@@ -9,9 +10,12 @@
 //!
 //! A [`Pace`] is what one replica makes of it.
 
+mod lasting;
 mod pace;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use pace::{Departure, Pace};
+pub(crate) use pace::{Departure, Leaving, Pace};
 
 use crate::replica::Tier;
 use crate::time::Nanos;
@@ -38,6 +42,26 @@ const IDLE_MAX: f64 = 1.0 / 32.0;
 /// Up to here one call in reserve fills what goes by; beyond, it takes any number.
 const IDLE_WITH_RESERVE_MAX: f64 = 1.0 / 4.0;
 
+/// A call may take its mean time and so many mean deviations before it is lasting, but at least so
+/// many means (as Jacobson and Karels time out, "Congestion avoidance and control", 1988, with four).
+/// Of lognormal times with σ = 1 one in four hundred does. Tuned: twice as many let streams blur what
+/// is learnt, half as many take the calls of a slow replica for streams.
+const LASTING_DEVIATIONS: f64 = 10.0;
+const LASTING_MEANS: f64 = 4.0;
+/// No shorter call is lasting. Arbitrary; pauses of a scheduler or a collector are shorter.
+const LASTING_MIN: Nanos = Nanos::from_millis(10);
+/// A lasting call is so many means in the mean: few change little, and if nearly all are, the mean
+/// follows them.
+const LASTING_WEIGHT: f64 = 2.0;
+/// The share of lasting calls is that of so many, or half as many, of the last.
+const ANSWERED_MAX: u32 = 8_192;
+/// With a larger share of them, too many of the calls at a replica are about to become lasting for
+/// a count of what keeps it busy. Above what lognormal times with σ = 1 make.
+const LASTING_SHARE_MAX: f64 = 1.0 / 100.0;
+/// Of what kinds calls are is not known before. Arbitrary.
+const KINDS_KNOWN_AFTER: Nanos = Nanos::from_secs(1);
+/// Of one call in the mean.
+const MEAN_WEIGHT: f64 = 1.0 / 32.0;
 /// Before anything is known: any value, since all replicas have it. One call after the other.
 const FINISH_UNKNOWN_NS: f64 = 1e6;
 
@@ -56,6 +80,18 @@ pub(crate) struct Pool {
     /// By tier: time of a call outside the replica, which is what a freed place waits; 0: unknown.
     turnaround_ns: [f64; 3],
     useful: Option<u32>,
+    /// Lasting calls are told from others, for whoever chooses by what is learnt.
+    tells_lasting: bool,
+    /// Mean time of a call, its mean deviation, and mean level at which one ended; 0 before the
+    /// first.
+    call_ns: f64,
+    deviation_ns: f64,
+    call_level: f64,
+    /// How many calls were answered, and how many became lasting, of late.
+    answered: u32,
+    lasted: u32,
+    /// When the first call ended.
+    known_since: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,11 +118,27 @@ impl Default for Pool {
             halve_at: Nanos::ZERO,
             turnaround_ns: [0.0; 3],
             useful: None,
+            tells_lasting: false,
+            call_ns: 0.0,
+            deviation_ns: 0.0,
+            call_level: 0.0,
+            answered: 0,
+            lasted: 0,
+            known_since: Nanos::MAX,
         }
     }
 }
 
 impl Pool {
+    /// Whether lasting calls are told from others from now on. If not, none is lasting that is not
+    /// already, and an answer costs less.
+    pub(crate) fn tell_lasting(&mut self, tells_lasting: bool) {
+        self.tells_lasting = tells_lasting;
+        if !tells_lasting {
+            self.call_ns = 0.0;
+        }
+    }
+
     /// Something has ended, so predictions have a scale.
     #[inline]
     pub(crate) fn is_known(&self) -> bool {
@@ -112,15 +164,27 @@ impl Pool {
 
     /// So many calls keep a replica of this pace busy: more of them only wait there. `None`:
     /// unknown, or calls are so short that it would idle while the next is under way.
-    pub(crate) fn useful_for(&self, pace: &Pace, tier: Tier) -> Option<u32> {
+    pub(crate) fn useful_for(&self, pace: &Pace, tier: Tier, now: Nanos) -> Option<u32> {
         let turnaround_ns = self.turnaround_ns(tier);
-        let useful = self.useful.filter(|_| turnaround_ns > 0.0)?;
+        let useful = self.useful.filter(|_| turnaround_ns > 0.0 && self.is_of_one_kind(now))?;
         let rate = self.rate(useful) / f64::from(pace.slowness());
         let idle = turnaround_ns * rate / f64::from(useful);
         if idle <= IDLE_MAX {
             return Some(useful);
         }
         (idle <= IDLE_WITH_RESERVE_MAX).then_some(useful + 1)
+    }
+
+    /// Few enough calls last that those at a replica say what keeps it busy. Not before one that
+    /// was among the first would have shown.
+    fn is_of_one_kind(&self, now: Nanos) -> bool {
+        let seen_after = self.lasting_after(1).saturating_mul(2).max(KINDS_KNOWN_AFTER);
+        let seen_at = self.known_since.saturating_add(seen_after);
+        now >= seen_at && self.lasting_share() <= LASTING_SHARE_MAX
+    }
+
+    fn lasting_share(&self) -> f64 {
+        f64::from(self.lasted) / f64::from(self.answered.max(1))
     }
 
     /// So many calls keep a replica like the others busy; 1 if unknown.
@@ -144,6 +208,57 @@ impl Pool {
             *mean = sample.max(1.0);
         } else {
             *mean += (sample - *mean) / 32.0;
+        }
+    }
+
+    /// A call in flight for longer may be lasting, where so many are that are not.
+    #[inline]
+    fn lasting_after(&self, level: u32) -> Nanos {
+        if self.call_ns == 0.0 {
+            return Nanos::MAX;
+        }
+        let crowd = (f64::from(level) / self.call_level).max(1.0);
+        let usual_ns = self.call_ns + self.deviation_ns * LASTING_DEVIATIONS;
+        Nanos((usual_ns.max(self.call_ns * LASTING_MEANS) * crowd) as u64).max(LASTING_MIN)
+    }
+
+    /// So many calls have become lasting.
+    #[inline]
+    fn on_lasting(&mut self, calls: u32) {
+        self.lasted += calls;
+    }
+
+    #[inline]
+    fn on_answer(&mut self, latency: Nanos, level: u32, now: Nanos) {
+        if self.tells_lasting {
+            self.learn_time(latency, level, now);
+        }
+    }
+
+    /// A call was answered after `latency` where so many were, itself included, that are not
+    /// lasting.
+    ///
+    /// The time to its first message is not used. It would tell that a call is a stream only at its
+    /// end, when the count of those in flight is past help; and a stream that sends all the time
+    /// is work to its end, as any other call.
+    #[inline(never)]
+    fn learn_time(&mut self, latency: Nanos, level: u32, now: Nanos) {
+        let (latency_ns, level) = (latency.0 as f64, f64::from(level.max(1)));
+        if self.call_ns == 0.0 {
+            (self.call_ns, self.call_level) = (latency_ns.max(1.0), level);
+            self.deviation_ns = self.call_ns;
+            self.known_since = now;
+            return;
+        }
+        let is_lasting = latency > LASTING_MIN && latency > self.lasting_after(level as u32);
+        let sample_ns = if is_lasting { self.call_ns * LASTING_WEIGHT } else { latency_ns };
+        self.deviation_ns += ((sample_ns - self.call_ns).abs() - self.deviation_ns) * MEAN_WEIGHT;
+        self.call_ns += (sample_ns - self.call_ns) * MEAN_WEIGHT;
+        self.call_level += (level - self.call_level) * MEAN_WEIGHT;
+        self.answered += 1;
+        if self.answered >= ANSWERED_MAX {
+            self.answered /= 2;
+            self.lasted /= 2;
         }
     }
 

@@ -12,6 +12,9 @@ use crate::time::Nanos;
 const OTHERS_HALVED: Nanos = Nanos::from_millis(60);
 /// So many times the time of the others is slow.
 const SLOW: f32 = 2.0;
+/// What one lasting call adds to the expected time of others, so that of replicas that are equal
+/// otherwise the one with fewer comes first. Less than chance adds, or that one gets all.
+const LASTING_SHARE: f64 = 1.0 / 64.0;
 /// How often a slow replica that nobody uses is tried: at ten calls a second and replica, one in
 /// three hundred of what it would get.
 const PROBE_INTERVAL: Nanos = Nanos::from_secs(3);
@@ -83,29 +86,32 @@ pub(crate) const NOT_OPEN: u32 = u32::MAX;
 ///
 /// Invariant: `is_open()` says what `has_room()` said at the last change, and the record's place in
 /// the fleet's open list is `open_position`.
+///
+/// What each call reads and writes comes first, in as few cache lines as it fits.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Replica {
-    pub(crate) id: ReplicaId,
-    pub(crate) tier: Tier,
-    pub(crate) capacity: u32,
     /// Calls of this router there. `in_flight ≤ capacity`, unless the capacity was lowered or calls
     /// were pinned to the replica.
     pub(crate) in_flight: u32,
+    pub(crate) capacity: u32,
+    /// Gets no new call beyond this while others wait for nothing, lasting calls not counted.
+    pub(crate) held: u32,
     /// Index in the fleet's open list, or [`NOT_OPEN`].
     pub(crate) open_position: u32,
+    pub(crate) tier: Tier,
     /// In the last snapshot. False: it only waits for its last calls to end.
     pub(crate) is_member: bool,
-    pub(crate) backoff: Backoff,
-    pub(crate) health: Health,
-    pub(crate) reported: Option<Load>,
-    /// Gets no new call beyond this while others wait for nothing; at most `capacity` counts.
-    pub(crate) held: u32,
-    pub(crate) pace: Pace,
-    pub(crate) demand: Demand,
-    /// If it takes its calls in steps.
-    pub(crate) batch: Option<BatchView>,
     /// Calls of other routers there, and when it told of them.
     pub(crate) others: (u32, Nanos),
+    pub(crate) pace: Pace,
+    pub(crate) demand: Demand,
+    pub(crate) health: Health,
+    pub(crate) backoff: Backoff,
+    /// If it takes its calls in steps.
+    pub(crate) batch: Option<BatchView>,
+    pub(crate) id: ReplicaId,
+    pub(crate) reported: Option<Load>,
     /// When its slow start began and ends; equal: it had none.
     pub(crate) warm_up: (Nanos, Nanos),
 }
@@ -161,7 +167,16 @@ impl Replica {
     /// May get a new call if it was not left alone.
     #[inline]
     pub(crate) fn may_take(&self) -> bool {
-        self.in_flight < self.capacity.min(self.held) && self.is_member && self.health.takes()
+        !self.is_held_back()
+            && self.in_flight < self.capacity
+            && self.is_member
+            && self.health.takes()
+    }
+
+    /// It could take more calls, but they would only wait there.
+    #[inline]
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.pace.working() >= self.held
     }
 
     /// Nothing but a lack of room keeps it from getting calls.
@@ -193,16 +208,50 @@ impl Replica {
             return batch.finish_ns(now);
         }
         let others = self.others(now);
-        let slowness = self.pace.slowness_at(pool, self.in_flight, others, now);
-        pool.finish_ns(self.in_flight + others + 1) * slowness + pool.turnaround_ns(self.tier)
+        if self.pace.is_behind(now) {
+            return self.late_finish_ns(pool, others, now);
+        }
+        self.finish_at(&self.pace, pool, others, now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn late_finish_ns(&self, pool: &Pool, others: u32, now: Nanos) -> f64 {
+        self.finish_at(&self.pace.at(pool, others, now), pool, others, now)
+    }
+
+    #[inline]
+    fn finish_at(&self, pace: &Pace, pool: &Pool, others: u32, now: Nanos) -> f64 {
+        let slowness = pace.slowness_at(pool, others, now);
+        let finish_ns = pool.finish_ns(pace.level() + others + 1) * slowness;
+        let turnaround_ns = pool.turnaround_ns(self.tier);
+        if pace.lasting() == 0 {
+            return finish_ns + turnaround_ns;
+        }
+        finish_ns * (1.0 + f64::from(pace.lasting()) * LASTING_SHARE) + turnaround_ns
+    }
+
+    /// Calls of all routers there that are not lasting, and how many times the pool's time one
+    /// takes, with the time since the last event.
+    pub(crate) fn level_and_slowness(&self, pool: &Pool, now: Nanos) -> (u32, f64) {
+        let others = self.others(now);
+        let pace = self.pace.at(pool, others, now);
+        (pace.level() + others, pace.slowness_at(pool, others, now))
     }
 
     /// It was slow when it last worked, which is a while ago.
     #[inline]
-    pub(crate) fn is_probe_due(&self, now: Nanos) -> bool {
-        self.in_flight == 0
-            && self.pace.slowness() > SLOW
-            && now.saturating_sub(self.pace.counted_at()) >= PROBE_INTERVAL
+    pub(crate) fn is_probe_due(&self, pool: &Pool, now: Nanos) -> bool {
+        if self.pace.is_behind(now) {
+            return self.is_late_probe_due(pool, now);
+        }
+        self.pace.is_worth_a_probe(SLOW, PROBE_INTERVAL, now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_late_probe_due(&self, pool: &Pool, now: Nanos) -> bool {
+        self.pace.at(pool, self.others(now), now).is_worth_a_probe(SLOW, PROBE_INTERVAL, now)
     }
 
     #[inline]

@@ -115,6 +115,16 @@ fn four_routers_do_not_run_after_each_other() {
 }
 
 #[test]
+fn streams_that_stay_open_take_nothing_from_short_calls() {
+    check("mixed_streams");
+}
+
+#[test]
+fn long_calls_among_short_ones_keep_nobody_waiting_for_nothing() {
+    check("mixed_lengths");
+}
+
+#[test]
 fn eight_replicas_that_are_asked_for_all_they_can_do_do_it() {
     check("closed_loop_8");
 }

@@ -2,6 +2,7 @@
 //! have. Time counts as it passes, so a replica that hangs looks slow before anything ends there.
 
 use super::Pool;
+use super::lasting::Calls;
 use crate::time::Nanos;
 
 /// A replica's own evidence is halved beyond this many calls, ended and expected.
@@ -33,54 +34,86 @@ pub(crate) enum Departure {
     Other,
 }
 
+/// A call that leaves a replica.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    pub(crate) departure: Departure,
+    /// Since it was sent.
+    pub(crate) latency: Nanos,
+    /// [`Pace::generation`] when it was sent.
+    pub(crate) generation: u32,
+}
+
 /// How one replica does compared with the pool.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
+    calls: Calls,
     /// Until when time is counted.
     counted_at: Nanos,
-    /// When the last call ended, or the first of those now in flight was sent.
-    moved_at: Nanos,
     /// The level at which the replica last was for long, which is where calls that end together
     /// came from, and how long.
     dwelt: (u32, f32),
     ended: f32,
     expected: f32,
+    /// `1 / (ended + PACE_GUESS)`: a pick reads it of every replica.
+    per_ended: f32,
+    /// How many calls should have ended since the last one did.
+    silent: f32,
+    /// Lasting calls since which none ended: they may keep the replica from all else, so they count
+    /// on for the level and the pace. At most `calls.lasting()`.
+    blocking: u32,
+    /// What should have ended if it was not for them.
+    owed: f32,
+    /// How many calls should have ended for each one there, in the present generation and in the
+    /// one before.
+    due_each: (f32, f32),
+    /// The last time at which calls were in flight that are not lasting.
+    worked_at: Nanos,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            calls: Calls::default(),
+            counted_at: Nanos::ZERO,
+            dwelt: (0, 0.0),
+            ended: 0.0,
+            expected: 0.0,
+            per_ended: 1.0 / PACE_GUESS,
+            silent: 0.0,
+            blocking: 0,
+            owed: 0.0,
+            due_each: (0.0, 0.0),
+            worked_at: Nanos::ZERO,
+        }
+    }
+}
+
+// === impl Pace: what happens ===
+
 impl Pace {
-    /// Counts the time up to `now`, at which the replica has `own` calls of this router and
-    /// `others` of others. Must come before either changes.
+    /// Counts the time up to `now`, at which the replica has `others` calls of other routers. Must
+    /// come before any of its calls come or go.
     #[inline]
-    pub(crate) fn count(&mut self, pool: &mut Pool, own: u32, others: u32, now: Nanos) {
-        let time_ns = now.saturating_sub(self.counted_at).0 as f64;
-        self.counted_at = self.counted_at.max(now);
-        if own == 0 || time_ns == 0.0 {
-            return;
+    pub(crate) fn count(&mut self, pool: &mut Pool, others: u32, now: Nanos) {
+        if self.is_behind(now) {
+            self.catch_up(pool, others, now);
         }
-        let level = own + others;
-        let share = f64::from(own) / f64::from(level);
-        let pace = 1.0 / f64::from(self.slowness());
-        pool.on_time(level, time_ns * share * pace);
-        self.dwelt.1 *= DWELT_FADES;
-        if time_ns as f32 >= self.dwelt.1 * DWELT_SHARE {
-            self.dwelt = (level, time_ns as f32);
-        }
-        // However long it was silent, the next calls may change what is thought of it.
-        self.expected += ((time_ns * share * pool.rate(level)) as f32).min(PACE_MAX / 2.0);
-        self.halve_if_much();
+        let (level, time_ns) = self.pass(pool, others, now);
+        pool.on_time(level, time_ns);
     }
 
-    /// A call is sent to the replica, which has `own` others; time is counted up to `now`.
+    /// A call is sent to the replica; time is counted up to `now`.
     #[inline]
-    pub(crate) fn on_sent(&mut self, own: u32, idle_since: Nanos, now: Nanos) {
-        if own > 0 {
-            return;
+    pub(crate) fn on_sent(&mut self, pool: &Pool, others: u32, now: Nanos) {
+        if self.level() == 0 {
+            self.fade(now);
+            self.counted_at = self.counted_at.max(now);
         }
-        self.moved_at = now;
-        if now.saturating_sub(idle_since) > PACE_FADES && self.expected > 1.0 {
-            self.ended /= self.expected;
-            self.expected = 1.0;
+        if self.calls.level() == 0 {
+            self.due_each = (0.0, 0.0);
         }
+        self.calls.on_sent(pool, others, now);
     }
 
     /// A call leaves the replica; time is counted up to `now`. Returns whether the pool's table was
@@ -89,43 +122,219 @@ impl Pace {
     pub(crate) fn on_departure(
         &mut self,
         pool: &mut Pool,
-        departure: Departure,
+        leaving: Leaving,
+        others: u32,
         now: Nanos,
     ) -> bool {
+        let level = self.level() + others;
+        let was_lasting = self.calls.on_ended(leaving.generation);
+        let may_block = self.blocking > 0;
+        self.blocking = self.blocking.min(self.calls.lasting());
         let is_known = pool.is_known();
-        match departure {
+        match leaving.departure {
             Departure::Answered => {
-                self.moved_at = now;
-                if is_known {
+                self.silent = 0.0;
+                pool.on_answer(leaving.latency, level, now);
+                if is_known && (may_block || !was_lasting) {
                     self.ended += 1.0;
-                    self.halve_if_much();
+                }
+                if may_block {
+                    self.unblock(was_lasting);
+                }
+                self.on_evidence();
+                if was_lasting {
+                    return false;
                 }
                 pool.on_departure(self.dwelt.0.max(1), now)
             }
             Departure::Failed => {
                 self.expected += FAILURE_WEIGHT;
-                self.halve_if_much();
+                self.on_evidence();
                 false
             }
             Departure::Other => false,
         }
     }
 
-    /// Until when time is counted: the last time a call came or went.
-    pub(crate) fn counted_at(&self) -> Nanos {
-        self.counted_at
+    /// What is learnt has changed, and with it how long calls may take.
+    pub(crate) fn on_learnt(&mut self, pool: &Pool, others: u32, now: Nanos) {
+        self.calls.on_limit(pool, others, now);
+    }
+
+    /// After so long without a call little is known of a replica.
+    #[inline]
+    fn fade(&mut self, now: Nanos) {
+        self.silent = 0.0;
+        if now.saturating_sub(self.worked_at) > PACE_FADES && self.expected > 1.0 {
+            self.ended /= self.expected;
+            self.expected = 1.0;
+            self.per_ended = 1.0 / (self.ended + PACE_GUESS);
+        }
+    }
+
+    /// A call has ended where lasting ones may keep the replica from all else. They do not if it is
+    /// another; otherwise it was slow.
+    #[cold]
+    fn unblock(&mut self, was_lasting: bool) {
+        let owed = std::mem::take(&mut self.owed);
+        if was_lasting || self.calls.lasting() == 0 {
+            self.expected += owed.min(PACE_MAX / 2.0);
+        } else {
+            self.blocking = 0;
+        }
+    }
+
+    #[inline]
+    fn on_evidence(&mut self) {
+        self.per_ended = 1.0 / (self.ended + PACE_GUESS);
+        self.halve_if_much();
+    }
+
+    #[inline]
+    fn halve_if_much(&mut self) {
+        if self.ended + self.expected > PACE_MAX {
+            self.ended /= 2.0;
+            self.expected /= 2.0;
+            self.per_ended = 1.0 / (self.ended + PACE_GUESS);
+        }
+    }
+}
+
+// === impl Pace: time ===
+
+impl Pace {
+    /// Calls may have become lasting since the last event.
+    #[inline]
+    pub(crate) fn is_behind(&self, now: Nanos) -> bool {
+        self.calls.look_at() <= now
+    }
+
+    /// As it is at `now`.
+    #[cold]
+    pub(crate) fn at(&self, pool: &Pool, others: u32, now: Nanos) -> Self {
+        let mut pace = *self;
+        while pace.is_behind(now) {
+            pace.pass(pool, others, pace.calls.look_at());
+            pace.look(pool, others);
+        }
+        pace
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn catch_up(&mut self, pool: &mut Pool, others: u32, now: Nanos) {
+        while self.is_behind(now) {
+            let (level, time_ns) = self.pass(pool, others, self.calls.look_at());
+            pool.on_time(level, time_ns);
+            let fresh = self.look(pool, others);
+            pool.on_lasting(fresh);
+        }
+    }
+
+    /// Calls may become lasting; returns how many do. If no other has ended since they came, they may
+    /// be what keeps the replica busy.
+    fn look(&mut self, pool: &Pool, others: u32) -> u32 {
+        let Some(fresh) = self.calls.look(pool, others) else { return 0 };
+        let (current, previous) = self.due_each;
+        self.due_each = (0.0, current);
+        // They came at some time of the generation before.
+        let due_each = current + previous / 2.0;
+        if fresh > 0 && (self.silent >= due_each || self.blocking > 0) {
+            if self.blocking == 0 {
+                self.owed = self.silent.min(self.expected);
+                self.expected -= self.owed;
+            }
+            self.blocking += fresh;
+        }
+        fresh
+    }
+
+    /// Time goes on with the same calls. Returns the level and the time that tell of the pool.
+    #[inline]
+    fn pass(&mut self, pool: &Pool, others: u32, now: Nanos) -> (u32, f64) {
+        let own = self.level();
+        let time_ns = now.saturating_sub(self.counted_at).0 as f64;
+        if own == 0 || time_ns == 0.0 {
+            return (0, 0.0);
+        }
+        self.counted_at = now;
+        let level = own + others;
+        let share = if others == 0 { 1.0 } else { f64::from(own) / f64::from(level) };
+        let due = (time_ns * share * pool.rate(level)) as f32;
+        self.silent += due;
+        if self.calls.level() > 0 {
+            self.worked_at = now;
+        }
+        if self.blocking > 0 {
+            self.owed += due;
+            return (0, 0.0);
+        }
+        let pace = 1.0 / f64::from(self.slowness());
+        // However long it was silent, the next calls may change what is thought of it.
+        self.expected += due.min(PACE_MAX / 2.0);
+        if self.calls.look_at() < Nanos::MAX {
+            self.due_each.0 += due / own as f32;
+        }
+        self.dwelt.1 *= DWELT_FADES;
+        if time_ns as f32 >= self.dwelt.1 * DWELT_SHARE {
+            self.dwelt = (level, time_ns as f32);
+        }
+        self.halve_if_much();
+        (level, time_ns * share * pace)
+    }
+}
+
+// === impl Pace: what follows ===
+
+impl Pace {
+    /// Calls of this router there that are not lasting, as of the last event.
+    #[inline]
+    pub(crate) fn working(&self) -> u32 {
+        self.calls.level()
+    }
+
+    /// As [`Pace::working`], with those that may keep the replica from all else.
+    #[inline]
+    pub(crate) fn level(&self) -> u32 {
+        self.calls.level() + self.blocking
+    }
+
+    /// Calls of this router there that are lasting.
+    #[inline]
+    pub(crate) fn lasting(&self) -> u32 {
+        self.calls.lasting()
+    }
+
+    /// What a call that was just sent has to bring at its end.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        self.calls.generation()
+    }
+
+    /// About when calls there become lasting next, if they do not end.
+    pub(crate) fn next_lasting(&self) -> Nanos {
+        self.calls.next_lasting()
     }
 
     /// How many times the pool's time a call takes here; 1 for a replica like the others.
     #[inline]
     pub(crate) fn slowness(&self) -> f32 {
-        (self.expected + PACE_GUESS) / (self.ended + PACE_GUESS)
+        (self.expected + PACE_GUESS) * self.per_ended
     }
 
-    /// As [`Pace::slowness`] with the time since the last event, at which the replica has `own`
-    /// calls of this router and `others` of others.
+    /// So many times the time of the others, and not used for so long but by lasting calls.
     #[inline]
-    pub(crate) fn slowness_at(&self, pool: &Pool, own: u32, others: u32, now: Nanos) -> f64 {
+    pub(crate) fn is_worth_a_probe(&self, slow: f32, after: Nanos, now: Nanos) -> bool {
+        self.calls.level() == 0
+            && (self.blocking > 0 || self.slowness() > slow)
+            && now.saturating_sub(self.worked_at) >= after
+    }
+
+    /// As [`Pace::slowness`] with the time since the last event, at which the replica has `others`
+    /// calls of other routers. It must not be behind.
+    #[inline]
+    pub(crate) fn slowness_at(&self, pool: &Pool, others: u32, now: Nanos) -> f64 {
+        let own = self.level();
         if own == 0 {
             return f64::from(self.slowness());
         }
@@ -134,9 +343,9 @@ impl Pace {
             rate *= f64::from(own) / f64::from(own + others);
         }
         let due = now.saturating_sub(self.counted_at).0 as f64 * rate;
-        let silence = now.saturating_sub(self.moved_at).0 as f64 * rate * SILENCE_WEIGHT;
+        let silence = (f64::from(self.silent) + due) * SILENCE_WEIGHT;
         let expected = f64::from(self.expected + PACE_GUESS) + due;
-        (expected / f64::from(self.ended + PACE_GUESS)).max(silence)
+        (expected * f64::from(self.per_ended)).max(silence)
     }
 
     /// At most [`Pace::slowness`]: how slow it is even if chance was against it.
@@ -144,13 +353,5 @@ impl Pace {
         let (ended, expected) = (f64::from(self.ended), f64::from(self.expected));
         let sure = (expected + PACE_GUESS_SURE) / (ended + PACE_GUESS_SURE);
         (sure / f64::from(self.slowness())).min(1.0)
-    }
-
-    #[inline]
-    fn halve_if_much(&mut self) {
-        if self.ended + self.expected > PACE_MAX {
-            self.ended /= 2.0;
-            self.expected /= 2.0;
-        }
     }
 }

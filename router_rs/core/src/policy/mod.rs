@@ -156,7 +156,7 @@ impl<'a> Candidates<'a> {
     /// It was slow, has had no call for a while, and may have recovered.
     #[inline]
     pub fn is_probe_due(&self, index: usize) -> bool {
-        self.replicas[self.open[index] as usize].is_probe_due(self.scene.now)
+        self.replicas[self.open[index] as usize].is_probe_due(self.pool, self.scene.now)
     }
 
     /// As `get(index).id`.

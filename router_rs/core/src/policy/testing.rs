@@ -14,11 +14,16 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Replicas with ids 0, 1, … and so many calls each.
     pub(crate) fn with_in_flight(in_flight: &[u32]) -> Self {
+        let pool = Pool::default();
         let replica = |(in_flight, id): (&u32, u64)| {
             let spec = ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: u32::MAX };
-            Replica { in_flight: *in_flight, ..Replica::new(&spec) }
+            let mut replica = Replica { in_flight: *in_flight, ..Replica::new(&spec) };
+            for _ in 0..*in_flight {
+                replica.pace.on_sent(&pool, 0, Nanos::ZERO);
+            }
+            replica
         };
-        Self { replicas: in_flight.iter().zip(0..).map(replica).collect(), pool: Pool::default() }
+        Self { replicas: in_flight.iter().zip(0..).map(replica).collect(), pool }
     }
 
     pub(crate) fn len(&self) -> u32 {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::backoff::BackoffRule;
 use crate::batch::BatchView;
 use crate::heap::{Timer, TimerHeap};
-use crate::learnt::{Departure, Pool};
+use crate::learnt::{Leaving, Pool};
 use crate::policy::{Candidates, Policy, Scene};
 use crate::replica::{Load, NOT_OPEN, Replica, ReplicaId};
 use crate::rng::SplitMix64;
@@ -82,18 +82,23 @@ pub(super) struct Fleet {
     pub(super) near_busy: f64,
     /// When those that wait beside room look again.
     pub(super) look_again_at: Option<Nanos>,
+    /// When calls become lasting that keep others out.
+    pub(super) lasting_at: Option<Nanos>,
     rng: SplitMix64,
 }
 
 impl Fleet {
     pub(super) fn new(policy: Box<dyn Policy>, seed: u64) -> Self {
+        let mut pool = Pool::default();
+        pool.tell_lasting(policy.is_patient());
         Self {
             is_patient: policy.is_patient(),
-            pool: Pool::default(),
+            pool,
             is_holding: false,
             is_batching: false,
             near_busy: 0.0,
             look_again_at: None,
+            lasting_at: None,
             replicas: Vec::new(),
             slots: BTreeMap::new(),
             free_slots: Vec::new(),
@@ -119,11 +124,12 @@ impl Fleet {
     }
 
     /// From now on this policy decides.
-    pub(super) fn set_policy(&mut self, policy: Box<dyn Policy>) {
+    pub(super) fn set_policy(&mut self, policy: Box<dyn Policy>, now: Nanos) {
         self.is_patient = policy.is_patient();
+        self.pool.tell_lasting(self.is_patient);
         self.policy = policy;
         self.look_again_at = None;
-        self.hold_back();
+        self.hold_back(now);
     }
 
     /// The policy's choice among the replicas with room.
@@ -274,10 +280,9 @@ impl Fleet {
     #[inline]
     pub(super) fn take_beyond(&mut self, slot: u32, now: Nanos) {
         let replica = &mut self.replicas[slot as usize];
-        let (own, others, idle_since) =
-            (replica.in_flight, replica.others(now), replica.pace.counted_at());
-        replica.pace.count(&mut self.pool, own, others, now);
-        replica.pace.on_sent(own, idle_since, now);
+        let (own, others) = (replica.in_flight, replica.others(now));
+        replica.pace.count(&mut self.pool, others, now);
+        replica.pace.on_sent(&self.pool, others, now);
         replica.demand.count(own, now);
         if let Some(batch) = &mut replica.batch {
             batch.on_sent(now);
@@ -298,12 +303,12 @@ impl Fleet {
 
     /// Gives one place back; returns whether the replica has room now.
     #[inline]
-    pub(super) fn give_back(&mut self, slot: u32, departure: Departure, now: Nanos) -> bool {
+    pub(super) fn give_back(&mut self, slot: u32, leaving: Leaving, now: Nanos) -> bool {
         let replica = &mut self.replicas[slot as usize];
         debug_assert!(replica.in_flight > 0, "{:?} has no call to end", replica.id);
         let (own, others) = (replica.in_flight, replica.others(now));
-        replica.pace.count(&mut self.pool, own, others, now);
-        let learnt = replica.pace.on_departure(&mut self.pool, departure, now);
+        replica.pace.count(&mut self.pool, others, now);
+        let learnt = replica.pace.on_departure(&mut self.pool, leaving, others, now);
         replica.demand.count(own, now);
         replica.in_flight -= 1;
         self.in_flight -= 1;
@@ -314,9 +319,14 @@ impl Fleet {
             self.forget(slot);
         }
         if learnt {
-            self.hold_back();
+            self.hold_back(now);
         }
         self.replicas[slot as usize].is_open()
+    }
+
+    /// Of the call that was sent to `slot` last, see [`Leaving`].
+    pub(super) fn generation(&self, slot: u32) -> u32 {
+        self.replicas[slot as usize].pace.generation()
     }
 
     pub(super) fn id(&self, slot: u32) -> ReplicaId {
@@ -330,12 +340,12 @@ impl Fleet {
         let Some(load) = load else { return };
         let replica = &mut self.replicas[slot as usize];
         let (own, others) = (replica.in_flight, replica.others(now));
-        replica.pace.count(&mut self.pool, own, others, now);
+        replica.pace.count(&mut self.pool, others, now);
         replica.reported = Some(load);
         replica.batch = load.batch.map(|batch| BatchView::report(batch, replica.batch, now));
         if load.batch.is_some() != self.is_batching {
             self.is_batching = load.batch.is_some();
-            self.hold_back();
+            self.hold_back(now);
         }
         let replica = &mut self.replicas[slot as usize];
         replica.others = (load.in_flight.saturating_sub(own), now);
@@ -370,6 +380,7 @@ impl Fleet {
     #[inline]
     pub(super) fn reopen(&mut self, now: Nanos) {
         self.let_back(now);
+        self.let_last(now);
         while let Some(slot) = self.backoffs.first_due(now) {
             self.backoffs.remove(slot);
             self.replicas[slot as usize].backoff.on_passed();
@@ -377,10 +388,11 @@ impl Fleet {
         }
     }
 
-    /// When the next backoff or ejection ends.
+    /// When the next backoff or ejection ends, or calls become lasting that keep others out.
     pub(super) fn next_reopening(&self) -> Option<Nanos> {
         let timers = [self.backoffs.first(), self.returns.first()];
-        timers.into_iter().flatten().map(|timer| timer.at).min()
+        let times = timers.map(|timer| timer.map(|timer| timer.at));
+        times.into_iter().chain([self.lasting_at]).flatten().min()
     }
 
     /// The replicas with their slots, by id.

@@ -42,6 +42,7 @@ use retries::Repetitions;
 
 use crate::backoff::BackoffRule;
 use crate::callers::Callers;
+use crate::learnt::Leaving;
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
 use crate::replica::{ReplicaId, ReplicaSpec};
@@ -89,8 +90,9 @@ struct Call {
     /// It has a second place, or is one.
     is_hedged: bool,
     offered_at: Nanos,
-    /// When it was sent last.
+    /// When it was sent last, and what its replica counts it by.
     sent_at: Nanos,
+    generation: u32,
     state: State,
 }
 
@@ -390,6 +392,7 @@ impl Router {
         let call = self.calls.at_mut(index);
         call.state = State::Sent { slot };
         call.sent_at = now;
+        call.generation = self.fleet.generation(slot);
         if let Some(model) = call.wish.model {
             let until = now.saturating_add(self.config.promise_max);
             self.directory.on_sent(model, slot, until, now);
@@ -420,7 +423,8 @@ impl Router {
     /// Gives a call's place back. One freed place wakes one resting call, not all of them.
     fn end(&mut self, index: u32, slot: u32, outcome: Outcome, now: Nanos) {
         let call = self.calls.at_mut(index);
-        let (wish, latency) = (call.wish, now.saturating_sub(call.sent_at));
+        let (wish, generation) = (call.wish, call.generation);
+        let latency = now.saturating_sub(call.sent_at);
         let took = now.saturating_sub(call.offered_at);
         let departure = self.record(slot, outcome, latency, now);
         if let Some(model) = wish.model {
@@ -429,7 +433,8 @@ impl Router {
             let answer = Answer { took, ran: latency, alone_ns, now };
             self.directory.on_ended(model, slot, is_done.then_some(answer));
         }
-        if self.fleet.give_back(slot, departure, now) {
+        let leaving = Leaving { departure, latency, generation };
+        if self.fleet.give_back(slot, leaving, now) {
             if let Some(index) = self.queue.first_resting() {
                 self.wake(index);
             }
@@ -460,17 +465,6 @@ impl Router {
                 None
             }
         }
-    }
-
-    fn is_queue_full(&self) -> bool {
-        // Calls that are held back would otherwise have been sent.
-        let bound = u64::from(self.config.queue_len_max);
-        let len = self.queue.len() as u64;
-        len >= bound && len >= bound.saturating_add(self.fleet.spare())
-    }
-
-    fn queue_full(&self) -> Decision {
-        Decision::Refused(Refusal::QueueFull { limit: self.config.queue_len_max })
     }
 }
 

@@ -29,6 +29,10 @@ const NEAR_WEIGHT: f64 = 1.0 / 64.0;
 /// A held call looks again after this share of the time that the slow replica would take.
 const LOOK_AGAIN: f64 = 0.25;
 const LOOK_AGAIN_MIN_NS: f64 = 100_000.0;
+/// So many times slower than before is no chance; twice is.
+const CLOGGED: f32 = 4.0;
+/// So often at least, while replicas are held back, it is looked whether that is still right.
+const LASTING_LOOK_MAX: Nanos = Nanos::from_secs(1);
 
 impl Fleet {
     /// The last pick found room, and that waiting is better.
@@ -67,17 +71,60 @@ impl Fleet {
 
     /// Brings what was learnt to all replicas.
     #[cold]
-    pub(super) fn hold_back(&mut self) {
+    pub(super) fn hold_back(&mut self, now: Nanos) {
+        self.lasting_at = None;
+        let may_hold = self.is_patient && !self.is_clogged();
         for slot in 0..self.replicas.len() as u32 {
             let replica = &mut self.replicas[slot as usize];
+            let others = replica.others(now);
+            replica.pace.on_learnt(&self.pool, others, now);
             let useful =
-                self.pool.useful_for(&replica.pace, replica.tier).filter(|_| self.is_patient);
+                self.pool.useful_for(&replica.pace, replica.tier, now).filter(|_| may_hold);
             let held = useful.unwrap_or(u32::MAX);
             if replica.held != held {
                 replica.held = held;
                 self.refresh(slot);
             }
         }
+        self.watch_lasting(now);
+    }
+
+    /// All replicas are far slower than replicas of the deployment were: they may be full of calls
+    /// that are about to become lasting, so what kept them busy says nothing.
+    fn is_clogged(&self) -> bool {
+        let slowness = self.iter().map(|(_, replica)| replica.pace.slowness());
+        slowness.fold(f32::INFINITY, f32::min) > CLOGGED
+    }
+
+    /// Looks when calls become lasting next that now keep others out.
+    pub(super) fn watch_lasting(&mut self, now: Nanos) {
+        if !self.is_patient || self.lasting_at.is_some() {
+            return;
+        }
+        let is_watched = |replica: &&Replica| replica.is_in() && replica.is_held_back();
+        let watched = self.replicas.iter().filter(is_watched);
+        let at = watched.map(|replica| replica.pace.next_lasting()).min();
+        self.lasting_at = at.map(|at| at.min(now.saturating_add(LASTING_LOOK_MAX)));
+    }
+
+    /// Makes room where calls have become lasting by now.
+    #[inline]
+    pub(super) fn let_last(&mut self, now: Nanos) {
+        if self.lasting_at.is_some_and(|at| at <= now) {
+            self.lasting_at = None;
+            self.let_all_last(now);
+        }
+    }
+
+    #[cold]
+    fn let_all_last(&mut self, now: Nanos) {
+        for slot in 0..self.replicas.len() as u32 {
+            let replica = &mut self.replicas[slot as usize];
+            let others = replica.others(now);
+            replica.pace.count(&mut self.pool, others, now);
+            self.refresh(slot);
+        }
+        self.hold_back(now);
     }
 
     /// `slot`, unless a replica without room is expected to be done sooner with one more call.
@@ -96,7 +143,10 @@ impl Fleet {
             return self.hold(finish_ns, query.now);
         }
         let is_fair = finish_ns <= self.pool.finish_ns(self.pool.useful_or_one() + 1);
-        if is_fair || replica.is_probe_due(query.now) || finish_ns <= self.wait_ns(query) {
+        if is_fair
+            || replica.is_probe_due(&self.pool, query.now)
+            || finish_ns <= self.wait_ns(query)
+        {
             return Some(slot);
         }
         self.hold(finish_ns, query.now)
@@ -116,14 +166,13 @@ impl Fleet {
     fn wait_ns(&self, query: Query<'_>) -> f64 {
         let (mut best_ns, mut rate) = (f64::INFINITY, 0.0);
         for replica in &self.replicas {
-            let is_busy = replica.in_flight > 0 && !replica.is_open();
+            let is_busy = replica.pace.level() > 0 && !replica.is_open();
             if !is_busy || !replica.is_in() {
                 continue;
             }
-            let (own, others) = (replica.in_flight, replica.others(query.now));
-            let slowness = replica.pace.slowness_at(&self.pool, own, others, query.now);
+            let (level, slowness) = replica.level_and_slowness(&self.pool, query.now);
             best_ns = best_ns.min(replica.finish_ns(&self.pool, query.now));
-            rate += self.pool.rate(own + others) / slowness;
+            rate += self.pool.rate(level) / slowness;
         }
         if rate > 0.0 {
             best_ns + f64::from(query.waiting) / rate * QUEUE_WEIGHT
@@ -159,7 +208,7 @@ impl Fleet {
         if !replica.is_in() {
             return 0.0;
         }
-        self.pool.rate(replica.in_flight.max(1)) / f64::from(replica.pace.slowness())
+        self.pool.rate(replica.pace.level().max(1)) / f64::from(replica.pace.slowness())
     }
 
     /// Departures per nanosecond of all replicas that are in, as busy as they are but at least with
@@ -190,13 +239,12 @@ impl Fleet {
         }
         let (mut best_ns, mut rate) = (f64::INFINITY, 0.0);
         for replica in &self.replicas {
-            if !replica.is_in() || replica.in_flight == 0 || distance(replica) >= own {
+            if !replica.is_in() || replica.pace.level() == 0 || distance(replica) >= own {
                 continue;
             }
-            let (in_flight, others) = (replica.in_flight, replica.others(query.now));
-            let slowness = replica.pace.slowness_at(&self.pool, in_flight, others, query.now);
-            best_ns = best_ns.min(self.pool.finish_ns(in_flight + others) * slowness);
-            rate += self.pool.rate(in_flight + others) / slowness;
+            let (level, slowness) = replica.level_and_slowness(&self.pool, query.now);
+            best_ns = best_ns.min(self.pool.finish_ns(level) * slowness);
+            rate += self.pool.rate(level) / slowness;
         }
         let wait_ns = f64::from(query.waiting + 1) / rate + best_ns;
         let patience_ns = NEAR_PATIENCE * (1.0 - self.near_busy) * self.pool.finish_ns(1);

@@ -9,7 +9,7 @@ impl Router {
     pub fn configure(&mut self, config: RouterConfig, now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
         if config.policy != self.config.policy {
-            self.fleet.set_policy(config.policy.build());
+            self.fleet.set_policy(config.policy.build(), now);
         }
         self.config = config;
         self.release(now, released);

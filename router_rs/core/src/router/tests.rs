@@ -384,3 +384,22 @@ fn at_five_milliseconds_a_call(router: &mut Router, running: &mut [Assignment; 2
     }
     Nanos::from_millis(500)
 }
+
+/// One stream, and calls of 10 ms one after the other: the idle replica beside it is not thought to
+/// be as slow, and the one that has it still gets its part.
+#[test]
+fn a_stream_keeps_calls_from_neither_its_replica_nor_the_other() {
+    let config = RouterConfig { policy: PolicyKind::Predicted, ..config() };
+    let mut router = with_replicas(Router::new(config), &[10, 10]);
+    let stream = send(&mut router, Nanos::ZERO);
+    let (mut now, mut beside) = (Nanos::ZERO, 0_u32);
+    for _ in 0..2_000 {
+        let call = send(&mut router, now);
+        now = now.saturating_add(Nanos::from_millis(10));
+        router.complete(call.ticket, DONE, now, &mut Vec::new());
+        beside += u32::from(call.replica == stream.replica);
+    }
+    assert!((200..=1_000).contains(&beside), "{beside} of 2000 beside the stream");
+    router.complete(stream.ticket, DONE, now, &mut Vec::new());
+    assert_eq!(0, router.stats().in_flight);
+}

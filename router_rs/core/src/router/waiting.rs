@@ -39,6 +39,7 @@ impl Router {
         if call.wish.session != 0 && call.wish.model.is_none() {
             call.wish.home = self.fleet.home(call.wish.query(&[], &[], now));
         }
+        self.fleet.watch_lasting(now);
         let has_open = self.fleet.has_open();
         if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
             let until = call.wish.patient_until;
@@ -105,6 +106,17 @@ impl Router {
         let is_overload = since.is_some_and(|since| since < left.saturating_mul(LATE_WEIGHS));
         let wait_max = if is_overload { Nanos(left.0 / 2) } else { left };
         (wait > wait_max).then_some(Refusal::TooLate { wait, left })
+    }
+
+    pub(super) fn is_queue_full(&self) -> bool {
+        // Calls that are held back would otherwise have been sent.
+        let bound = u64::from(self.config.queue_len_max);
+        let len = self.queue.len() as u64;
+        len >= bound && len >= bound.saturating_add(self.fleet.spare())
+    }
+
+    pub(super) fn queue_full(&self) -> Decision {
+        Decision::Refused(Refusal::QueueFull { limit: self.config.queue_len_max })
     }
 
     /// Takes a call out of the queue, whatever it waits for.

@@ -30,7 +30,7 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 17] = [
+pub(crate) const BARS: [Bar; 19] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
@@ -46,6 +46,8 @@ pub(crate) const BARS: [Bar; 17] = [
     Bar { scenario: "l10_near_replicas", measure: near_replicas },
     Bar { scenario: "l10_near_overloaded", measure: near_overloaded },
     Bar { scenario: "l11_four_routers", measure: four_routers },
+    Bar { scenario: "mixed_streams", measure: mixed_streams },
+    Bar { scenario: "mixed_lengths", measure: mixed_lengths },
     Bar { scenario: "closed_loop_8", measure: closed_loop },
     Bar { scenario: "closed_loop_32", measure: closed_loop },
 ];
@@ -210,6 +212,32 @@ fn four_routers(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figur
         at_most("p99 / p99 of one router", p99(&ours.latencies_ms()) / p99(&one), 1.3),
         // A random choice has 1: herding is what lies above.
         at_most("variance / mean of calls in 200 ms", dispersion, 1.0),
+    ]
+}
+
+fn mixed_streams(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let tail = |log: &Log| p99(&log.short_latencies_ms());
+    let tail_of = |policy| tail(&run(scenario, Rule::Router(policy), seed));
+    let mut shares = ours.shares(scenario.replicas);
+    shares.sort_unstable_by(f64::total_cmp);
+    let fair = 1.0 / scenario.replicas as f64;
+    vec![
+        at_most("p99 of short calls / that of p2c", tail(&ours) / tail_of(PolicyKind::P2c), 1.15),
+        at_most("the same / that of least", tail(&ours) / tail_of(PolicyKind::Least), 1.15),
+        at_least("least share / fair share", shares[0] / fair, 0.5),
+        at_most("most share / fair share", shares[shares.len() - 1] / fair, 1.5),
+        // Nearly all that are in flight are streams.
+        at_most("most / mean in flight", ours.imbalance(), 1.5),
+    ]
+}
+
+fn mixed_lengths(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed).latencies_ms();
+    let p2c = run(scenario, Rule::Router(PolicyKind::P2c), seed).latencies_ms();
+    vec![
+        at_most("mean / mean of p2c", mean(&ours) / mean(&p2c), 1.0),
+        at_most("p99 / p99 of p2c", p99(&ours) / p99(&p2c), 1.0),
     ]
 }
 

@@ -35,7 +35,7 @@ impl Central {
             window: batches.then(|| millis(scenario.batch_window_ms)),
             places_each: match scenario.executes {
                 Executes::Serial => 1,
-                Executes::Parallel => scenario.limit as usize,
+                Executes::Parallel | Executes::Workers => scenario.limit as usize,
                 Executes::Batches => scenario.batch_size_max,
             },
             queue_len_max: scenario.queue_len_max as usize,

@@ -16,6 +16,7 @@ pub(crate) struct Job {
     /// At speed 1, before what is kept makes it less or more.
     pub(crate) work: Nanos,
     pub(crate) key: Option<u32>,
+    pub(crate) is_long: bool,
 }
 
 /// What happened to keys in one replica, for the log.
@@ -41,6 +42,7 @@ pub(crate) struct Executor {
 enum Kind {
     Serial { waiting: VecDeque<Job>, running: Option<(Job, Nanos)> },
     Parallel { running: BinaryHeap<Reverse<(Nanos, Job)>> },
+    Workers { waiting: VecDeque<Job>, running: BinaryHeap<Reverse<(Nanos, Job)>>, free: usize },
     Batches { waiting: VecDeque<Job>, running: Vec<Job>, ends_at: Nanos, step: Step },
 }
 
@@ -70,6 +72,11 @@ impl Executor {
         let kind = match scenario.executes {
             Executes::Serial => Kind::Serial { waiting: VecDeque::new(), running: None },
             Executes::Parallel => Kind::Parallel { running: BinaryHeap::new() },
+            Executes::Workers => Kind::Workers {
+                waiting: VecDeque::new(),
+                running: BinaryHeap::new(),
+                free: scenario.workers,
+            },
             Executes::Batches => Kind::Batches {
                 waiting: VecDeque::new(),
                 running: Vec::new(),
@@ -94,7 +101,12 @@ impl Executor {
 
     pub(crate) fn add(&mut self, job: Job, now: Nanos) {
         match &mut self.kind {
-            Kind::Serial { waiting, .. } | Kind::Batches { waiting, .. } => waiting.push_back(job),
+            Kind::Workers { running, .. } if job.is_long => {
+                running.push(Reverse((now.saturating_add(job.work), job)));
+            }
+            Kind::Serial { waiting, .. }
+            | Kind::Batches { waiting, .. }
+            | Kind::Workers { waiting, .. } => waiting.push_back(job),
             Kind::Parallel { running } => {
                 let takes = times(self.kept.work(&job, &mut self.counts), self.slowness);
                 running.push(Reverse((now.saturating_add(takes), job)));
@@ -107,7 +119,9 @@ impl Executor {
     pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
         match &self.kind {
             Kind::Serial { running, .. } => running.map(|(_, ends_at)| ends_at),
-            Kind::Parallel { running } => running.peek().map(|Reverse((at, _))| *at),
+            Kind::Parallel { running } | Kind::Workers { running, .. } => {
+                running.peek().map(|Reverse((at, _))| *at)
+            }
             Kind::Batches { running, ends_at, .. } if !running.is_empty() => Some(*ends_at),
             Kind::Batches { waiting, step, .. } => {
                 waiting.front().map(|first| first.entered_at.saturating_add(step.window))
@@ -126,6 +140,13 @@ impl Executor {
                     done.extend(running.pop().map(|Reverse((_, job))| job));
                 }
             }
+            Kind::Workers { running, free, .. } => {
+                while running.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+                    let ended = running.pop().map(|Reverse((_, job))| job);
+                    *free += usize::from(ended.is_some_and(|job| !job.is_long));
+                    done.extend(ended);
+                }
+            }
             Kind::Batches { running, ends_at, .. } if *ends_at <= now => done.append(running),
             Kind::Batches { .. } => {}
         }
@@ -135,7 +156,9 @@ impl Executor {
     /// Takes out a call that has not begun; one that runs goes on, its caller gone or not.
     pub(crate) fn cancel(&mut self, call: u32) -> bool {
         match &mut self.kind {
-            Kind::Serial { waiting, .. } | Kind::Batches { waiting, .. } => {
+            Kind::Serial { waiting, .. }
+            | Kind::Batches { waiting, .. }
+            | Kind::Workers { waiting, .. } => {
                 let before = waiting.len();
                 waiting.retain(|job| job.call != call);
                 waiting.len() < before
@@ -157,6 +180,10 @@ impl Executor {
             }
             Kind::Parallel { running } => {
                 broken.extend(running.drain().map(|Reverse((_, job))| job));
+            }
+            Kind::Workers { waiting, running, .. } => {
+                broken.extend(running.drain().map(|Reverse((_, job))| job));
+                broken.extend(waiting.drain(..));
             }
             Kind::Batches { waiting, running, .. } => {
                 broken.append(running);
@@ -207,6 +234,14 @@ impl Executor {
                     let takes = times(kept.work(&job, counts), *slowness);
                     counts.busy = counts.busy.saturating_add(takes);
                     *running = Some((job, now.saturating_add(takes)));
+                }
+            }
+            Kind::Workers { waiting, running, free } => {
+                while *free > 0 {
+                    let Some(job) = waiting.pop_front() else { return };
+                    *free -= 1;
+                    let takes = times(kept.work(&job, counts), *slowness);
+                    running.push(Reverse((now.saturating_add(takes), job)));
                 }
             }
             Kind::Batches { waiting, running, ends_at, step } if running.is_empty() => {

@@ -27,6 +27,7 @@ pub(crate) struct Record {
     pub(crate) attempts: u32,
     /// Where it was last, if it was sent.
     pub(crate) replica: Option<u64>,
+    pub(crate) is_long: bool,
 }
 
 /// What happened, in the order of time; see [`Log::calls`] for what the figures are of.
@@ -72,6 +73,14 @@ impl Log {
         let is_in = |record: &&Record| (from..until).contains(&record.offered_at);
         let done = self.records.iter().filter(is_in).filter(|record| record.end == End::Done);
         let mut latencies: Vec<f64> = done.map(Record::took_ms).collect();
+        latencies.sort_unstable_by(f64::total_cmp);
+        latencies
+    }
+
+    /// Milliseconds from offer to answer of the calls that are not long, in order of size.
+    pub(crate) fn short_latencies_ms(&self) -> Vec<f64> {
+        let is_short = |record: &&Record| record.end == End::Done && !record.is_long;
+        let mut latencies: Vec<f64> = self.calls().filter(is_short).map(Record::took_ms).collect();
         latencies.sort_unstable_by(f64::total_cmp);
         latencies
     }

@@ -18,6 +18,8 @@ pub(crate) enum Executes {
     Serial,
     /// All its calls at once.
     Parallel,
+    /// So many at a time; long calls only wait for something, and take nothing from the others.
+    Workers,
     /// In steps of several calls, as `pyserve/batching/batcher.py` with a fixed window.
     Batches,
 }
@@ -63,6 +65,11 @@ pub(crate) struct Scenario {
     /// Of the logarithm of the work, when the shape is lognormal.
     pub(crate) work_sigma: f64,
     pub(crate) work_max_ms: f64,
+    /// How many calls take a time between these two instead, evenly by its logarithm.
+    pub(crate) long_percent: f64,
+    pub(crate) long_ms: Vec<f64>,
+    /// Of a replica whose `executes` is `workers`.
+    pub(crate) workers: usize,
     pub(crate) queue_len_max: u32,
     pub(crate) deadline_ms: f64,
     /// How many calls have the deadline.
@@ -124,6 +131,9 @@ impl Default for Scenario {
             work_ms: 10.0,
             work_sigma: 1.0,
             work_max_ms: f64::INFINITY,
+            long_percent: 0.0,
+            long_ms: vec![1.0, 1.0],
+            workers: 1,
             queue_len_max: 10_000,
             deadline_ms: 0.0,
             deadline_percent: 100.0,
@@ -183,6 +193,7 @@ impl Scenario {
         fields.word("executes", &mut self.executes, |word| match word {
             "serial" => Some(Executes::Serial),
             "parallel" => Some(Executes::Parallel),
+            "workers" => Some(Executes::Workers),
             "batches" => Some(Executes::Batches),
             _ => None,
         });
@@ -206,6 +217,9 @@ impl Scenario {
         fields.number("work_ms", &mut self.work_ms);
         fields.number("work_sigma", &mut self.work_sigma);
         fields.number("work_max_ms", &mut self.work_max_ms);
+        fields.number("long_percent", &mut self.long_percent);
+        fields.list("long_ms", &mut self.long_ms);
+        fields.number("workers", &mut self.workers);
         fields.number("queue_len_max", &mut self.queue_len_max);
         fields.number("deadline_ms", &mut self.deadline_ms);
         fields.number("deadline_percent", &mut self.deadline_percent);
@@ -249,14 +263,25 @@ impl Scenario {
     pub(crate) fn capacity_per_s(&self) -> f64 {
         let speeds: f64 = (0..self.replicas).map(|index| self.speed(index)).sum();
         let calls_per_ms = match self.executes {
-            Executes::Serial => 1.0 / self.work_ms,
-            Executes::Parallel => f64::from(self.limit) / self.work_ms,
+            Executes::Serial => 1.0 / self.busy_ms(),
+            Executes::Parallel => f64::from(self.limit) / self.busy_ms(),
+            Executes::Workers => self.workers as f64 / self.busy_ms(),
             Executes::Batches => {
                 let size = self.batch_size_max as f64;
                 size / (self.step_fixed_ms + size * self.step_per_call_ms)
             }
         };
         speeds * calls_per_ms * 1e3
+    }
+
+    /// For how long a call keeps a replica, or one of its workers, busy on average.
+    fn busy_ms(&self) -> f64 {
+        let long = self.long_percent / 100.0;
+        let long_ms = match self.executes {
+            Executes::Workers => 0.0,
+            _ => log_uniform_mean(&self.long_ms),
+        };
+        (1.0 - long) * self.work_ms + long * long_ms
     }
 
     /// Which of the three entries of `network_ms` is the way to the replica.
@@ -276,6 +301,12 @@ impl Scenario {
     pub(crate) fn capacity(&self) -> u32 {
         if self.limit == 0 { u32::MAX } else { self.limit }
     }
+}
+
+/// The mean of what lies between two values, evenly by its logarithm.
+fn log_uniform_mean(ends: &[f64]) -> f64 {
+    let (least, most) = (ends[0], ends[1]);
+    if most > least { (most - least) / (most / least).ln() } else { least }
 }
 
 /// The nearest number of nanoseconds.

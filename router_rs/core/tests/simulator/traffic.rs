@@ -10,6 +10,8 @@ pub(crate) struct Wants {
     pub(crate) router: usize,
     /// At speed 1.
     pub(crate) work: Nanos,
+    /// One of the scenario's long calls.
+    pub(crate) is_long: bool,
     pub(crate) deadline: Option<Nanos>,
     /// When its caller leaves.
     pub(crate) leaves_at: Option<Nanos>,
@@ -47,7 +49,9 @@ impl Traffic {
     }
 
     pub(crate) fn call(&mut self, now: Nanos) -> Wants {
-        let work_ms = self.work_ms();
+        let is_long = self.scenario.long_percent > 0.0
+            && uniform(&mut self.works) * 100.0 < self.scenario.long_percent;
+        let work_ms = if is_long { self.long_ms() } else { self.work_ms() };
         let Self { scenario, works: rng, .. } = self;
         let has_deadline = scenario.deadline_ms > 0.0;
         let has_deadline = has_deadline && uniform(rng) * 100.0 < scenario.deadline_percent;
@@ -62,7 +66,12 @@ impl Traffic {
         });
         self.drawn += 1;
         let router = self.drawn % self.scenario.routers;
-        Wants { router, work: millis(work_ms), deadline, leaves_at, key }
+        Wants { router, work: millis(work_ms), is_long, deadline, leaves_at, key }
+    }
+
+    fn long_ms(&mut self) -> f64 {
+        let (least, most) = (self.scenario.long_ms[0], self.scenario.long_ms[1]);
+        least * (most / least).powf(uniform(&mut self.works))
     }
 
     fn work_ms(&mut self) -> f64 {

@@ -41,6 +41,7 @@ impl World<'_> {
             end: End::Cancelled,
             attempts: 0,
             replica: None,
+            is_long: wants.is_long,
         };
         self.log.records.push(record);
         self.system.offer(id, &wants, self.now, &mut self.moves);

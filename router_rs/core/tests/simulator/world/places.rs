@@ -22,8 +22,8 @@ impl World<'_> {
         if replica.is_failing {
             return self.schedule(FAILS_AFTER, Event::Failed { call: id, attempt });
         }
-        let Wants { work, key, router, .. } = call.wants;
-        let job = Job { call: id, attempt, entered_at: self.now, work, key };
+        let Wants { work, key, router, is_long, .. } = call.wants;
+        let job = Job { call: id, attempt, entered_at: self.now, work, key, is_long };
         let lease_of = call.is_leased.then_some(AskerId(router as u64));
         if !replica.enter(job, lease_of, self.now) {
             let load = replica.load(None, self.now);

@@ -1,0 +1,126 @@
+//! Which of the calls at a replica tell how fast it works.
+//!
+//! A call is *lasting* when it is in flight for much longer than calls of the deployment take: a
+//! stream that its caller keeps open, a handler that waits for something else. It has its place as
+//! before, but it is no work that is about to end, so neither the level nor the pace counts it.
+//! Where all calls last long by nature, none is lasting: the limit follows what is learnt.
+//!
+//! There is no list of calls to look through. A replica counts its calls by two generations; when
+//! the limit has passed, the present one becomes the previous and the previous ones are lasting.
+//! So a call is lasting after one to two limits.
+
+use super::Pool;
+use crate::time::Nanos;
+
+/// The calls of this router at one replica, by age.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Calls {
+    current: u32,
+    previous: u32,
+    lasting: u32,
+    generation: u32,
+    /// When the present generation began.
+    began_at: Nanos,
+    /// When to look whether it is over; `Nanos::MAX` while there is nothing to become lasting.
+    look_at: Nanos,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            current: 0,
+            previous: 0,
+            lasting: 0,
+            generation: 0,
+            began_at: Nanos::ZERO,
+            look_at: Nanos::MAX,
+        }
+    }
+}
+
+impl Calls {
+    /// Those that are not lasting.
+    #[inline]
+    pub(super) fn level(&self) -> u32 {
+        self.current + self.previous
+    }
+
+    #[inline]
+    pub(super) fn lasting(&self) -> u32 {
+        self.lasting
+    }
+
+    /// What a call that was just sent has to say at its end.
+    #[inline]
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// When calls may become lasting.
+    #[inline]
+    pub(super) fn look_at(&self) -> Nanos {
+        self.look_at
+    }
+
+    #[inline]
+    pub(super) fn on_sent(&mut self, pool: &Pool, others: u32, now: Nanos) {
+        self.current += 1;
+        if self.level() == 1 {
+            self.began_at = now;
+            self.look_at = self.over_at(pool, others);
+        }
+    }
+
+    /// A call of this generation leaves; returns whether it was lasting.
+    #[inline]
+    pub(super) fn on_ended(&mut self, generation: u32) -> bool {
+        match self.generation.wrapping_sub(generation) {
+            0 => self.current -= 1,
+            1 => self.previous -= 1,
+            _ => {
+                self.lasting -= 1;
+                return true;
+            }
+        }
+        if self.level() == 0 {
+            self.look_at = Nanos::MAX;
+        }
+        false
+    }
+
+    /// At `look_at`: the next generation begins, if the limit of the present level has passed.
+    /// Returns how many calls become lasting by that.
+    pub(super) fn look(&mut self, pool: &Pool, others: u32) -> Option<u32> {
+        let over_at = self.over_at(pool, others);
+        if over_at > self.look_at {
+            self.look_at = over_at;
+            return None;
+        }
+        let fresh = std::mem::replace(&mut self.previous, std::mem::take(&mut self.current));
+        self.lasting += fresh;
+        self.generation = self.generation.wrapping_add(1);
+        self.began_at = self.look_at;
+        self.look_at = if self.level() == 0 { Nanos::MAX } else { self.over_at(pool, others) };
+        Some(fresh)
+    }
+
+    /// The limit may have changed. No call is older for it: what is over by now ends now.
+    pub(super) fn on_limit(&mut self, pool: &Pool, others: u32, now: Nanos) {
+        if self.level() > 0 {
+            self.look_at = self.over_at(pool, others).max(now).min(self.look_at);
+        }
+    }
+
+    /// When the next calls become lasting if none ends before, or soon before that.
+    pub(super) fn next_lasting(&self) -> Nanos {
+        if self.previous > 0 {
+            return self.look_at;
+        }
+        let age = self.look_at.saturating_sub(self.began_at);
+        self.look_at.saturating_add(age)
+    }
+
+    fn over_at(&self, pool: &Pool, others: u32) -> Nanos {
+        self.began_at.saturating_add(pool.lasting_after(self.level() + others))
+    }
+}

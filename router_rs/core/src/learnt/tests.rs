@@ -1,0 +1,252 @@
+//! Properties of what is learnt, with replicas whose nature the tests know.
+
+use super::*;
+
+const MEAN: Nanos = Nanos::from_millis(10);
+
+/// One replica, driven through virtual time.
+struct Driven {
+    pace: Pace,
+    now: Nanos,
+}
+
+impl Driven {
+    fn new(now: Nanos) -> Self {
+        Self { pace: Pace::default(), now }
+    }
+
+    fn send(&mut self, pool: &mut Pool) -> (u32, Nanos) {
+        self.pace.count(pool, 0, self.now);
+        self.pace.on_sent(pool, 0, self.now);
+        (self.pace.generation(), self.now)
+    }
+
+    fn pass(&mut self, time: Nanos) {
+        self.now = self.now.saturating_add(time);
+    }
+
+    fn end(&mut self, pool: &mut Pool, (generation, sent_at): (u32, Nanos), how: Departure) {
+        self.pace.count(pool, 0, self.now);
+        let latency = self.now.saturating_sub(sent_at);
+        let leaving = Leaving { departure: how, latency, generation };
+        self.pace.on_departure(pool, leaving, 0, self.now);
+    }
+
+    /// So many calls of `takes` one after the other, each sent when the one before has ended.
+    fn serve(&mut self, pool: &mut Pool, calls: u32, takes: Nanos) {
+        for _ in 0..calls {
+            let call = self.send(pool);
+            self.pass(takes);
+            self.end(pool, call, Departure::Answered);
+        }
+    }
+
+    /// So many calls at the same time, again and again.
+    fn serve_together(&mut self, pool: &mut Pool, calls: usize, rounds: u32, takes: Nanos) {
+        for _ in 0..rounds {
+            let open: Vec<_> = (0..calls).map(|_| self.send(pool)).collect();
+            for (index, call) in open.into_iter().enumerate() {
+                if index == 0 {
+                    self.pass(takes);
+                }
+                self.end(pool, call, Departure::Answered);
+            }
+        }
+    }
+
+    fn slowness(&self, pool: &Pool) -> f64 {
+        self.pace.at(pool, 0, self.now).slowness_at(pool, 0, self.now)
+    }
+
+    fn level(&self, pool: &Pool) -> u32 {
+        self.pace.at(pool, 0, self.now).level()
+    }
+}
+
+/// A pool that tells lasting calls from others.
+fn telling() -> Pool {
+    let mut pool = Pool::default();
+    pool.tell_lasting(true);
+    pool
+}
+
+/// A pool that knows calls of 10 ms at one replica, which has served them.
+fn known() -> (Pool, Driven) {
+    let mut pool = telling();
+    let mut driven = Driven::new(Nanos::ZERO);
+    driven.serve(&mut pool, 200, MEAN);
+    (pool, driven)
+}
+
+fn near(expected: f64, actual: f64) {
+    assert!((actual / expected - 1.0).abs() < 0.1, "expected about {expected}, got {actual}");
+}
+
+#[test]
+fn a_level_is_as_fast_as_calls_end_at_it() {
+    let (pool, _) = known();
+    near(1e-7, pool.rate(1));
+    near(10e6, pool.finish_ns(1));
+}
+
+#[test]
+fn calls_that_run_together_are_not_thought_to_wait_for_each_other() {
+    let mut pool = telling();
+    Driven::new(Nanos::ZERO).serve_together(&mut pool, 4, 200, MEAN);
+    // 40 ms if they did.
+    let finish_ns = pool.finish_ns(4);
+    assert!((9e6..20e6).contains(&finish_ns), "{finish_ns}");
+}
+
+#[test]
+fn a_replica_of_half_the_speed_is_known_by_its_pace() {
+    let (mut pool, mut fast) = known();
+    let mut slow = Driven::new(fast.now);
+    for _ in 0..100 {
+        slow.serve(&mut pool, 1, Nanos::from_millis(20));
+        fast.serve(&mut pool, 2, MEAN);
+    }
+    near(2.0, slow.slowness(&pool) / fast.slowness(&pool));
+}
+
+#[test]
+fn a_failure_makes_a_replica_slow() {
+    let (mut pool, mut driven) = known();
+    let before = driven.slowness(&pool);
+    let call = driven.send(&mut pool);
+    driven.end(&mut pool, call, Departure::Failed);
+    assert!(before < driven.slowness(&pool));
+}
+
+#[test]
+fn what_is_known_of_an_unused_replica_fades() {
+    let (mut pool, _) = known();
+    let mut slow = Driven::new(Nanos::ZERO);
+    slow.serve(&mut pool, 30, Nanos::from_millis(50));
+    assert!(slow.slowness(&pool) > 2.0);
+    slow.pass(Nanos::from_secs(2));
+    slow.send(&mut pool);
+    assert!(slow.slowness(&pool) < 1.5);
+}
+
+/// A stream beside short calls: neither the level nor what is learnt counts it after a while.
+#[test]
+fn a_lasting_call_changes_nothing_of_what_is_learnt() {
+    let (mut pool, mut driven) = known();
+    let stream = driven.send(&mut pool);
+    assert_eq!(1, driven.level(&pool));
+    driven.serve(&mut pool, 200, MEAN);
+    assert_eq!((0, 1), (driven.level(&pool), driven.pace.lasting()));
+    driven.serve(&mut pool, 200, MEAN);
+    near(1.0, driven.slowness(&pool));
+    near(10e6, pool.finish_ns(1));
+    driven.pass(Nanos::from_secs(60));
+    driven.end(&mut pool, stream, Departure::Answered);
+    near(10e6, pool.finish_ns(1));
+    near(1.0, driven.slowness(&pool));
+    assert_eq!((0, 0), (driven.level(&pool), driven.pace.lasting()));
+}
+
+/// A replica from which nothing comes is ever slower, whatever its calls are called.
+#[test]
+fn a_replica_that_hangs_is_slow_until_something_ends_there() {
+    let (mut pool, mut driven) = known();
+    let calls = [driven.send(&mut pool), driven.send(&mut pool)];
+    let mut before = driven.slowness(&pool);
+    for _ in 0..5 {
+        driven.pass(Nanos::from_secs(2));
+        let after = driven.slowness(&pool);
+        assert!(before < after, "{before} {after}");
+        before = after;
+    }
+    assert!(driven.pace.at(&pool, 0, driven.now).is_worth_a_probe(
+        2.0,
+        Nanos::from_secs(3),
+        driven.now
+    ));
+    for call in calls {
+        driven.end(&mut pool, call, Departure::Other);
+    }
+    assert_eq!(0, driven.level(&pool));
+}
+
+/// One stream that came to an idle replica: a single call that ends beside it is proof enough.
+#[test]
+fn a_call_that_ends_beside_a_lasting_one_clears_the_replica() {
+    let (mut pool, mut driven) = known();
+    driven.send(&mut pool);
+    driven.pass(Nanos::from_secs(4));
+    assert!(driven.slowness(&pool) > 2.0);
+    driven.serve(&mut pool, 1, MEAN);
+    assert!(driven.slowness(&pool) < 1.5, "{}", driven.slowness(&pool));
+    assert_eq!(0, driven.level(&pool));
+}
+
+#[test]
+fn calls_that_last_long_by_nature_are_not_lasting() {
+    let mut pool = telling();
+    let mut driven = Driven::new(Nanos::ZERO);
+    driven.serve_together(&mut pool, 3, 50, Nanos::from_secs(60));
+    let calls = [driven.send(&mut pool), driven.send(&mut pool)];
+    driven.pass(Nanos::from_secs(60));
+    assert_eq!(2, driven.level(&pool));
+    for call in calls {
+        driven.end(&mut pool, call, Departure::Answered);
+    }
+}
+
+/// All calls become a hundred times longer: after a while that is what they take.
+#[test]
+fn what_is_lasting_follows_what_calls_take() {
+    let (mut pool, mut driven) = known();
+    driven.serve_together(&mut pool, 4, 300, Nanos::from_secs(1));
+    driven.send(&mut pool);
+    driven.pass(Nanos::from_secs(1));
+    assert_eq!(1, driven.level(&pool));
+}
+
+#[test]
+fn before_anything_has_ended_nothing_is_lasting() {
+    let mut pool = telling();
+    let mut driven = Driven::new(Nanos::ZERO);
+    driven.send(&mut pool);
+    driven.pass(Nanos::from_secs(3600));
+    assert_eq!(1, driven.level(&pool));
+    // Once something has ended elsewhere, what is there already gets its time anew.
+    Driven::new(Nanos::ZERO).serve(&mut pool, 100, MEAN);
+    driven.pace.on_learnt(&pool, 0, driven.now);
+    driven.pass(MEAN);
+    assert_eq!(1, driven.level(&pool));
+    driven.pass(Nanos::from_secs(10));
+    driven.serve(&mut pool, 1, MEAN);
+    assert_eq!((0, 1), (driven.level(&pool), driven.pace.lasting()));
+}
+
+#[test]
+fn nothing_is_lasting_for_who_does_not_choose_by_it() {
+    let mut pool = Pool::default();
+    let mut driven = Driven::new(Nanos::ZERO);
+    driven.serve(&mut pool, 200, MEAN);
+    let stream = driven.send(&mut pool);
+    driven.pass(Nanos::from_secs(3600));
+    assert_eq!((1, 0), (driven.level(&pool), driven.pace.lasting()));
+    driven.end(&mut pool, stream, Departure::Answered);
+    assert_eq!(0, driven.level(&pool));
+}
+
+/// The policy changes while a stream is open: it is still given back as what it is.
+#[test]
+fn who_stops_to_tell_forgets_no_call() {
+    let (mut pool, mut driven) = known();
+    let stream = driven.send(&mut pool);
+    driven.serve(&mut pool, 100, MEAN);
+    assert_eq!(1, driven.pace.lasting());
+    let call = driven.send(&mut pool);
+    pool.tell_lasting(false);
+    driven.pace.on_learnt(&pool, 0, driven.now);
+    driven.pass(Nanos::from_secs(60));
+    assert_eq!((1, 1), (driven.level(&pool), driven.pace.lasting()));
+    driven.end(&mut pool, call, Departure::Answered);
+    driven.end(&mut pool, stream, Departure::Answered);
+    assert_eq!((0, 0), (driven.level(&pool), driven.pace.lasting()));
+}
