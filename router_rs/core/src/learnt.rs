@@ -34,9 +34,11 @@ const HALVING_DEPARTURES: u32 = 256;
 const REFRESH_DEPARTURES: u32 = 64;
 /// Less than this many departures prove nothing about a level.
 const PROOF_DEPARTURES: f64 = 48.0;
-/// More departures than one in a hundred of noise can make of equal rates, and less than two
-/// servers make of one.
-const GROWTH: f64 = 1.2;
+/// With more calls at a replica, calls end faster by at most this part of what they would if it
+/// worked on all of them at once.
+const GROWTH: f64 = 0.2;
+/// It has to be so many standard deviations from that, or chance finds one of many levels.
+const GROWTH_DEVIATIONS: f64 = 5.0;
 /// As much of a replica's time may go by while it waits for its next call.
 const IDLE_MAX: f64 = 1.0 / 32.0;
 /// Up to here one call in reserve fills what goes by; beyond, it takes any number.
@@ -60,6 +62,9 @@ const ANSWERED_MAX: u32 = 8_192;
 const LASTING_SHARE_MAX: f64 = 1.0 / 100.0;
 /// Of what kinds calls are is not known before. Arbitrary.
 const KINDS_KNOWN_AFTER: Nanos = Nanos::from_secs(1);
+/// With as many reports of calls of other routers replicas are shared with them. Of the last 32, so
+/// that three are enough.
+const SHARED_MIN: f32 = 0.1;
 /// Of one call in the mean.
 const MEAN_WEIGHT: f64 = 1.0 / 32.0;
 /// Before anything is known: any value, since all replicas have it. One call after the other.
@@ -92,6 +97,8 @@ pub(crate) struct Pool {
     lasted: u32,
     /// When the first call ended.
     known_since: Nanos,
+    /// How many of the reports of late said that a replica had calls of other routers; a mean.
+    shared: f32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,6 +132,7 @@ impl Default for Pool {
             answered: 0,
             lasted: 0,
             known_since: Nanos::MAX,
+            shared: 0.0,
         }
     }
 }
@@ -137,6 +145,12 @@ impl Pool {
         if !tells_lasting {
             self.call_ns = 0.0;
         }
+    }
+
+    /// Whoever chooses by what is learnt of each replica.
+    #[inline]
+    pub(crate) fn tells_replicas(&self) -> bool {
+        self.tells_lasting
     }
 
     /// Something has ended, so predictions have a scale.
@@ -167,7 +181,7 @@ impl Pool {
     pub(crate) fn useful_for(&self, pace: &Pace, tier: Tier, now: Nanos) -> Option<u32> {
         let turnaround_ns = self.turnaround_ns(tier);
         let useful = self.useful.filter(|_| turnaround_ns > 0.0 && self.is_of_one_kind(now))?;
-        let rate = self.rate(useful) / f64::from(pace.slowness());
+        let rate = self.rate(useful) / f64::from(pace.slowness(self));
         let idle = turnaround_ns * rate / f64::from(useful);
         if idle <= IDLE_MAX {
             return Some(useful);
@@ -209,6 +223,18 @@ impl Pool {
         } else {
             *mean += (sample - *mean) / 32.0;
         }
+    }
+
+    /// A replica has told whether it has calls of other routers.
+    #[inline]
+    pub(crate) fn on_others(&mut self, has_others: bool) {
+        self.shared += (f32::from(u8::from(has_others)) - self.shared) / 32.0;
+    }
+
+    /// Other routers send replicas enough calls to be seen.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared > SHARED_MIN
     }
 
     /// A call in flight for longer may be lasting, where so many are that are not.
@@ -316,15 +342,24 @@ impl Pool {
         }
     }
 
-    /// The smallest level from which twice as many calls do not end faster.
+    /// The smallest level from which more calls do not end faster.
     fn find_useful(&self) -> Option<u32> {
-        let is_enough = |level: &usize| {
-            let (at, above) = (self.levels[*level], self.sum(level + 1, 2 * level));
-            at.departures >= PROOF_DEPARTURES
-                && above.departures >= PROOF_DEPARTURES
-                && above.rate() <= at.rate() * GROWTH
-        };
-        (1..LEVELS / 2).find(is_enough).map(|level| level as u32)
+        (1..LEVELS / 2).find(|level| self.is_enough(*level)).map(|level| level as u32)
+    }
+
+    /// Where replicas have more calls than `level`, they do not end faster. How many more they had is
+    /// what counts: of hardly more, nothing follows.
+    fn is_enough(&self, level: usize) -> bool {
+        let (at, above) = (self.levels[level], self.sum(level + 1, LEVELS - 1));
+        if at.departures < PROOF_DEPARTURES || above.departures < PROOF_DEPARTURES {
+            return false;
+        }
+        let weigh = |index: usize| index as f64 * self.levels[index].time_ns;
+        let above_level = (level + 1..LEVELS).map(weigh).sum::<f64>() / above.time_ns;
+        let possible = above_level / level as f64 - 1.0;
+        let deviation = (1.0 / at.departures + 1.0 / above.departures).sqrt();
+        let growth = above.rate() / at.rate() - 1.0;
+        growth <= possible * GROWTH && possible - growth >= GROWTH_DEVIATIONS * deviation
     }
 
     fn sum(&self, first: usize, last: usize) -> Level {

@@ -245,13 +245,13 @@ impl Replica {
         if self.pace.is_behind(now) {
             return self.is_late_probe_due(pool, now);
         }
-        self.pace.is_worth_a_probe(SLOW, PROBE_INTERVAL, now)
+        self.pace.is_worth_a_probe(pool, SLOW, PROBE_INTERVAL, now)
     }
 
     #[cold]
     #[inline(never)]
     fn is_late_probe_due(&self, pool: &Pool, now: Nanos) -> bool {
-        self.pace.at(pool, self.others(now), now).is_worth_a_probe(SLOW, PROBE_INTERVAL, now)
+        self.pace.at(pool, self.others(now), now).is_worth_a_probe(pool, SLOW, PROBE_INTERVAL, now)
     }
 
     #[inline]

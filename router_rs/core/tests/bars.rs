@@ -70,6 +70,11 @@ fn an_overload_of_a_long_queue_is_refused_by_deadlines() {
 }
 
 #[test]
+fn a_queue_of_none_leaves_no_place_free() {
+    check("l5_short_queue");
+}
+
+#[test]
 fn models_stay_where_they_are_loaded() {
     check("l6_models");
 }
@@ -95,6 +100,11 @@ fn sessions_stay_where_they_are_while_calls_wait() {
 }
 
 #[test]
+fn caches_that_nobody_tells_of_keep_nobody_waiting() {
+    check("prefixes_unknown");
+}
+
+#[test]
 fn batches_are_filled() {
     check("l8_batches");
 }
@@ -110,6 +120,11 @@ fn what_near_replicas_cannot_do_goes_farther() {
 }
 
 #[test]
+fn what_suddenly_comes_to_near_replicas_goes_farther() {
+    check("l10_near_jump");
+}
+
+#[test]
 fn four_routers_do_not_run_after_each_other() {
     check("l11_four_routers");
 }
@@ -122,6 +137,16 @@ fn streams_that_stay_open_take_nothing_from_short_calls() {
 #[test]
 fn long_calls_among_short_ones_keep_nobody_waiting_for_nothing() {
     check("mixed_lengths");
+}
+
+#[test]
+fn equal_replicas_get_equal_shares_of_few_calls() {
+    check("equal_shares");
+}
+
+#[test]
+fn so_does_one_that_joins_them() {
+    check("equal_shares_joined");
 }
 
 #[test]

@@ -13,11 +13,28 @@ const PACE_GUESS: f32 = 2.0;
 const PACE_GUESS_SURE: f64 = 8.0;
 /// A failure weighs like so many calls that should have ended and did not.
 const FAILURE_WEIGHT: f32 = 4.0;
-/// After so long without a call what is known of a replica weighs like one call.
+/// A difference from the others counts from so many standard deviations of the evidence on, and of so
+/// many calls more; below, replicas are equal. Two calls of ten times the usual time are enough, what
+/// comes together with one slow call is not.
+const SURE_DEVIATIONS: f32 = 2.0;
+const SURE_GUESS: f32 = 16.0;
+/// Of the first answers of a replica none is later than so many calls: a process that imports,
+/// compiles and connects takes many times what follows.
+const YOUNG_ANSWERS: u32 = 10;
+const MISSED_YOUNG_MAX: f32 = 2.0;
+/// However long a replica was silent, the next calls may change what is thought of it. Tuned: with 16,
+/// one that turned ten times slower is found too late; without a bound, streams look like slow calls.
+const MISSED_MAX: f32 = 40.0;
+/// After so long without a call what is known of a replica weighs like so many calls; more if it was
+/// slow, and like one where other routers have sent calls meanwhile.
 const PACE_FADES: Nanos = Nanos::from_secs(1);
+const FADED_CALLS: f32 = 16.0;
+const TRIED_CALLS: f32 = 64.0;
+/// If the next answer comes before so many calls should have ended, the replica has recovered.
+const RECOVERED_MAX: f32 = 1.5;
 /// Six times the expected time may pass between two departures before it tells. Tuned with unequal
 /// replicas and variable work, where long gaps are common.
-const SILENCE_WEIGHT: f64 = 1.0 / 6.0;
+const SILENCE_WEIGHT: f32 = 1.0 / 6.0;
 /// A stay at a level that is shorter than this share of an earlier one, is part of one departure of
 /// many; an earlier one fades with each event.
 const DWELT_SHARE: f32 = 1.0 / 8.0;
@@ -54,16 +71,19 @@ pub(crate) struct Pace {
     /// came from, and how long.
     dwelt: (u32, f32),
     ended: f32,
+    /// Until the last one did.
     expected: f32,
     /// `1 / (ended + PACE_GUESS)`: a pick reads it of every replica.
     per_ended: f32,
-    /// How many calls should have ended since the last one did.
+    /// How many calls should have ended since then.
     silent: f32,
+    /// How many calls it has answered, up to [`YOUNG_ANSWERS`].
+    answers: u32,
+    /// It was slow, and then without a call for a while.
+    is_tried: bool,
     /// Lasting calls since which none ended: they may keep the replica from all else, so they count
     /// on for the level and the pace. At most `calls.lasting()`.
     blocking: u32,
-    /// What should have ended if it was not for them.
-    owed: f32,
     /// How many calls should have ended for each one there, in the present generation and in the
     /// one before.
     due_each: (f32, f32),
@@ -81,8 +101,9 @@ impl Default for Pace {
             expected: 0.0,
             per_ended: 1.0 / PACE_GUESS,
             silent: 0.0,
+            answers: 0,
+            is_tried: false,
             blocking: 0,
-            owed: 0.0,
             due_each: (0.0, 0.0),
             worked_at: Nanos::ZERO,
         }
@@ -96,6 +117,9 @@ impl Pace {
     /// come before any of its calls come or go.
     #[inline]
     pub(crate) fn count(&mut self, pool: &mut Pool, others: u32, now: Nanos) {
+        if !pool.tells_replicas() {
+            return self.count_plainly(pool, others, now);
+        }
         if self.is_behind(now) {
             self.catch_up(pool, others, now);
         }
@@ -107,7 +131,9 @@ impl Pace {
     #[inline]
     pub(crate) fn on_sent(&mut self, pool: &Pool, others: u32, now: Nanos) {
         if self.level() == 0 {
-            self.fade(now);
+            if pool.tells_replicas() {
+                self.fade(pool, now);
+            }
             self.counted_at = self.counted_at.max(now);
         }
         if self.calls.level() == 0 {
@@ -128,18 +154,19 @@ impl Pace {
     ) -> bool {
         let level = self.level() + others;
         let was_lasting = self.calls.on_ended(leaving.generation);
+        if !pool.tells_replicas() {
+            let counts = leaving.departure == Departure::Answered && !was_lasting;
+            return counts && pool.on_departure(self.dwelt.0.max(1), now);
+        }
         let may_block = self.blocking > 0;
         self.blocking = self.blocking.min(self.calls.lasting());
         let is_known = pool.is_known();
         match leaving.departure {
             Departure::Answered => {
-                self.silent = 0.0;
                 pool.on_answer(leaving.latency, level, now);
                 if is_known && (may_block || !was_lasting) {
                     self.ended += 1.0;
-                }
-                if may_block {
-                    self.unblock(was_lasting);
+                    self.count_missed(may_block && !was_lasting);
                 }
                 self.on_evidence();
                 if was_lasting {
@@ -156,6 +183,24 @@ impl Pace {
         }
     }
 
+    /// A call has ended: what should have ended before counts. If it was lasting calls that kept
+    /// the replica silent, as one that ends beside them proves, nothing does.
+    #[inline]
+    fn count_missed(&mut self, is_beside_blocking: bool) {
+        let missed = std::mem::take(&mut self.silent);
+        if is_beside_blocking {
+            self.blocking = 0;
+            return;
+        }
+        if std::mem::take(&mut self.is_tried) && missed < RECOVERED_MAX {
+            (self.ended, self.expected) = (1.0, 1.0);
+            return;
+        }
+        let is_young = self.answers < YOUNG_ANSWERS;
+        self.answers += u32::from(is_young);
+        self.expected += missed.min(if is_young { MISSED_YOUNG_MAX } else { MISSED_MAX });
+    }
+
     /// What is learnt has changed, and with it how long calls may take.
     pub(crate) fn on_learnt(&mut self, pool: &Pool, others: u32, now: Nanos) {
         self.calls.on_limit(pool, others, now);
@@ -163,24 +208,21 @@ impl Pace {
 
     /// After so long without a call little is known of a replica.
     #[inline]
-    fn fade(&mut self, now: Nanos) {
-        self.silent = 0.0;
-        if now.saturating_sub(self.worked_at) > PACE_FADES && self.expected > 1.0 {
-            self.ended /= self.expected;
-            self.expected = 1.0;
-            self.per_ended = 1.0 / (self.ended + PACE_GUESS);
+    fn fade(&mut self, pool: &Pool, now: Nanos) {
+        if now.saturating_sub(self.worked_at) <= PACE_FADES {
+            return;
         }
-    }
-
-    /// A call has ended where lasting ones may keep the replica from all else. They do not if it is
-    /// another; otherwise it was slow.
-    #[cold]
-    fn unblock(&mut self, was_lasting: bool) {
-        let owed = std::mem::take(&mut self.owed);
-        if was_lasting || self.calls.lasting() == 0 {
-            self.expected += owed.min(PACE_MAX / 2.0);
-        } else {
-            self.blocking = 0;
+        self.is_tried = self.slowness(pool) > 1.0 && !pool.is_shared();
+        let expected = self.expected + std::mem::take(&mut self.silent);
+        let weight = match (pool.is_shared(), self.is_tried) {
+            (true, _) => 1.0,
+            (false, true) => TRIED_CALLS,
+            (false, false) => FADED_CALLS,
+        };
+        if expected > weight {
+            self.ended *= weight / expected;
+            self.expected = weight;
+            self.per_ended = 1.0 / (self.ended + PACE_GUESS);
         }
     }
 
@@ -240,13 +282,31 @@ impl Pace {
         // They came at some time of the generation before.
         let due_each = current + previous / 2.0;
         if fresh > 0 && (self.silent >= due_each || self.blocking > 0) {
-            if self.blocking == 0 {
-                self.owed = self.silent.min(self.expected);
-                self.expected -= self.owed;
-            }
             self.blocking += fresh;
         }
         fresh
+    }
+
+    /// Where replicas are not told from each other, only the level counts.
+    #[inline]
+    fn count_plainly(&mut self, pool: &mut Pool, others: u32, now: Nanos) {
+        let (own, time_ns) = (self.calls.level(), now.saturating_sub(self.counted_at).0 as f64);
+        if own == 0 || time_ns == 0.0 {
+            return;
+        }
+        self.counted_at = now;
+        let level = own + others;
+        let share = if others == 0 { 1.0 } else { f64::from(own) / f64::from(level) };
+        self.dwell(level, time_ns);
+        pool.on_time(level, time_ns * share);
+    }
+
+    #[inline]
+    fn dwell(&mut self, level: u32, time_ns: f64) {
+        self.dwelt.1 *= DWELT_FADES;
+        if time_ns as f32 >= self.dwelt.1 * DWELT_SHARE {
+            self.dwelt = (level, time_ns as f32);
+        }
     }
 
     /// Time goes on with the same calls. Returns the level and the time that tell of the pool.
@@ -266,20 +326,13 @@ impl Pace {
             self.worked_at = now;
         }
         if self.blocking > 0 {
-            self.owed += due;
             return (0, 0.0);
         }
-        let pace = 1.0 / f64::from(self.slowness());
-        // However long it was silent, the next calls may change what is thought of it.
-        self.expected += due.min(PACE_MAX / 2.0);
+        let pace = 1.0 / f64::from(self.usual_slowness(pool));
         if self.calls.look_at() < Nanos::MAX {
             self.due_each.0 += due / own as f32;
         }
-        self.dwelt.1 *= DWELT_FADES;
-        if time_ns as f32 >= self.dwelt.1 * DWELT_SHARE {
-            self.dwelt = (level, time_ns as f32);
-        }
-        self.halve_if_much();
+        self.dwell(level, time_ns);
         (level, time_ns * share * pace)
     }
 }
@@ -318,15 +371,45 @@ impl Pace {
 
     /// How many times the pool's time a call takes here; 1 for a replica like the others.
     #[inline]
-    pub(crate) fn slowness(&self) -> f32 {
-        (self.expected + PACE_GUESS) * self.per_ended
+    pub(crate) fn slowness(&self, pool: &Pool) -> f32 {
+        self.slowness_after(pool, self.silent)
+    }
+
+    /// The same, of what has ended. None is faster than the pool: its time counts in full there, that
+    /// of a slow one as if it was not, so the pool is soon as fast as the fastest.
+    ///
+    /// Where other routers send calls as well, what they do to a replica shows nowhere else, so each
+    /// difference tells.
+    #[inline]
+    fn usual_slowness(&self, pool: &Pool) -> f32 {
+        let (all, missed) = (self.expected + self.ended + SURE_GUESS, self.expected - self.ended);
+        let is_sure = missed > 0.0 && missed * missed > SURE_DEVIATIONS * SURE_DEVIATIONS * all;
+        if is_sure || pool.is_shared() {
+            (self.expected + PACE_GUESS) * self.per_ended
+        } else {
+            1.0
+        }
+    }
+
+    /// As [`Pace::usual_slowness`], when so many calls should have ended since the last one did.
+    #[inline]
+    fn slowness_after(&self, pool: &Pool, silent: f32) -> f32 {
+        let more = if pool.is_shared() { silent * self.per_ended } else { 0.0 };
+        (self.usual_slowness(pool) + more).max(silent * SILENCE_WEIGHT)
     }
 
     /// So many times the time of the others, and not used for so long but by lasting calls.
     #[inline]
-    pub(crate) fn is_worth_a_probe(&self, slow: f32, after: Nanos, now: Nanos) -> bool {
+    pub(crate) fn is_worth_a_probe(
+        &self,
+        pool: &Pool,
+        slow: f32,
+        after: Nanos,
+        now: Nanos,
+    ) -> bool {
         self.calls.level() == 0
-            && (self.blocking > 0 || self.slowness() > slow)
+            && (self.blocking > 0
+                || self.slowness(pool) > if pool.is_shared() { slow } else { 1.0 })
             && now.saturating_sub(self.worked_at) >= after
     }
 
@@ -336,22 +419,20 @@ impl Pace {
     pub(crate) fn slowness_at(&self, pool: &Pool, others: u32, now: Nanos) -> f64 {
         let own = self.level();
         if own == 0 {
-            return f64::from(self.slowness());
+            return f64::from(self.slowness(pool));
         }
         let mut rate = pool.rate(own + others);
         if others > 0 {
             rate *= f64::from(own) / f64::from(own + others);
         }
         let due = now.saturating_sub(self.counted_at).0 as f64 * rate;
-        let silence = (f64::from(self.silent) + due) * SILENCE_WEIGHT;
-        let expected = f64::from(self.expected + PACE_GUESS) + due;
-        (expected * f64::from(self.per_ended)).max(silence)
+        f64::from(self.slowness_after(pool, self.silent + due as f32))
     }
 
     /// At most [`Pace::slowness`]: how slow it is even if chance was against it.
-    pub(crate) fn sure_share(&self) -> f64 {
+    pub(crate) fn sure_share(&self, pool: &Pool) -> f64 {
         let (ended, expected) = (f64::from(self.ended), f64::from(self.expected));
         let sure = (expected + PACE_GUESS_SURE) / (ended + PACE_GUESS_SURE);
-        (sure / f64::from(self.slowness())).min(1.0)
+        (sure / f64::from(self.slowness(pool))).min(1.0)
     }
 }

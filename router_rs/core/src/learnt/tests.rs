@@ -110,23 +110,120 @@ fn a_replica_of_half_the_speed_is_known_by_its_pace() {
 }
 
 #[test]
-fn a_failure_makes_a_replica_slow() {
+fn failures_make_a_replica_slow_sooner_if_it_has_no_good_answers() {
+    let (mut pool, mut proven) = known();
+    let mut fresh = Driven::new(proven.now);
+    let failures_until_slow = |driven: &mut Driven, pool: &mut Pool| {
+        let fail = |_: &u32| {
+            let call = driven.send(pool);
+            driven.end(pool, call, Departure::Failed);
+            driven.slowness(pool) > 1.2
+        };
+        (1..100).find(fail).expect("it is slow some time")
+    };
+    let proven = failures_until_slow(&mut proven, &mut pool);
+    let fresh = failures_until_slow(&mut fresh, &mut pool);
+    assert!(fresh < proven && proven <= 20, "{fresh} {proven}");
+}
+
+/// A process imports, compiles and connects when it is first called.
+#[test]
+fn first_answers_that_are_slow_are_forgotten() {
+    let mut pool = telling();
+    let mut all = [(); 3].map(|()| Driven::new(Nanos::ZERO));
+    for driven in &mut all {
+        driven.serve(&mut pool, 1, Nanos::from_millis(50));
+    }
+    let [used, unused, _] = &mut all;
+    for _ in 0..20 {
+        used.serve(&mut pool, 10, Nanos::from_millis(1));
+        near(1.0, unused.slowness(&pool) / used.slowness(&pool));
+    }
+    assert!(pool.finish_ns(1) < 2e6, "{}", pool.finish_ns(1));
+    // The pool knows by now what is usual, and one answer is no proof.
+    let mut late = Driven::new(used.now);
+    late.serve(&mut pool, 1, Nanos::from_millis(50));
+    near(1.0, late.slowness(&pool));
+    late.serve(&mut pool, 20, Nanos::from_millis(50));
+    assert!(late.slowness(&pool) > 2.0, "{}", late.slowness(&pool));
+}
+
+/// Nobody answers, and the callers give up one after the other.
+#[test]
+fn a_replica_that_answered_nobody_stays_slow_when_all_have_left() {
     let (mut pool, mut driven) = known();
-    let before = driven.slowness(&pool);
-    let call = driven.send(&mut pool);
-    driven.end(&mut pool, call, Departure::Failed);
-    assert!(before < driven.slowness(&pool));
+    for _ in 0..2 {
+        let call = driven.send(&mut pool);
+        driven.pass(Nanos::from_millis(500));
+        driven.end(&mut pool, call, Departure::Other);
+    }
+    assert!(driven.slowness(&pool) > 2.0);
+    let is_probe_due = |driven: &Driven| {
+        driven.pace.at(&pool, 0, driven.now).is_worth_a_probe(
+            &pool,
+            2.0,
+            Nanos::from_secs(3),
+            driven.now,
+        )
+    };
+    assert!(!is_probe_due(&driven));
+    driven.pass(Nanos::from_secs(3));
+    assert!(is_probe_due(&driven));
+}
+
+/// Each probe of a replica that hangs becomes lasting; the next one waits for its time all the same.
+#[test]
+fn a_replica_that_hangs_is_tried_now_and_then() {
+    let (mut pool, mut driven) = known();
+    driven.send(&mut pool);
+    let mut probes = 0;
+    for _ in 0..3_000 {
+        driven.pass(MEAN);
+        let pace = driven.pace.at(&pool, 0, driven.now);
+        if pace.is_worth_a_probe(&pool, 2.0, Nanos::from_secs(3), driven.now) {
+            driven.send(&mut pool);
+            probes += 1;
+        }
+    }
+    assert!((8..=10).contains(&probes), "{probes} in 30 s");
+}
+
+/// Work on everything at once, with ever more calls there as time goes by: more of them are not held
+/// back for what the few ones did.
+#[test]
+fn what_works_on_all_at_once_is_never_busy() {
+    let mut pool = telling();
+    let mut driven = Driven::new(Nanos::ZERO);
+    for calls in [10, 11, 12, 13, 14, 15, 16] {
+        driven.serve_together(&mut pool, calls, 100, MEAN);
+        assert_eq!(None, pool.useful, "at {calls}");
+    }
+}
+
+/// Work on one call after the other: few calls, then from one moment to the next many.
+#[test]
+fn what_works_on_one_at_a_time_is_known_by_a_jump() {
+    let (mut pool, mut driven) = known();
+    let mut open: Vec<_> = (0..30).map(|_| driven.send(&mut pool)).collect();
+    for _ in 0..200 {
+        driven.pass(MEAN);
+        driven.end(&mut pool, open.remove(0), Departure::Answered);
+        open.push(driven.send(&mut pool));
+    }
+    assert_eq!(Some(1), pool.useful);
 }
 
 #[test]
-fn what_is_known_of_an_unused_replica_fades() {
+fn one_good_answer_is_enough_of_a_replica_that_was_slow_a_while_ago() {
     let (mut pool, _) = known();
     let mut slow = Driven::new(Nanos::ZERO);
     slow.serve(&mut pool, 30, Nanos::from_millis(50));
     assert!(slow.slowness(&pool) > 2.0);
+    slow.serve(&mut pool, 1, MEAN);
+    assert!(slow.slowness(&pool) > 2.0);
     slow.pass(Nanos::from_secs(2));
-    slow.send(&mut pool);
-    assert!(slow.slowness(&pool) < 1.5);
+    slow.serve(&mut pool, 1, MEAN);
+    near(1.0, slow.slowness(&pool));
 }
 
 /// A stream beside short calls: neither the level nor what is learnt counts it after a while.
@@ -160,6 +257,7 @@ fn a_replica_that_hangs_is_slow_until_something_ends_there() {
         before = after;
     }
     assert!(driven.pace.at(&pool, 0, driven.now).is_worth_a_probe(
+        &pool,
         2.0,
         Nanos::from_secs(3),
         driven.now

@@ -38,6 +38,7 @@ impl Wish {
             session: self.session,
             locality: self.locality,
             waiting: 0,
+            may_hold: true,
             is_placing: false,
             tried,
             ranked,

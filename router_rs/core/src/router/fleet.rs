@@ -29,6 +29,8 @@ pub(super) struct Query<'a> {
     pub(super) locality: Locality,
     /// How many calls wait in the same queue.
     pub(super) waiting: u32,
+    /// It may wait beside room: there is a place for one more that waits.
+    pub(super) may_hold: bool,
     /// It brings a model that stays: what counts is the demand of a longer time.
     pub(super) is_placing: bool,
     /// Replicas that refused the call.
@@ -148,7 +150,11 @@ impl Fleet {
         candidates.clear();
         candidates.extend_from_slice(&self.open);
         let slot = self.pick_narrowed(candidates, query)?;
-        if query.ranked.is_empty() { self.unless_better(slot, query) } else { Some(slot) }
+        if !query.ranked.is_empty() {
+            return Some(slot);
+        }
+        let slot = self.or_farther(slot, query);
+        self.unless_better(slot, query)
     }
 
     /// The policy's choice among those of `slots` that have room.
@@ -209,7 +215,7 @@ impl Fleet {
         slot
     }
 
-    fn is_tried(&self, slot: u32, query: Query<'_>) -> bool {
+    pub(super) fn is_tried(&self, slot: u32, query: Query<'_>) -> bool {
         query.tried.contains(&self.replicas[slot as usize].id)
     }
 
@@ -348,7 +354,9 @@ impl Fleet {
             self.hold_back(now);
         }
         let replica = &mut self.replicas[slot as usize];
-        replica.others = (load.in_flight.saturating_sub(own), now);
+        let others = load.in_flight.saturating_sub(own);
+        replica.others = (others, now);
+        self.pool.on_others(others > 0);
     }
 
     /// A call took `latency`, of which it spent `processing` in the replica.

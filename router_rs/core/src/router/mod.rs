@@ -49,7 +49,7 @@ use crate::replica::{ReplicaId, ReplicaSpec};
 use crate::rng::hash;
 use crate::slab::{Slab, index_of};
 use crate::time::Nanos;
-use fleet::Fleet;
+use fleet::{Fleet, Query};
 
 /// Decides for every call of one deployment; see the module.
 ///
@@ -295,7 +295,9 @@ impl Router {
             self.fleet.reopen(now);
         }
         let wish = self.wish(offer);
-        choose(&mut self.fleet, &self.directory, wish, wish.query(&[], offer.ranked, now))
+        let query = wish.query(&[], offer.ranked, now);
+        let query = Query { may_hold: self.may_hold(1), ..query };
+        choose(&mut self.fleet, &self.directory, wish, query)
     }
 
     fn offer_with_model(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
@@ -409,10 +411,13 @@ impl Router {
             self.totals.expired += 1;
             return Decision::Refused(Refusal::Expired);
         }
+        let may_hold = self.may_hold(1);
+        let call = self.calls.at_mut(index);
         let may_try = call.tried.len() + 1 < usize::from(self.config.refusals_max);
         let choice = if may_try {
             call.tried.push(replica);
             let query = call.wish.query(&call.tried, &call.ranked, now);
+            let query = Query { may_hold, ..query };
             choose(&mut self.fleet, &self.directory, call.wish, query)
         } else {
             Choice::Nothing

@@ -92,7 +92,7 @@ impl Fleet {
     /// All replicas are far slower than replicas of the deployment were: they may be full of calls
     /// that are about to become lasting, so what kept them busy says nothing.
     fn is_clogged(&self) -> bool {
-        let slowness = self.iter().map(|(_, replica)| replica.pace.slowness());
+        let slowness = self.iter().map(|(_, replica)| replica.pace.slowness(&self.pool));
         slowness.fold(f32::INFINITY, f32::min) > CLOGGED
     }
 
@@ -134,11 +134,15 @@ impl Fleet {
         if !self.is_patient || self.is_batching || all_are_open || !self.pool.is_known() {
             return Some(slot);
         }
+        if !query.may_hold {
+            return Some(slot);
+        }
         if query.locality != Locality::default() {
             self.watch_near(query.locality);
         }
         let replica = &self.replicas[slot as usize];
-        let finish_ns = replica.finish_ns(&self.pool, query.now) * replica.pace.sure_share();
+        let finish_ns =
+            replica.finish_ns(&self.pool, query.now) * replica.pace.sure_share(&self.pool);
         if self.is_worth_the_wait_for_near(slot, finish_ns, query) {
             return self.hold(finish_ns, query.now);
         }
@@ -150,6 +154,33 @@ impl Fleet {
             return Some(slot);
         }
         self.hold(finish_ns, query.now)
+    }
+
+    /// `slot`, which is among the nearest with room, unless a call waits there for longer than it
+    /// would in the router before it goes farther.
+    pub(super) fn or_farther(&self, slot: u32, query: Query<'_>) -> u32 {
+        let is_near_first = query.locality != Locality::default();
+        if !is_near_first || !self.is_patient || self.is_batching || !self.pool.is_known() {
+            return slot;
+        }
+        let distance = |slot: u32| query.locality.distance(self.replicas[slot as usize].tier);
+        let (near_ns, patience_ns) = (self.finish_ns(slot, query.now), self.near_patience_ns());
+        let is_probe = self.replicas[slot as usize].is_probe_due(&self.pool, query.now);
+        if near_ns <= patience_ns || is_probe {
+            return slot;
+        }
+        let is_farther =
+            |other: &u32| distance(*other) > distance(slot) && !self.is_tried(*other, query);
+        let farther = self.open.iter().copied().filter(is_farther);
+        let farther = farther.map(|other| (self.finish_ns(other, query.now), other));
+        let best = farther.min_by(|one, other| one.0.total_cmp(&other.0));
+        best.filter(|(far_ns, _)| far_ns + patience_ns < near_ns).map_or(slot, |(_, other)| other)
+    }
+
+    /// How much longer than farther replicas the near ones may take. It shrinks as they become busy:
+    /// then waiting only makes the queue long.
+    fn near_patience_ns(&self) -> f64 {
+        NEAR_PATIENCE * (1.0 - self.near_busy) * self.pool.finish_ns(1)
     }
 
     fn hold(&mut self, finish_ns: f64, now: Nanos) -> Option<u32> {
@@ -208,7 +239,7 @@ impl Fleet {
         if !replica.is_in() {
             return 0.0;
         }
-        self.pool.rate(replica.pace.level().max(1)) / f64::from(replica.pace.slowness())
+        self.pool.rate(replica.pace.level().max(1)) / f64::from(replica.pace.slowness(&self.pool))
     }
 
     /// Departures per nanosecond of all replicas that are in, as busy as they are but at least with
@@ -230,7 +261,7 @@ impl Fleet {
     }
 
     /// Whether a call that could go to `slot`, which is not among the nearest, rather waits for
-    /// those. The patience shrinks as they become busy: then waiting only makes the queue long.
+    /// those.
     fn is_worth_the_wait_for_near(&self, slot: u32, finish_ns: f64, query: Query<'_>) -> bool {
         let distance = |replica: &Replica| query.locality.distance(replica.tier);
         let own = distance(&self.replicas[slot as usize]);
@@ -247,8 +278,7 @@ impl Fleet {
             rate += self.pool.rate(level) / slowness;
         }
         let wait_ns = f64::from(query.waiting + 1) / rate + best_ns;
-        let patience_ns = NEAR_PATIENCE * (1.0 - self.near_busy) * self.pool.finish_ns(1);
-        wait_ns < finish_ns + patience_ns
+        wait_ns < finish_ns + self.near_patience_ns()
     }
 
     fn nearest(&self, locality: Locality) -> Option<u8> {

@@ -115,6 +115,13 @@ impl Router {
         len >= bound && len >= bound.saturating_add(self.fleet.spare())
     }
 
+    /// So many more calls could wait beside room and the next one would still find a place in the
+    /// queue. Without it each one that waits for something better costs another its answer.
+    #[inline]
+    pub(super) fn may_hold(&self, calls: usize) -> bool {
+        self.queue.len() + calls < self.config.queue_len_max as usize
+    }
+
     pub(super) fn queue_full(&self) -> Decision {
         Decision::Refused(Refusal::QueueFull { limit: self.config.queue_len_max })
     }
@@ -170,10 +177,11 @@ impl Router {
             let Some(index) = self.next_in_turn() else {
                 return;
             };
-            let waiting = self.queue.ready_len();
+            let (waiting, may_hold) = (self.queue.ready_len(), self.may_hold(0));
             let call = self.calls.at_mut(index);
             // Only a call that has paused for another attempt has tried some.
-            let query = Query { waiting, ..call.wish.query(&call.tried, &call.ranked, now) };
+            let query = call.wish.query(&call.tried, &call.ranked, now);
+            let query = Query { waiting, may_hold, ..query };
             let choice = choose(&mut self.fleet, &self.directory, call.wish, query);
             if choice == Choice::Hold {
                 return;

@@ -3,7 +3,7 @@
 use router_core::{Nanos, PolicyKind};
 
 use super::log::{End, Log, Record, mean, quantile};
-use super::scenario::{Scenario, seconds};
+use super::scenario::{Executes, Scenario, seconds};
 use super::system::Rule;
 use super::world::run;
 
@@ -30,24 +30,29 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 19] = [
+pub(crate) const BARS: [Bar; 24] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
     Bar { scenario: "l4_failing_replica", measure: failing_replica },
     Bar { scenario: "l5_overload", measure: overload },
     Bar { scenario: "l5_long_queue", measure: long_queue },
+    Bar { scenario: "l5_short_queue", measure: short_queue },
     Bar { scenario: "l6_models", measure: models },
     Bar { scenario: "l6_models_cold", measure: cold_models },
     Bar { scenario: "l6_models_hot", measure: hot_models },
     Bar { scenario: "l7_prefixes", measure: prefixes },
     Bar { scenario: "l7_prefixes_full", measure: waiting_prefixes },
+    Bar { scenario: "prefixes_unknown", measure: unknown_prefixes },
     Bar { scenario: "l8_batches", measure: batches },
     Bar { scenario: "l10_near_replicas", measure: near_replicas },
     Bar { scenario: "l10_near_overloaded", measure: near_overloaded },
+    Bar { scenario: "l10_near_jump", measure: near_jump },
     Bar { scenario: "l11_four_routers", measure: four_routers },
     Bar { scenario: "mixed_streams", measure: mixed_streams },
     Bar { scenario: "mixed_lengths", measure: mixed_lengths },
+    Bar { scenario: "equal_shares", measure: equal_shares },
+    Bar { scenario: "equal_shares_joined", measure: equal_shares },
     Bar { scenario: "closed_loop_8", measure: closed_loop },
     Bar { scenario: "closed_loop_32", measure: closed_loop },
 ];
@@ -130,6 +135,22 @@ fn long_queue(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure>
     ]
 }
 
+fn short_queue(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let goodput = |policy, limit, queue_len_max| {
+        let scenario = Scenario { limit, queue_len_max, ..scenario.clone() };
+        run(&scenario, Rule::Router(policy), seed).goodput_per_s()
+    };
+    let ratio = |limit, queue_len_max| {
+        goodput(policy, limit, queue_len_max) / goodput(PolicyKind::P2c, limit, queue_len_max)
+    };
+    vec![
+        at_least("goodput / that of p2c, no queue, one call each", ratio(1, 0), 0.97),
+        at_least("the same, a queue of one", ratio(1, 1), 0.97),
+        at_least("the same, no queue, four calls each", ratio(4, 0), 0.97),
+        at_least("the same, a queue of one", ratio(4, 1), 0.97),
+    ]
+}
+
 fn models(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
     let ours = run(scenario, Rule::Router(policy), seed);
     let p2c = run(scenario, Rule::Blind(PolicyKind::P2c), seed);
@@ -180,6 +201,15 @@ fn waiting_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<F
     ]
 }
 
+fn unknown_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed).latencies_ms();
+    let p2c = run(scenario, Rule::Router(PolicyKind::P2c), seed).latencies_ms();
+    vec![
+        at_most("mean / mean of p2c", mean(&ours) / mean(&p2c), 1.25),
+        at_most("p99 / p99 of p2c", p99(&ours) / p99(&p2c), 1.25),
+    ]
+}
+
 fn batches(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
     let ours = run(scenario, Rule::Router(policy), seed);
     let p2c = run(scenario, Rule::Router(PolicyKind::P2c), seed);
@@ -201,6 +231,37 @@ fn near_overloaded(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Fi
     let anywhere = Scenario { prefer_near: false, ..scenario.clone() };
     let anywhere = run(&anywhere, Rule::Router(policy), seed).latencies_ms();
     vec![at_most("p99 / p99 without preference", p99(&ours) / p99(&anywhere), 1.1)]
+}
+
+fn near_jump(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed).latencies_ms();
+    let anywhere = Scenario { prefer_near: false, ..scenario.clone() };
+    let anywhere = run(&anywhere, Rule::Router(policy), seed).latencies_ms();
+    vec![at_most("p99 / p99 without preference", p99(&ours) / p99(&anywhere), 1.5)]
+}
+
+/// Over 300 calls, at several loads, of replicas that work on one call or on many at once.
+fn equal_shares(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    const CALLS: f64 = 300.0;
+    let mut extremes = (f64::INFINITY, 0.0_f64);
+    for (executes, places) in [(Executes::Serial, 1.0), (Executes::Parallel, 100.0)] {
+        for load in [0.1, 0.3, 0.5] {
+            // So many calls on average at each replica, of a hundred that it may have.
+            let mut scenario =
+                Scenario { executes, limit: 100, load: load / places, ..scenario.clone() };
+            let calls_per_s = scenario.load * scenario.capacity_per_s();
+            scenario.duration_s = scenario.warmup_s + CALLS / calls_per_s;
+            let shares = run(&scenario, Rule::Router(policy), seed).shares(scenario.replicas);
+            for share in shares {
+                let of_fair = share * scenario.replicas as f64;
+                extremes = (extremes.0.min(of_fair), extremes.1.max(of_fair));
+            }
+        }
+    }
+    vec![
+        at_least("least share / fair share", extremes.0, 0.7),
+        at_most("most share / fair share", extremes.1, 1.3),
+    ]
 }
 
 fn four_routers(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {

@@ -62,6 +62,8 @@ struct Kept {
     keys: Vec<u32>,
     load: Nanos,
     saves: f64,
+    /// What the next call takes beside its work.
+    cold: Nanos,
     changed: bool,
 }
 
@@ -94,6 +96,7 @@ impl Executor {
             keys: Vec::new(),
             load: millis(scenario.load_works * scenario.work_ms),
             saves: scenario.prefix_saves,
+            cold: millis(scenario.cold_ms),
             changed: false,
         };
         Self { kind, slowness: 1.0 / speed, kept, counts: Counts::default() }
@@ -269,7 +272,8 @@ impl Executor {
 impl Kept {
     /// What `job` takes at speed 1, now that it begins.
     fn work(&mut self, job: &Job, counts: &mut Counts) -> Nanos {
-        let Some(key) = job.key else { return job.work };
+        let cold = std::mem::take(&mut self.cold);
+        let Some(key) = job.key else { return job.work.saturating_add(cold) };
         if self.touch(key) {
             counts.hits += 1;
             return times(job.work, 1.0 - self.saves);

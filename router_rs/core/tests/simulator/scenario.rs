@@ -55,6 +55,9 @@ pub(crate) struct Scenario {
 
     /// Offered work over what the replicas can do, each at its speed and all hits.
     pub(crate) load: f64,
+    /// From this time on it is another; 0: never.
+    pub(crate) jump_at_s: f64,
+    pub(crate) jump_load: f64,
     /// Callers who ask again as soon as they are answered, instead of `load`; 0: none.
     pub(crate) users: usize,
     pub(crate) duration_s: f64,
@@ -90,6 +93,10 @@ pub(crate) struct Scenario {
     pub(crate) attempts_max: u8,
     /// Replica 0 dies then, which the membership learns `CRASH_SEEN_AFTER` later.
     pub(crate) crash_at_s: f64,
+    /// The last replica is there only from then on; 0: from the start.
+    pub(crate) joins_at_s: f64,
+    /// What the first call of a replica takes beside its work.
+    pub(crate) cold_ms: f64,
 
     /// Calls name one of so many models; popularity is Zipf's with `zipf`.
     pub(crate) models: usize,
@@ -124,6 +131,8 @@ impl Default for Scenario {
             prefer_near: false,
             network_ms: vec![0.1, 0.1, 0.1],
             load: 0.9,
+            jump_at_s: 0.0,
+            jump_load: 0.0,
             users: 0,
             duration_s: 40.0,
             warmup_s: 2.0,
@@ -146,6 +155,8 @@ impl Default for Scenario {
             fails_until_s: 0.0,
             attempts_max: 1,
             crash_at_s: 0.0,
+            joins_at_s: 0.0,
+            cold_ms: 0.0,
             models: 0,
             sessions: 0,
             zipf: 1.0,
@@ -205,6 +216,8 @@ impl Scenario {
 
     fn take_calls(&mut self, fields: &mut Fields) {
         fields.number("load", &mut self.load);
+        fields.number("jump_at_s", &mut self.jump_at_s);
+        fields.number("jump_load", &mut self.jump_load);
         fields.number("users", &mut self.users);
         fields.number("duration_s", &mut self.duration_s);
         fields.number("warmup_s", &mut self.warmup_s);
@@ -235,6 +248,8 @@ impl Scenario {
         fields.number("fails_until_s", &mut self.fails_until_s);
         fields.number("attempts_max", &mut self.attempts_max);
         fields.number("crash_at_s", &mut self.crash_at_s);
+        fields.number("joins_at_s", &mut self.joins_at_s);
+        fields.number("cold_ms", &mut self.cold_ms);
     }
 
     fn take_contents(&mut self, fields: &mut Fields) {

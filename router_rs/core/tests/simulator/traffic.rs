@@ -2,7 +2,7 @@
 
 use router_core::{Nanos, SplitMix64};
 
-use super::scenario::{Scenario, Shape, millis};
+use super::scenario::{Scenario, Shape, millis, seconds};
 
 /// One call, as its caller knows it; `work` only the world knows.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +43,11 @@ impl Traffic {
     }
 
     /// The time to the next call of an open loop.
-    pub(crate) fn pause(&mut self) -> Nanos {
-        let per_ms = self.scenario.load * self.scenario.capacity_per_s() / 1e3;
+    pub(crate) fn pause(&mut self, now: Nanos) -> Nanos {
+        let Scenario { load, jump_at_s, jump_load, .. } = self.scenario;
+        let has_jumped = jump_at_s > 0.0 && now >= seconds(jump_at_s);
+        let load = if has_jumped { jump_load } else { load };
+        let per_ms = load * self.scenario.capacity_per_s() / 1e3;
         millis(exponential(&mut self.arrivals) / per_ms)
     }
 

@@ -14,7 +14,7 @@ impl World<'_> {
             return;
         }
         if self.scenario.users == 0 {
-            let pause = self.traffic.pause();
+            let pause = self.traffic.pause(self.now);
             self.schedule(pause, Event::Offer);
         }
         let wants = self.traffic.call(self.now);

@@ -61,6 +61,7 @@ enum Event {
     Slow { is_begin: bool },
     Failing { is_begin: bool },
     Crash,
+    Join,
     Announce,
     Warm,
     Cool,
@@ -110,6 +111,7 @@ impl<'a> World<'a> {
         system: Box<dyn System>,
         is_remote: bool,
     ) -> Self {
+        let at_first = scenario.replicas - usize::from(scenario.joins_at_s > 0.0);
         Self {
             system,
             is_remote,
@@ -118,7 +120,7 @@ impl<'a> World<'a> {
             scheduled: 0,
             traffic,
             replicas: (0..scenario.replicas).map(|index| Replica::new(scenario, index)).collect(),
-            members: (0..scenario.replicas as u64).map(ReplicaId).collect(),
+            members: (0..at_first as u64).map(ReplicaId).collect(),
             calls: Vec::new(),
             open: 0,
             offers_end_at: seconds(scenario.duration_s),
@@ -160,7 +162,7 @@ impl<'a> World<'a> {
             self.schedule_at(Nanos::ZERO, Event::Offer);
         }
         if scenario.users == 0 {
-            let pause = self.traffic.pause();
+            let pause = self.traffic.pause(self.now);
             self.schedule_at(pause, Event::Offer);
         }
         if scenario.slow_until_s > 0.0 {
@@ -175,6 +177,9 @@ impl<'a> World<'a> {
         }
         if scenario.crash_at_s > 0.0 {
             self.schedule_at(seconds(scenario.crash_at_s), Event::Crash);
+        }
+        if scenario.joins_at_s > 0.0 {
+            self.schedule_at(seconds(scenario.joins_at_s), Event::Join);
         }
         self.schedule_at(self.log.warm_at, Event::Warm);
         self.schedule_at(self.offers_end_at, Event::Cool);
@@ -230,6 +235,7 @@ impl<'a> World<'a> {
             Event::Slow { is_begin } => self.slow(is_begin),
             Event::Failing { is_begin } => self.fail(is_begin),
             Event::Crash => self.crash(),
+            Event::Join => self.one_joins(),
             Event::Announce => self.announce(),
             Event::Warm => self.warm(),
             Event::Cool => self.cool(),

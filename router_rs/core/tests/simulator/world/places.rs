@@ -136,6 +136,11 @@ impl World<'_> {
         self.schedule(CRASH_SEEN_AFTER, Event::Announce);
     }
 
+    pub(super) fn one_joins(&mut self) {
+        self.members.push(ReplicaId(self.scenario.replicas as u64 - 1));
+        self.announce();
+    }
+
     pub(super) fn announce(&mut self) {
         const TIERS: [Tier; 3] = [Tier::Node, Tier::Zone, Tier::Any];
         let capacity = self.scenario.capacity();
