@@ -381,7 +381,7 @@ impl Pace {
     /// Where other routers send calls as well, what they do to a replica shows nowhere else, so each
     /// difference tells.
     #[inline]
-    fn usual_slowness(&self, pool: &Pool) -> f32 {
+    pub(crate) fn usual_slowness(&self, pool: &Pool) -> f32 {
         let (all, missed) = (self.expected + self.ended + SURE_GUESS, self.expected - self.ended);
         let is_sure = missed > 0.0 && missed * missed > SURE_DEVIATIONS * SURE_DEVIATIONS * all;
         if is_sure || pool.is_shared() {

@@ -157,15 +157,19 @@ impl Fleet {
     }
 
     /// `slot`, which is among the nearest with room, unless a call waits there for longer than it
-    /// would in the router before it goes farther.
+    /// would in the router before it goes farther. One call that is silent there makes no queue.
     pub(super) fn or_farther(&self, slot: u32, query: Query<'_>) -> u32 {
         let is_near_first = query.locality != Locality::default();
         if !is_near_first || !self.is_patient || self.is_batching || !self.pool.is_known() {
             return slot;
         }
         let distance = |slot: u32| query.locality.distance(self.replicas[slot as usize].tier);
-        let (near_ns, patience_ns) = (self.finish_ns(slot, query.now), self.near_patience_ns());
-        let is_probe = self.replicas[slot as usize].is_probe_due(&self.pool, query.now);
+        let near = &self.replicas[slot as usize];
+        let level = near.pace.level() + near.others(query.now);
+        let near_ns =
+            self.pool.finish_ns(level + 1) * f64::from(near.pace.usual_slowness(&self.pool));
+        let patience_ns = self.near_patience_ns();
+        let is_probe = near.is_probe_due(&self.pool, query.now);
         if near_ns <= patience_ns || is_probe {
             return slot;
         }
