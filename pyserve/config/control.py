@@ -24,8 +24,11 @@ REJOIN_TIMEOUT_S = 10.0
 # How often a replica that runs is asked for a sign of life, and how long its answer may take
 # before people are told. User code that keeps the interpreter's lock for a second or two (an
 # import, a large pickle) is ordinary; a tenth of the default health_check_timeout_s is not.
-PING_PERIOD_S = 1.0
+# A question costs 4 ms of processor time at both ends together, so once a second would be as much
+# as an idle mesh may take; what waits for answers looks each second.
+PING_PERIOD_S = 8.0
 SILENT_AFTER_S = 4.0
+VITALS_LOOK_PERIOD_S = 1.0
 
 # Between the end of the drain's grace and the kill: the replica ends streams and exits itself.
 KILL_MARGIN_S = 2.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
-from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S
+from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S, VITALS_LOOK_PERIOD_S
 from pyserve.control.sessions import Session
 from pyserve.control.state import MeshState, Replica
 from pyserve.types import ReplicaId
@@ -24,11 +24,15 @@ class Vitals:
 
     def __init__(self) -> None:
         self._looked_at: float | None = None
+        self._asks_at = 0.0
 
     def look(self, state: MeshState, now: float) -> Iterator[Replica]:
-        """Yield the replicas to ask now; to be called once in ``PING_PERIOD_S``."""
-        was_late = self._looked_at is not None and now - self._looked_at > 3 * PING_PERIOD_S
+        """Yield the replicas to ask now; to be called once in ``VITALS_LOOK_PERIOD_S``."""
+        was_late = self._looked_at is not None and now - self._looked_at > 3 * VITALS_LOOK_PERIOD_S
         self._looked_at = now
+        asks = now >= self._asks_at
+        if asks:
+            self._asks_at = now + PING_PERIOD_S
         for replica in state.replicas.values():
             if not replica.serves:
                 continue
@@ -36,8 +40,9 @@ class Vitals:
                 # This process did not run itself, and has their answers still to read.
                 replica.asked_at = None
             if replica.asked_at is None:
-                replica.asked_at = now
-                yield replica
+                if asks:
+                    replica.asked_at = now
+                    yield replica
             elif now - replica.asked_at >= SILENT_AFTER_S:
                 state.on_silent(replica.id)
 
@@ -45,7 +50,7 @@ class Vitals:
 async def watch_vitals(
     state: MeshState, sessions: Mapping[ReplicaId, Session], on_change: Callable[[], None]
 ) -> None:
-    """Ask once in ``PING_PERIOD_S``, until cancelled; call ``on_change`` after an incident."""
+    """Ask and look for answers until cancelled; call ``on_change`` after an incident."""
     vitals, loop = Vitals(), asyncio.get_running_loop()
     while True:
         for replica in vitals.look(state, loop.time()):
@@ -53,4 +58,4 @@ async def watch_vitals(
                 sessions[replica.id].send(mesh_pb2.ReplicaCommand(ping=mesh_pb2.Ping()))
         if state.incidents:
             on_change()
-        await asyncio.sleep(PING_PERIOD_S)
+        await asyncio.sleep(VITALS_LOOK_PERIOD_S)

@@ -1,6 +1,6 @@
 """Signs of life, in virtual time."""
 
-from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S
+from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S, VITALS_LOOK_PERIOD_S
 from pyserve.control.applications import ApplicationInfo, Applications
 from pyserve.control.state import Replica
 from pyserve.control.status import application_statuses
@@ -24,16 +24,20 @@ class Asked:
         (found,) = self.world.replicas()
         return found
 
-    def look(self, after_s: float = PING_PERIOD_S) -> bool:
+    def look(self, after_s: float = VITALS_LOOK_PERIOD_S) -> bool:
         """Return whether the replica is asked."""
         self.world.now += after_s
         return [self.replica] == list(self.vitals.look(self.world.state, self.world.now))
+
+    def is_asked(self) -> bool:
+        """Return whether the replica is asked in the next round of questions."""
+        return any(self.look() for _ in range(int(PING_PERIOD_S / VITALS_LOOK_PERIOD_S) + 1))
 
     def answer(self) -> None:
         self.world.state.on_heard(self.replica.id)
 
     def fall_silent(self) -> None:
-        for _ in range(int(SILENT_AFTER_S / PING_PERIOD_S) + 1):
+        for _ in range(int((PING_PERIOD_S + SILENT_AFTER_S) / VITALS_LOOK_PERIOD_S) + 1):
             self.look()
 
     def texts(self) -> list[str]:
@@ -48,7 +52,7 @@ class Asked:
 def test_one_that_answers_is_asked_again_and_nothing_is_said():
     asked = Asked()
     for _ in range(10):
-        assert asked.look()
+        assert asked.is_asked()
         asked.answer()
 
     assert [] == asked.texts()
@@ -57,9 +61,9 @@ def test_one_that_answers_is_asked_again_and_nothing_is_said():
 
 def test_one_that_falls_silent_is_told_once_and_asked_no_more_until_it_answers():
     asked = Asked()
-    asked.look()
+    assert asked.is_asked()
     asked.answer()
-    assert asked.look()
+    assert asked.is_asked()
 
     asked.fall_silent()
     asked.fall_silent()
@@ -71,7 +75,7 @@ def test_one_that_falls_silent_is_told_once_and_asked_no_more_until_it_answers()
     asked.answer()
     assert [silent, f"replica {name} answers again"] == asked.texts()
     assert ("HEALTHY", "RUNNING") == asked.status()
-    assert asked.look()
+    assert asked.is_asked()
 
 
 def test_one_that_never_answered_is_silent_too():
@@ -84,9 +88,9 @@ def test_one_that_never_answered_is_silent_too():
 
 def test_a_controller_that_was_stopped_itself_blames_nobody():
     asked = Asked()
-    asked.look()
+    assert asked.is_asked()
     asked.answer()
-    asked.look()
+    assert asked.is_asked()
 
     assert asked.look(after_s=100 * SILENT_AFTER_S)
     assert [] == asked.texts()
@@ -94,15 +98,15 @@ def test_a_controller_that_was_stopped_itself_blames_nobody():
 
 def test_one_that_has_joined_again_is_asked_anew():
     asked = Asked()
-    asked.look()
+    assert asked.is_asked()
     asked.answer()
-    asked.look()
+    assert asked.is_asked()
     replica = asked.replica
     asked.world.state.on_left(replica.id, now=asked.world.now)
     assert ("UNHEALTHY", "SILENT") == asked.status()
     asked.world.state.on_joined(replica.id, pid=1, place=replica.place)
 
-    assert asked.look()
+    assert asked.is_asked()
 
 
 def test_a_successor_that_has_to_wait_is_announced_with_its_wait():
