@@ -439,7 +439,7 @@ class RouterSettings:
     def __new__(
         cls,
         *,
-        policy: str = "p2c",
+        policy: str = "predicted",
         prefer_node: bool = False,
         prefer_zone: bool = False,
         initial_backoff_s: float = 0.025,

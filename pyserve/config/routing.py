@@ -26,8 +26,8 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
-# docs/decisions/0018 says why it is not the one that wins the scenarios of `make sim`.
-DEFAULT_POLICY = "p2c"
+# docs/decisions/0019 says why.
+DEFAULT_POLICY = "predicted"
 POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
 # From near to far. The last one is always there and need not be written.
 TIERS = ("node", "zone", "any")

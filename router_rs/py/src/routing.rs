@@ -22,7 +22,7 @@ pub(crate) struct RouterSettings {
 impl RouterSettings {
     #[new]
     #[pyo3(signature = (
-        *, policy = "p2c", prefer_node = false, prefer_zone = false, initial_backoff_s = 0.025,
+        *, policy = "predicted", prefer_node = false, prefer_zone = false, initial_backoff_s = 0.025,
         backoff_multiplier = 2.0, max_backoff_s = 0.5, slow_start_s = 0.0, retry_attempts_max = 1,
         retry_budget_percent = 20, hedging = false, ejection_fall = 5, ejection_rise = 2,
         ejection_interval_s = 5.0, retry_codes = None,

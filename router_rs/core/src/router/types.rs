@@ -50,7 +50,7 @@ impl Default for RouterConfig {
             backoff_max: Nanos::from_millis(500),
             model_wait_max: Nanos::from_secs(1),
             promise_max: Nanos::from_secs(10),
-            policy: PolicyKind::P2c,
+            policy: PolicyKind::Predicted,
             locality: Locality::default(),
             slow_start: Nanos::ZERO,
             retries: RetryConfig::default(),
