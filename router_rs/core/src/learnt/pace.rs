@@ -73,8 +73,8 @@ pub(crate) struct Pace {
     ended: f32,
     /// Until the last one did.
     expected: f32,
-    /// `1 / (ended + PACE_GUESS)`: a pick reads it of every replica.
-    per_ended: f32,
+    /// What follows from the two, kept because a pick reads it of every replica.
+    usual: Usual,
     /// How many calls should have ended since then.
     silent: f32,
     /// How many calls it has answered, up to [`YOUNG_ANSWERS`].
@@ -99,7 +99,7 @@ impl Default for Pace {
             dwelt: (0, 0.0),
             ended: 0.0,
             expected: 0.0,
-            per_ended: 1.0 / PACE_GUESS,
+            usual: Usual::of(0.0, 0.0),
             silent: 0.0,
             answers: 0,
             is_tried: false,
@@ -107,6 +107,28 @@ impl Default for Pace {
             due_each: (0.0, 0.0),
             worked_at: Nanos::ZERO,
         }
+    }
+}
+
+/// What a replica's ended and expected calls say.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    /// `1 / (ended + PACE_GUESS)`.
+    per_ended: f32,
+    /// How many times the pool's time a call takes: each difference tells.
+    slowness: f32,
+    /// The same, 1 where the difference may be chance.
+    sure_slowness: f32,
+}
+
+impl Usual {
+    #[inline]
+    fn of(ended: f32, expected: f32) -> Self {
+        let per_ended = 1.0 / (ended + PACE_GUESS);
+        let slowness = (expected + PACE_GUESS) * per_ended;
+        let (all, missed) = (expected + ended + SURE_GUESS, expected - ended);
+        let is_sure = missed > 0.0 && missed * missed > SURE_DEVIATIONS * SURE_DEVIATIONS * all;
+        Self { per_ended, slowness, sure_slowness: if is_sure { slowness } else { 1.0 } }
     }
 }
 
@@ -222,23 +244,17 @@ impl Pace {
         if expected > weight {
             self.ended *= weight / expected;
             self.expected = weight;
-            self.per_ended = 1.0 / (self.ended + PACE_GUESS);
+            self.usual = Usual::of(self.ended, self.expected);
         }
     }
 
     #[inline]
     fn on_evidence(&mut self) {
-        self.per_ended = 1.0 / (self.ended + PACE_GUESS);
-        self.halve_if_much();
-    }
-
-    #[inline]
-    fn halve_if_much(&mut self) {
         if self.ended + self.expected > PACE_MAX {
             self.ended /= 2.0;
             self.expected /= 2.0;
-            self.per_ended = 1.0 / (self.ended + PACE_GUESS);
         }
+        self.usual = Usual::of(self.ended, self.expected);
     }
 }
 
@@ -382,20 +398,19 @@ impl Pace {
     /// difference tells.
     #[inline]
     pub(crate) fn usual_slowness(&self, pool: &Pool) -> f32 {
-        let (all, missed) = (self.expected + self.ended + SURE_GUESS, self.expected - self.ended);
-        let is_sure = missed > 0.0 && missed * missed > SURE_DEVIATIONS * SURE_DEVIATIONS * all;
-        if is_sure || pool.is_shared() {
-            (self.expected + PACE_GUESS) * self.per_ended
-        } else {
-            1.0
-        }
+        if pool.is_shared() { self.usual.slowness } else { self.usual.sure_slowness }
     }
 
     /// As [`Pace::usual_slowness`], when so many calls should have ended since the last one did.
     #[inline]
     fn slowness_after(&self, pool: &Pool, silent: f32) -> f32 {
-        let more = if pool.is_shared() { silent * self.per_ended } else { 0.0 };
-        (self.usual_slowness(pool) + more).max(silent * SILENCE_WEIGHT)
+        let usual = &self.usual;
+        let (usual, per_silent) = if pool.is_shared() {
+            (usual.slowness, usual.per_ended)
+        } else {
+            (usual.sure_slowness, 0.0)
+        };
+        (usual + silent * per_silent).max(silent * SILENCE_WEIGHT)
     }
 
     /// So many times the time of the others, and not used for so long but by lasting calls.
@@ -408,9 +423,9 @@ impl Pace {
         now: Nanos,
     ) -> bool {
         self.calls.level() == 0
+            && now.saturating_sub(self.worked_at) >= after
             && (self.blocking > 0
                 || self.slowness(pool) > if pool.is_shared() { slow } else { 1.0 })
-            && now.saturating_sub(self.worked_at) >= after
     }
 
     /// As [`Pace::slowness`] with the time since the last event, at which the replica has `others`
