@@ -74,8 +74,18 @@ async def restarted(mesh: EchoMesh, replicas: int, without: ReplicaStatus) -> No
     await eventually(is_back, RESTART_TIMEOUT_S, "a new replica serves")
 
 
+async def connected(mesh: EchoMesh, replicas: int) -> None:
+    """Call until so many replicas have answered."""
+    pids: set[int] = set()
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        while len(pids) < replicas:
+            pids.add((await mesh.stub.Perform(DESCRIBE)).facts.pid)
+
+
 async def test_only_calls_at_the_dead_replica_fail_and_parked_ones_go_elsewhere() -> None:
     async with echo_mesh(num_replicas=2, max_ongoing_requests=4) as mesh:
+        # A call that waits for a connection has not started, and would go elsewhere.
+        await connected(mesh, 2)
         answers = Answers()
         for _ in range(20):
             answers.watch(mesh.stub.Perform(SLOW, timeout=ANSWER_TIMEOUT_S))
