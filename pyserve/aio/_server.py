@@ -384,9 +384,9 @@ def server(
         interceptors: Asked in order for the handler of every call.
         options: grpc channel arguments; those without a meaning here are ignored. With
             ``("pyserve.doors", 0)`` ports speak gRPC only; else also Connect, gRPC-Web and JSON,
-            over HTTP/1.1 too, and connections at
-            rest may keep ``("pyserve.idle_connection_memory_mb", 48)`` MiB, estimated; those that
-            have rested longest are closed beyond it.
+            over HTTP/1.1 too, and connections at rest may keep
+            ``("pyserve.idle_connection_memory_mb", 48)`` MiB, estimated; those that have rested
+            longest are closed beyond it.
         maximum_concurrent_rpcs: Calls above it get RESOURCE_EXHAUSTED; ``None``: no limit.
         compression: Of all responses whose handler does not choose.
 

@@ -85,8 +85,8 @@ pub(crate) struct Pool {
     /// By tier: time of a call outside the replica, which is what a freed place waits; 0: unknown.
     turnaround_ns: [f64; 3],
     useful: Option<u32>,
-    /// Lasting calls are told from others, for whoever chooses by what is learnt.
-    tells_lasting: bool,
+    /// Replicas are told from each other, and lasting calls from others, for whoever chooses by that.
+    tells_replicas: bool,
     /// Mean time of a call, its mean deviation, and mean level at which one ended; 0 before the
     /// first.
     call_ns: f64,
@@ -125,7 +125,7 @@ impl Default for Pool {
             halve_at: Nanos::ZERO,
             turnaround_ns: [0.0; 3],
             useful: None,
-            tells_lasting: false,
+            tells_replicas: false,
             call_ns: 0.0,
             deviation_ns: 0.0,
             call_level: 0.0,
@@ -138,11 +138,11 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// Whether lasting calls are told from others from now on. If not, none is lasting that is not
-    /// already, and an answer costs less.
-    pub(crate) fn tell_lasting(&mut self, tells_lasting: bool) {
-        self.tells_lasting = tells_lasting;
-        if !tells_lasting {
+    /// Whether replicas are told from each other, and lasting calls from others, from now on. If not,
+    /// none is lasting that is not already, and an answer costs less.
+    pub(crate) fn tell_replicas(&mut self, tells_replicas: bool) {
+        self.tells_replicas = tells_replicas;
+        if !tells_replicas {
             self.call_ns = 0.0;
         }
     }
@@ -150,7 +150,7 @@ impl Pool {
     /// Whoever chooses by what is learnt of each replica.
     #[inline]
     pub(crate) fn tells_replicas(&self) -> bool {
-        self.tells_lasting
+        self.tells_replicas
     }
 
     /// Something has ended, so predictions have a scale.
@@ -252,13 +252,6 @@ impl Pool {
     #[inline]
     fn on_lasting(&mut self, calls: u32) {
         self.lasted += calls;
-    }
-
-    #[inline]
-    fn on_answer(&mut self, latency: Nanos, level: u32, now: Nanos) {
-        if self.tells_lasting {
-            self.learn_time(latency, level, now);
-        }
     }
 
     /// A call was answered after `latency` where so many were, itself included, that are not

@@ -185,7 +185,7 @@ impl Pace {
         let is_known = pool.is_known();
         match leaving.departure {
             Departure::Answered => {
-                pool.on_answer(leaving.latency, level, now);
+                pool.learn_time(leaving.latency, level, now);
                 if is_known && (may_block || !was_lasting) {
                     self.ended += 1.0;
                     self.count_missed(may_block && !was_lasting);

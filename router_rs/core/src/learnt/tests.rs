@@ -66,7 +66,7 @@ impl Driven {
 /// A pool that tells lasting calls from others.
 fn telling() -> Pool {
     let mut pool = Pool::default();
-    pool.tell_lasting(true);
+    pool.tell_replicas(true);
     pool
 }
 
@@ -340,7 +340,7 @@ fn who_stops_to_tell_forgets_no_call() {
     driven.serve(&mut pool, 100, MEAN);
     assert_eq!(1, driven.pace.lasting());
     let call = driven.send(&mut pool);
-    pool.tell_lasting(false);
+    pool.tell_replicas(false);
     driven.pace.on_learnt(&pool, 0, driven.now);
     driven.pass(Nanos::from_secs(60));
     assert_eq!((1, 1), (driven.level(&pool), driven.pace.lasting()));

@@ -92,7 +92,7 @@ pub(super) struct Fleet {
 impl Fleet {
     pub(super) fn new(policy: Box<dyn Policy>, seed: u64) -> Self {
         let mut pool = Pool::default();
-        pool.tell_lasting(policy.is_patient());
+        pool.tell_replicas(policy.is_patient());
         Self {
             is_patient: policy.is_patient(),
             pool,
@@ -128,7 +128,7 @@ impl Fleet {
     /// From now on this policy decides.
     pub(super) fn set_policy(&mut self, policy: Box<dyn Policy>, now: Nanos) {
         self.is_patient = policy.is_patient();
-        self.pool.tell_lasting(self.is_patient);
+        self.pool.tell_replicas(self.is_patient);
         self.policy = policy;
         self.look_again_at = None;
         self.hold_back(now);
