@@ -105,11 +105,11 @@ pub(crate) struct Replica {
     /// Calls of other routers there, and when it told of them.
     pub(crate) others: (u32, Nanos),
     pub(crate) pace: Pace,
+    /// If it takes its calls in steps.
+    pub(crate) batch: Option<BatchView>,
     pub(crate) demand: Demand,
     pub(crate) health: Health,
     pub(crate) backoff: Backoff,
-    /// If it takes its calls in steps.
-    pub(crate) batch: Option<BatchView>,
     pub(crate) id: ReplicaId,
     pub(crate) reported: Option<Load>,
     /// When its slow start began and ends; equal: it had none.
@@ -212,6 +212,19 @@ impl Replica {
             return self.late_finish_ns(pool, others, now);
         }
         self.finish_at(&self.pace, pool, others, now)
+    }
+
+    /// At most [`Replica::finish_ns`]: what follows from the calls that have ended there, without the
+    /// time since; 0 where that does not say it.
+    #[inline]
+    pub(crate) fn finish_ns_at_least(&self, pool: &Pool, now: Nanos) -> f64 {
+        if self.batch.is_some() || self.pace.is_behind(now) {
+            return 0.0;
+        }
+        let level = self.pace.level() + self.others(now);
+        let least_ns = pool.finish_ns(level + 1) * f64::from(self.pace.usual_slowness(pool));
+        debug_assert!(least_ns <= self.finish_ns(pool, now), "{:?} is sooner", self.id);
+        least_ns
     }
 
     #[cold]

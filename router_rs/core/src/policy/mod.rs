@@ -153,6 +153,12 @@ impl<'a> Candidates<'a> {
         self.replicas[self.open[index] as usize].finish_ns(self.pool, self.scene.now)
     }
 
+    /// At most [`Candidates::finish_ns`], and sooner known.
+    #[inline]
+    pub fn finish_ns_at_least(&self, index: usize) -> f64 {
+        self.replicas[self.open[index] as usize].finish_ns_at_least(self.pool, self.scene.now)
+    }
+
     /// It was slow, has had no call for a while, and may have recovered.
     #[inline]
     pub fn is_probe_due(&self, index: usize) -> bool {

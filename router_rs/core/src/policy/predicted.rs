@@ -50,7 +50,12 @@ fn best(candidates: Candidates<'_>, indexes: impl Iterator<Item = usize>, draw: 
         if candidates.is_probe_due(index) {
             return index;
         }
-        let finish_ns = candidates.finish_ns(index) * blur(draw, index);
+        let blur = blur(draw, index);
+        // Most candidates are ruled out by the half of a prediction that costs little.
+        if candidates.finish_ns_at_least(index) * blur >= best.0 {
+            continue;
+        }
+        let finish_ns = candidates.finish_ns(index) * blur;
         if finish_ns < best.0 {
             best = (finish_ns, index);
         }
