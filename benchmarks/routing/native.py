@@ -21,7 +21,7 @@ _PARKED_MAX_US = 50.0
 
 def picks() -> dict[str, Any]:
     """Return what a decision costs, by policy, and whether the bars hold."""
-    found = {row.pop("policy"): row for row in bench_rows("pyserve-router-core", "pick")}
+    found = {row.pop("policy"): row for row in bench_rows("pyserve-router-net", "pick")}
     for policy, row in found.items():
         alone_max_ns = _PICK_OF_TWO_MAX_NS if policy == "P2c" else _SCAN_MAX_NS
         row["holds"] = (

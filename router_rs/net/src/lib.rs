@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod brief_mutex;
 pub mod client;
 pub mod dispatch;
 mod front;
@@ -21,3 +22,5 @@ mod random;
 pub mod server;
 pub mod transcode;
 mod windows;
+
+pub use brief_mutex::BriefMutex;

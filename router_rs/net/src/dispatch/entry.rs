@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use http::HeaderValue;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use router_core::{
     Assignment, Decision, Nanos, Offer, Outcome, Release, ReplicaId, ReplicaSpec, Router,
     RouterConfig, RouterStats, Ticket, WaiterId,
@@ -27,6 +27,7 @@ use super::kept::KeptBudget;
 use super::loads::{self, Loads};
 use super::settings::Wish;
 use super::table::Clock;
+use crate::BriefMutex;
 use crate::client::dial::Target;
 use crate::grpc::CodeSet;
 use crate::random::any_u64;
@@ -42,7 +43,7 @@ pub(crate) struct DeploymentEntry {
     retry_codes: AtomicU32,
     clock: Clock,
     pub(super) loads: Loads,
-    locked: Mutex<Locked>,
+    locked: BriefMutex<Locked>,
     /// Tells the ticker that something is due earlier than it sleeps.
     pub(super) earlier: Notify,
 }
@@ -119,7 +120,7 @@ impl DeploymentEntry {
             ticker: None,
             wanted_asks: Vec::new(),
         };
-        let locked = Mutex::new(locked);
+        let locked = BriefMutex::new(locked);
         let earlier = Notify::new();
         let loads = Loads::new(any_u64());
         let retry_codes = AtomicU32::default();

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use parking_lot::Mutex;
 use router_core::{AskerId, Gate, Lease, Load, Nanos};
 use tokio::sync::{Notify, watch};
 
 use super::batch::{BatchCell, BatchState};
 use super::load::Models;
 use super::methods::Methods;
+use crate::BriefMutex;
 use crate::grpc::{Code, Encoding, Status};
 use crate::link::{CancelReason, EventSink};
 use crate::mesh::load::trailer;
@@ -75,7 +75,7 @@ pub(super) struct ServerState {
     pub(super) sink: Arc<dyn EventSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
-    entrance: Mutex<Entrance>,
+    entrance: BriefMutex<Entrance>,
     /// The gate's time counts from here.
     start: Instant,
     batch: BatchCell,
@@ -132,7 +132,7 @@ impl ServerState {
             sink,
             counters: Counters::default(),
             models: watch::Sender::new(Models::default()),
-            entrance: Mutex::new(Entrance { gate, is_shut: false, askers: BTreeMap::new() }),
+            entrance: BriefMutex::new(Entrance { gate, is_shut: false, askers: BTreeMap::new() }),
             start: Instant::now(),
             batch: BatchCell::default(),
         }

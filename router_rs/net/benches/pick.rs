@@ -1,4 +1,4 @@
-//! What one decision costs: `cargo bench -p pyserve-router-core`.
+//! What one decision costs: `cargo bench -p pyserve-router-net`.
 //!
 //! A line of JSON for each policy: medians of offer and complete, alone with 2, 8 and 64 replicas,
 //! and of lock + offer + unlock from four threads with 64. Without `--bench` (as `cargo test` runs
@@ -11,11 +11,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use router_core::{
     Decision, Nanos, Offer, Outcome, PolicyKind, ReplicaId, ReplicaSpec, Router, RouterConfig,
     Ticket, Tier,
 };
+use router_net::BriefMutex;
 
 /// Calls in flight at each replica while it is measured.
 const DEPTH: usize = 4;
@@ -84,7 +84,7 @@ fn alone(policy: PolicyKind, replicas: u64, samples: usize, calls: usize) -> (f6
 
 /// Nanoseconds of each locked `offer`, clock reads included.
 fn contended(policy: PolicyKind, replicas: u64, calls: usize) -> Vec<u64> {
-    let router = Mutex::new(router_with_replicas(policy, replicas));
+    let router = BriefMutex::new(router_with_replicas(policy, replicas));
     let start_together = Barrier::new(THREADS);
     let run = || {
         start_together.wait();
@@ -100,7 +100,7 @@ fn contended(policy: PolicyKind, replicas: u64, calls: usize) -> Vec<u64> {
     latencies
 }
 
-fn contended_thread(router: &Mutex<Router>, calls: usize) -> Vec<u64> {
+fn contended_thread(router: &BriefMutex<Router>, calls: usize) -> Vec<u64> {
     let mut released = Vec::new();
     let mut latencies = Vec::with_capacity(calls);
     for call in 1..=calls as u64 {
