@@ -5,6 +5,7 @@ Exit statuses: 0 fine, 1 the mesh or the user's code said no, 2 wrong usage.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from typing import NoReturn
@@ -63,25 +64,37 @@ def commands() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    status = _run(arguments)
+    # The end of the interpreter ends grpc's threads wherever they are, also where they hold the
+    # lock of a call. The finalizer of a call takes that lock, so none may be left until then:
+    # errors and their tracebacks keep some alive.
+    gc.collect()
+    sys.exit(status)
+
+
+def _run(arguments: list[str] | None) -> str | int | None:
+    """Run the command line; return what ``sys.exit`` takes."""
     try:
         commands.main(args=arguments, prog_name="pyserve", standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        return 2
     except click.exceptions.Exit as request:
-        sys.exit(request.exit_code)
+        return request.exit_code
+    except SystemExit as request:
+        return request.code
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)  # What a shell reports for a program that SIGINT ended.
+        return 130  # What a shell reports for a program that SIGINT ended.
     except CommandFailed as error:
         _print_error(str(error), error.traceback)
-        sys.exit(1)
+        return 1
     except DeploymentFailed as error:
         print_failure(error)
-        sys.exit(1)
+        return 1
     except PyserveError as error:
         _print_error(str(error), "")
-        sys.exit(2 if isinstance(error, OptionError) else 1)
-    sys.exit(0)
+        return 2 if isinstance(error, OptionError) else 1
+    return 0
 
 
 class CommandFailed(PyserveError):

@@ -90,21 +90,28 @@ class Reflection:
         question = reflection_pb2.ServerReflectionRequest(file_containing_symbol=service)
         self._collect(question, files)
         added: set[str] = set()
-
-        def add(name: str) -> None:
-            if name in added:
-                return
-            added.add(name)
-            if name not in files:
-                missing = reflection_pb2.ServerReflectionRequest(file_by_filename=name)
-                self._collect(missing, files)
-            for dependency in files[name].dependency:
-                add(dependency)
-            pool.Add(files[name])
-
         for name in list(files):
-            add(name)
+            self._add(name, files, added, pool)
         return pool
+
+    # No function inside of the other: it would refer to itself, and keep the stream alive.
+    def _add(
+        self,
+        name: str,
+        files: dict[str, descriptor_pb2.FileDescriptorProto],
+        added: set[str],
+        pool: descriptor_pool.DescriptorPool,
+    ) -> None:
+        """Add a file to the pool after those that it needs."""
+        if name in added:
+            return
+        added.add(name)
+        if name not in files:
+            missing = reflection_pb2.ServerReflectionRequest(file_by_filename=name)
+            self._collect(missing, files)
+        for dependency in files[name].dependency:
+            self._add(dependency, files, added, pool)
+        pool.Add(files[name])
 
     def _collect(
         self,

@@ -1,0 +1,57 @@
+"""Commands leave no call to the end of the interpreter.
+
+There its finalizer would wait for a lock that one of grpc's threads may have held when the
+interpreter ended that thread: once in a thousand times, on a busy machine, and then for ever.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.mesh.commands import ROOT, foreground
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 50.0
+_COUNTED = """
+import atexit, gc, sys
+from grpc import _channel
+from pyserve.cli import main
+
+def count():
+    calls = [each for each in gc.get_objects() if isinstance(each, _channel._Rendezvous)]
+    print(len(calls), "calls are left", file=sys.stderr)
+
+atexit.register(count)
+main(sys.argv[1:])
+"""
+
+
+def ends(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Run one command; return its status and the number of calls that are left."""
+    done = subprocess.run(
+        [sys.executable, "-c", _COUNTED, *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()[-1]
+
+
+def test_calls_are_gone_before_the_interpreter_ends(mesh_environment: dict[str, str]) -> None:
+    call = ("call", "services.echo.Echo/Echo", "payload=you", "--address")
+    with foreground(mesh_environment, "tests.mesh.apps.small:app", "--in-process") as running:
+        assert (0, "0 calls are left") == ends(mesh_environment, *call, running.address)
+    # The error of a call that has failed is the call.
+    assert (1, "0 calls are left") == ends(mesh_environment, *call, running.address)
+
+
+def test_a_deploy_that_fails_is_gone_before_the_interpreter_ends(
+    mesh_environment: dict[str, str],
+) -> None:
+    run = ("run", "tests.mesh.apps.broken:Misspelt", "--address", "127.0.0.1:0")
+    assert (1, "0 calls are left") == ends(mesh_environment, *run)
