@@ -175,7 +175,7 @@ class _Interrupted(BaseException):
 
 
 class _Interrupt:
-    """Ctrl-C and SIGTERM: the first drains, the second stops at once."""
+    """Ctrl-C and SIGTERM: the first drains, the second stops at once, but for what others need."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -205,9 +205,11 @@ class _Interrupt:
             raise _Interrupted
 
     def _stop_at_once(self, number: int) -> NoReturn:
-        # The pipe to the mesh closes with this process; without the kill it would still drain.
-        if self.session is not None and self.session.process is not None:
-            self.session.process.kill()
+        # A mesh that only lost its starter would still drain.
+        process = None if self.session is None else self.session.process
+        if process is not None and process.hurry():
+            # Not by the stream, which may be what the signal has interrupted.
+            os.write(sys.stderr.fileno(), b"pyserve: the mesh goes on for others\n")
         os._exit(128 + number)
 
 

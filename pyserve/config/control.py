@@ -21,6 +21,10 @@ SILENT_START_FAILURES_MAX = 3
 # 2 s at most, so ten seconds are several attempts.
 REJOIN_TIMEOUT_S = 10.0
 
+# A `pyserve run` that has not left and whose connection broke is dead, or dials again at once:
+# time for that on a busy machine. What it deployed then ends, since nobody looks after it.
+RUN_RETURN_TIMEOUT_S = 10.0
+
 # How often a replica that runs is asked for a sign of life, and how long its answer may take
 # before people are told. User code that keeps the interpreter's lock for a second or two (an
 # import, a large pickle) is ordinary; a tenth of the default health_check_timeout_s is not.

@@ -2,7 +2,7 @@
 
 This is where a driver-owned mesh is wired together, so it is the one module of this layer that
 imports the layers above it. It ends, after a drain, when it gets SIGTERM or SIGINT, when
-``Control.Shutdown`` is called, or when the pipe behind ``--liveness-fd`` closes because the
+``Control.Shutdown`` is called, or when the socket behind ``--liveness-fd`` closes because the
 process that started it is gone; other runs of ``pyserve run`` that follow keep it until they end.
 A second signal ends it at once.
 """
@@ -30,6 +30,7 @@ from pyserve.control.transport import listen_tcp, make_server
 from pyserve.errors import PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import LocalLauncher
+from pyserve.launch.mesh import ENDS, STAYS
 from pyserve.observe.logging import LogSink, set_up_logging
 from pyserve.version import version
 
@@ -134,6 +135,7 @@ class _Mesh:
             say=lambda line: sink.write(f"pyserve: {line}"),
         )
         self._controller.runs.on_left = self._end_unless_followed
+        self._controller.runs.on_lost = self._on_lost
         self._server = make_server(self._tls)
         add_services(
             self._server,
@@ -204,14 +206,24 @@ class _Mesh:
             self.ended.set()
 
     def on_liveness(self, descriptor: int) -> None:
-        """Whoever started this process is gone, or has let go of it."""
-        if not os.read(descriptor, 1):
-            asyncio.get_running_loop().remove_reader(descriptor)
-            self._starter_is_gone = True
-            self._end_unless_followed()
-            if self._shutdown is None:
-                others = self._controller.runs.others(self._starter)
-                self._ending = asyncio.create_task(self._controller.end_all_but(others))
+        """Whoever started this process is gone, has let go of it, or is in a hurry."""
+        others = self._controller.runs.others(self._starter)
+        if os.read(descriptor, 1):
+            with contextlib.suppress(OSError):  # It may have gone meanwhile.
+                os.write(descriptor, STAYS if others else ENDS)
+            if others:
+                self._controller.hurry_run(self._starter)
+            return
+        asyncio.get_running_loop().remove_reader(descriptor)
+        self._starter_is_gone = True
+        self._end_unless_followed()
+        if self._shutdown is None:
+            self._ending = asyncio.create_task(self._controller.end_all_but(others))
+
+    def _on_lost(self, run: Run) -> None:
+        """A run has neither left nor come back; of the starter the socket knows better."""
+        if self._shutdown is None and (run.id != self._starter or self._starter_is_gone):
+            self._controller.lose_run(run)
 
     def _end_unless_followed(self) -> None:
         """Without its starter the mesh stays for other runs, as long as one is there."""
@@ -267,7 +279,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--development", action="store_true", help="texts of exceptions may reach clients"
     )
     parser.add_argument(
-        "--liveness-fd", type=int, help="pipe that the starter holds open; the mesh ends with it"
+        "--liveness-fd", type=int, help="socket that the starter holds open; the mesh ends with it"
     )
     parser.add_argument("--run-id", default="", help="of the `pyserve run` that starts it")
     parser.add_argument(

@@ -106,10 +106,23 @@ class Applications:
             if info.run is not None and info.run.id == run_id
         ]
 
+    def wanted_of(self, run_id: str, state: MeshState) -> list[ApplicationName]:
+        """Return what a run deployed last, but for what ends already."""
+        return [
+            name
+            for name in self.of_run(run_id)
+            if any(item.target is not None for item in state.of_application(name))
+        ]
+
+    def replaces_another(self, name: ApplicationName) -> bool:
+        """Say whether the deploy that goes on replaces what another run deployed."""
+        previous = self.infos[name].previous
+        return previous is not None and previous.run != self.infos[name].run
+
     def withdraw(self, name: ApplicationName) -> bool:
         """Go back to what was before the deploy that goes on, if another run deployed that."""
         previous = self.infos[name].previous
-        if previous is None or previous.run == self.infos[name].run:
+        if previous is None or not self.replaces_another(name):
             return False
         self.infos[name] = previous
         return True

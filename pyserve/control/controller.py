@@ -32,7 +32,13 @@ from pyserve.control.reconcile import (
     reconcile,
 )
 from pyserve.control.registry import Registry
-from pyserve.control.replicas import new_id, place_of, ready_place
+from pyserve.control.replicas import (
+    learn_services,
+    new_id,
+    new_replica,
+    place_of,
+    ready_place,
+)
 from pyserve.control.runs import Run, Runs
 from pyserve.control.sessions import Session
 from pyserve.control.specs import Versions, changes_limits_only, read_versions, serving_specs
@@ -42,7 +48,7 @@ from pyserve.control.traffic import check_traffic
 from pyserve.control.views import views_of
 from pyserve.control.vitals import watch_vitals
 from pyserve.errors import MeshError, MeshNotFound
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId, ServiceName
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
@@ -183,6 +189,21 @@ class Controller:
                 ending.append(self.delete(name))
         await asyncio.gather(*ending)
 
+    def hurry_run(self, run_id: str) -> None:
+        """End what a ``pyserve run`` deployed last without its grace: calls in flight break."""
+        now = self._loop.time()
+        for name in self._applications.of_run(run_id):
+            if not self._applications.replaces_another(name):
+                self.state.on_hurry(name, now=now)
+        self._spawn(self.end_run(run_id))
+        self._changed()
+
+    def lose_run(self, run: Run) -> None:
+        """End what a ``pyserve run`` deployed last that has gone without a word."""
+        if names := self._applications.wanted_of(run.id, self.state):
+            self._say(f"{run} is gone, and what it deployed ends: {', '.join(names)}")
+            self._spawn(self.end_run(run.id))
+
     async def end_all_but(self, runs: Collection[Run]) -> None:
         """End the applications that none of these runs deployed last."""
         ending = [name for name, info in self._applications.infos.items() if info.run not in runs]
@@ -219,6 +240,7 @@ class Controller:
     async def close(self) -> None:
         """Kill what is left. The state stays readable. Idempotent."""
         self._closing = True
+        self.runs.forget_absent()
         if self._timer is not None:
             self._timer.cancel()
         for session in self._sessions.values():
@@ -304,14 +326,10 @@ class Controller:
     def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
         self.state.on_ready(replica.id, place=ready_place(replica, ready), now=now)
         desired = self.state.deployments.get(replica.key)
-        target = desired.target if desired is not None else None
-        if desired is not None and (
-            not desired.services or (target and target.id == replica.version)
-        ):
-            desired.services = tuple(map(ServiceName, ready.services))
-            desired.file_descriptors = tuple(ready.file_descriptors)
-            desired.http, desired.http_prefixes = ready.http, tuple(ready.http_prefixes)
-            desired.idempotent_methods = tuple(ready.idempotent_methods)
+        if desired is not None:
+            target = desired.target
+            if not desired.services or (target and target.id == replica.version):
+                learn_services(desired, ready)
 
     def _adopt(self, key: DeploymentKey, hello: mesh_pb2.Hello) -> Replica:
         """Make a place for a replica that nobody here started."""
@@ -319,14 +337,7 @@ class Controller:
         if desired is None or desired.target is None:
             raise MeshNotFound(f"there is no deployment {key}; deploy the application first")
         name = ReplicaId(hello.replica_id) if hello.replica_id else new_id(key, self.state.replicas)
-        replica = Replica(
-            id=name,
-            key=key,
-            version=desired.target.id,
-            options=desired.target.options,
-            slot=EXTERNAL_SLOT,
-            created_at=self._loop.time(),
-        )
+        replica = new_replica(key, desired.target, EXTERNAL_SLOT, name, self._loop.time())
         self.state.on_external(replica)
         return replica
 
@@ -396,14 +407,7 @@ class Controller:
     def _start(self, key: DeploymentKey, version_id: str, slot: int, now: float) -> None:
         target = self.state.version_of(key, version_id)
         assert target is not None, "reconcile starts versions that exist"
-        replica = Replica(
-            id=new_id(key, self.state.replicas),
-            key=key,
-            version=version_id,
-            options=target.options,
-            slot=slot,
-            created_at=now,
-        )
+        replica = new_replica(key, target, slot, new_id(key, self.state.replicas), now)
         self.state.on_start(replica)
         self._spawn(self._launch(replica, self._specs[version_id]))
 

@@ -6,8 +6,8 @@ import dataclasses
 import secrets
 from collections.abc import Container
 
-from pyserve.control.state import Place, Replica
-from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.control.state import Desired, Place, Replica, Version
+from pyserve.types import DeploymentKey, ReplicaId, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 
 # Letters and digits that nobody confuses, for names that people read aloud.
@@ -24,6 +24,20 @@ def new_id(key: DeploymentKey, taken: Container[ReplicaId]) -> ReplicaId:
             return name
 
 
+def new_replica(
+    key: DeploymentKey, version: Version, slot: int, name: ReplicaId, now: float
+) -> Replica:
+    """Return a replica of which nothing has been heard yet."""
+    return Replica(
+        id=name,
+        key=key,
+        version=version.id,
+        options=version.options,
+        slot=slot,
+        created_at=now,
+    )
+
+
 def place_of(hello: mesh_pb2.Hello) -> Place:
     """Return where a replica that joins says it is."""
     return Place(node=hello.node, zone=hello.zone)
@@ -38,3 +52,11 @@ def ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
         direct_http=ready.endpoints.direct_http,
         direct_grpc=ready.endpoints.direct_grpc,
     )
+
+
+def learn_services(desired: Desired, ready: mesh_pb2.Ready) -> None:
+    """Take what a replica offers as that of its deployment."""
+    desired.services = tuple(map(ServiceName, ready.services))
+    desired.file_descriptors = tuple(ready.file_descriptors)
+    desired.http, desired.http_prefixes = ready.http, tuple(ready.http_prefixes)
+    desired.idempotent_methods = tuple(ready.idempotent_methods)

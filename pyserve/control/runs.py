@@ -1,7 +1,7 @@
 """Each ``pyserve run`` that stands in front of a terminal, and the lines for it.
 
 A run that follows is alive: the mesh stays for it, and what it deployed is replaced only with a
-word on its terminal.
+word on its terminal. One whose connection breaks has some time to come back.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pyserve.config.control import RUN_RETURN_TIMEOUT_S
 from pyserve.wire.v1 import control_pb2
 
 # Lines that nobody reads are dropped beyond this many: a terminal that is stopped (Ctrl-S).
@@ -63,23 +64,40 @@ class Runs:
     """All runs that follow; for one loop.
 
     Args:
+        return_timeout_s: how long one that follows no more may take to come back.
+
+    Attributes:
         on_left: called after one has gone.
+        on_lost: called with one that has gone, when it has not come back in time.
     """
 
-    def __init__(self, on_left: Callable[[], None] = lambda: None) -> None:
-        self.on_left = on_left
+    def __init__(self, return_timeout_s: float = RUN_RETURN_TIMEOUT_S) -> None:
+        self.on_left: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[Run], None] = lambda _run: None
+        self._return_timeout_s = return_timeout_s
         self._followers: set[Follower] = set()
+        self._absent: dict[Run, asyncio.TimerHandle] = {}
 
     def follow(self, run: Run) -> Follower:
         """Let a run hear what concerns it, until ``leave``."""
+        if run in self._absent:
+            self._absent.pop(run).cancel()
         follower = Follower(run)
         self._followers.add(follower)
         return follower
 
     def leave(self, follower: Follower) -> None:
-        """Forget a run that has gone."""
+        """Forget a run that has gone, unless it comes back."""
         self._followers.discard(follower)
+        run = follower.run
+        if not self.is_following(run) and run not in self._absent:
+            loop = asyncio.get_running_loop()
+            self._absent[run] = loop.call_later(self._return_timeout_s, self._lose, run)
         self.on_left()
+
+    def _lose(self, run: Run) -> None:
+        del self._absent[run]
+        self.on_lost(run)
 
     def others(self, run_id: str) -> tuple[Run, ...]:
         """Return the runs that follow, but for one."""
@@ -114,3 +132,9 @@ class Runs:
         """Let every run know that the mesh has ended."""
         for follower in self._followers:
             follower.end()
+
+    def forget_absent(self) -> None:
+        """Wait for nobody any more."""
+        for timer in self._absent.values():
+            timer.cancel()
+        self._absent.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import KILL_MARGIN_S, RESTART_FORGET_S, restart_delay_s
@@ -235,6 +235,14 @@ class MeshState:
         """Let every deployment of the application end."""
         for desired in self.of_application(application):
             desired.target = desired.fallback = desired.failure = None
+
+    def on_hurry(self, application: ApplicationName, *, now: float) -> None:
+        """Nobody waits for what the replicas of the application have in flight."""
+        for replica in self.replicas.values():
+            if replica.key.application == application:
+                replica.options = replace(replica.options, graceful_shutdown_timeout_s=0.0)
+                if replica.phase is Phase.STOPPING:
+                    replica.kill_at = now
 
     def on_withdraw(self, application: ApplicationName) -> None:
         """The deploy that goes on is not wanted any more; what served before serves on."""

@@ -90,8 +90,9 @@ class Session:
         """
         others = self.client.leave(run, grace_s)
         if others and self.process is not None:
-            self.process.let_go()
-            self.process = None
+            # In this order, so that a signal never finds a mesh of others to kill.
+            process, self.process = self.process, None
+            process.let_go()
         return others
 
     def shutdown(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:

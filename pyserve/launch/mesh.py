@@ -1,8 +1,9 @@
 """Starts a mesh as a child of this process, for drivers and the command line.
 
-The child is ``python -m pyserve.control``. It holds the reading end of a pipe whose writing end
-lives here: when this process ends, however it ends, the pipe closes and the mesh drains and
-ends. What it has to say about its start comes back over a second pipe, as one line of JSON.
+The child is ``python -m pyserve.control``. It holds one end of a socket whose other end lives
+here: when this process ends, however it ends, the socket closes and the mesh drains and ends. A
+byte over it says that this process is about to end without waiting; the answer is whether the mesh
+stays for others. What the child has to say about its start comes over a pipe, as one line of JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +26,10 @@ from pyserve.control.discovery import MeshAddress, MeshRecord
 from pyserve.errors import MeshError
 
 _REPORT_BYTES_MAX = 1024 * 1024
+# The answers of a mesh whose starter is in a hurry.
+STAYS, ENDS = b"s", b"e"
+# The controller's loop answers in milliseconds; five seconds cover a busy machine.
+_HURRY_TIMEOUT_S = 5.0
 
 
 class MeshProcess:
@@ -64,12 +70,12 @@ class MeshProcess:
         Raises:
             MeshError: the child could not start; the message says why and what to do.
         """
-        liveness_reader, liveness = os.pipe()
+        liveness, liveness_of_child = (end.detach() for end in socket.socketpair())
         report, report_writer = os.pipe()
         command = [
             *(sys.executable, "-m", "pyserve.control"),
             *(f"--address={address}" for address in addresses),
-            f"--liveness-fd={liveness_reader}",
+            f"--liveness-fd={liveness_of_child}",
             f"--report-fd={report_writer}",
             *(["--development"] if development else []),
             *([f"--run-id={run_id}"] if run_id else []),
@@ -78,7 +84,7 @@ class MeshProcess:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                pass_fds=(liveness_reader, report_writer),
+                pass_fds=(liveness_of_child, report_writer),
                 env=inherited_environment(environment or {}),
                 # Ctrl-C in a terminal reaches the driver, which then ends the mesh in order.
                 start_new_session=True,
@@ -88,7 +94,7 @@ class MeshProcess:
             os.close(report)
             raise MeshError(f"{sys.executable} cannot be started: {error}") from error
         finally:
-            os.close(liveness_reader)
+            os.close(liveness_of_child)
             os.close(report_writer)
         try:
             record = _read_report(report, time.monotonic() + timeout_s)
@@ -113,12 +119,27 @@ class MeshProcess:
         """Return the exit status, or ``None`` while the child runs."""
         return self._process.poll()
 
-    def kill(self) -> None:
-        """Kill the child, and with it all replicas, without waiting.
+    def hurry(self) -> bool:
+        """Kill the child unless others need it; then only what is this process's own ends.
 
         Unlike ``close`` this takes no lock, so a signal handler may call it whatever it
-        interrupted.
+        interrupted. A child that does not answer within five seconds is killed.
+
+        Returns:
+            Whether the mesh stays for others.
         """
+        answer = b""
+        with contextlib.suppress(OSError):  # It has ended, or was let go in order to end.
+            os.write(self._liveness, b"!")
+            if select.select([self._liveness], [], [], _HURRY_TIMEOUT_S)[0]:
+                answer = os.read(self._liveness, 1)
+        if answer == STAYS:
+            return True
+        self.kill()
+        return False
+
+    def kill(self) -> None:
+        """Kill the child, and with it all replicas, without waiting; takes no lock."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)

@@ -5,27 +5,29 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import grpc
 import pytest
 
 from pyserve.config import read_settings
 from pyserve.control.discovery import find_mesh
 from pyserve.driver.client import ControlClient
-from pyserve.driver.status import DeploymentStatus, read_status
+from pyserve.driver.status import DeploymentStatus, MeshStatus, read_status
+from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import Foreground, foreground, pyserve, status_of
 from tests.support.waiting import wait_until
 
 # Several processes start one after the other, which takes its time on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 _TIMEOUT_S = 60.0
+TARGET = "tests.mesh.apps.small:app"
 
 
 @contextmanager
 def second(
     environment: dict[str, str], *arguments: str, address: str | None = None
 ) -> Iterator[Foreground]:
-    target = "tests.mesh.apps.small:app"
     with foreground(
-        environment, target, *arguments, address=address, log_name="second.log"
+        environment, TARGET, *arguments, address=address, log_name="second.log"
     ) as running:
         yield running
 
@@ -83,6 +85,44 @@ def test_a_killed_starter_takes_its_own_application_along_and_no_other(
         end(later, signal.SIGTERM)
 
 
+def test_the_starter_that_stops_at_once_takes_its_own_application_along_and_no_other(
+    mesh_environment: dict[str, str],
+) -> None:
+    with (
+        foreground(mesh_environment) as first,
+        grpc.insecure_channel(first.address) as channel,
+    ):
+        stub = echo_pb2_grpc.EchoStub(channel)
+        endless = stub.Perform.future(echo_pb2.PerformRequest(delay_s=600.0), timeout=500)
+        wait_until(lambda: "performs for" in first.output(), _TIMEOUT_S)
+        with second(mesh_environment, "--name", "b") as later:
+            first.process.send_signal(signal.SIGINT)
+            shows(first, "draining; a second Ctrl-C stops at once")
+            first.process.send_signal(signal.SIGINT)
+            assert 128 + signal.SIGINT == first.process.wait(_TIMEOUT_S), first.output()
+            assert "pyserve: the mesh goes on for others" in first.output()
+            # Its calls had twenty seconds, and this one would have taken all of them.
+            assert isinstance(endless.exception(_TIMEOUT_S), grpc.RpcError)
+            wait_until(lambda: ["b"] == applications(mesh_environment), _TIMEOUT_S)
+            assert 0 == call(mesh_environment)
+            end(later)
+
+
+def test_what_a_killed_run_deployed_ends(mesh_environment: dict[str, str]) -> None:
+    with (
+        foreground(mesh_environment) as first,
+        second(mesh_environment, "--name", "b") as killed,
+        foreground(
+            mesh_environment, *(TARGET, "--name", "c"), address=None, log_name="third.log"
+        ) as third,
+    ):
+        os.kill(killed.pid, signal.SIGKILL)
+        shows(first, f"pyserve run (pid {killed.pid}) is gone, and what it deployed ends: b")
+        wait_until(lambda: ["c", "default"] == applications(mesh_environment), _TIMEOUT_S)
+        end(third)
+        end(first)
+
+
 def test_a_run_whose_mesh_is_gone_ends_and_says_so(mesh_environment: dict[str, str]) -> None:
     with foreground(mesh_environment) as first, second(mesh_environment, "--name", "b") as later:
         os.kill(status_of(mesh_environment)["controller_pid"], signal.SIGKILL)
@@ -129,12 +169,20 @@ def test_the_terminal_shows_what_befalls_a_replica(mesh_environment: dict[str, s
         end(running)
 
 
-def small(environment: dict[str, str]) -> DeploymentStatus:
+def status(environment: dict[str, str]) -> MeshStatus:
     """Ask without a process of its own, whose start takes long on a busy machine."""
     address = find_mesh(read_settings({"PYSERVE_HOME": environment["PYSERVE_HOME"]}))
     assert address is not None
     with closing(ControlClient(address)) as client:
-        return read_status(client.status()).applications["default"].deployments["Small"]
+        return read_status(client.status())
+
+
+def applications(environment: dict[str, str]) -> list[str]:
+    return sorted(status(environment).applications)
+
+
+def small(environment: dict[str, str]) -> DeploymentStatus:
+    return status(environment).applications["default"].deployments["Small"]
 
 
 def states(environment: dict[str, str]) -> tuple[str, str]:

@@ -136,6 +136,14 @@ def test_taken_port_is_named_with_what_to_do(home):
     assert ["mesh.lock"] == left_in(home)
 
 
+def test_mesh_that_does_not_answer_is_killed_by_whoever_is_in_a_hurry(mesh):
+    os.kill(mesh.pid, signal.SIGSTOP)
+
+    assert mesh.hurry() is False
+
+    wait_until(lambda: mesh.poll() is not None, TIMEOUT_S)
+
+
 def test_second_mesh_in_one_home_is_refused(mesh):
     with pytest.raises(MeshError) as caught:
         MeshProcess.start(ANYWHERE)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pyserve.control.runs import Run
+from pyserve.control.runs import Run, Runs
 from pyserve.control.transport import proof
 from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.fakes import raise_in_constructor, serve
@@ -166,3 +166,73 @@ async def test_every_run_is_told_the_end_of_the_mesh(mesh):
 
     async with asyncio.timeout(TIMEOUT_S):
         assert [] == [event.line async for event in lines._call]
+
+
+async def test_a_run_that_does_not_come_back_is_lost_and_no_other():
+    runs, lost = Runs(return_timeout_s=0.0), asyncio.Queue()
+    runs.on_lost = lost.put_nowait
+    returning, going = Run("a", 11), Run("b", 22)
+    followers = [runs.follow(returning), runs.follow(going)]
+    for follower in followers:
+        runs.leave(follower)
+
+    runs.follow(returning)
+
+    async with asyncio.timeout(TIMEOUT_S):
+        assert going == await lost.get()
+    assert lost.empty()
+
+
+async def test_a_run_of_which_one_stream_is_left_is_not_lost():
+    """It has dialled again before the end of its first connection was noticed."""
+    runs, lost = Runs(return_timeout_s=0.0), asyncio.Queue()
+    runs.on_lost = lost.put_nowait
+    first, _, other = runs.follow(Run("a", 11)), runs.follow(Run("a", 11)), runs.follow(Run("b", 2))
+
+    runs.leave(first)
+    runs.leave(other)
+
+    async with asyncio.timeout(TIMEOUT_S):
+        assert other.run == await lost.get()
+    assert lost.empty()
+
+
+async def test_what_a_lost_run_deployed_ends_and_the_mesh_says_so(mesh):
+    said: list[str] = []
+    mesh.controller._say = said.append
+    await mesh.deploy("Echo", run=FIRST)
+
+    mesh.controller.lose_run(Run("b", 22))
+    mesh.controller.lose_run(Run("a", 11))
+
+    async def is_gone():
+        return {} == await mesh.status()
+
+    await eventually(is_gone, TIMEOUT_S)
+    assert ["pyserve run (pid 11) is gone, and what it deployed ends: shop"] == said
+    mesh.controller.lose_run(Run("a", 11))
+    assert 1 == len(said)
+
+
+async def test_a_run_in_a_hurry_ends_without_its_grace(mesh):
+    drained = asyncio.Event()
+
+    async def hang_in_a_call(replica):
+        await replica.join()
+        await replica.ready()
+        while (await replica._call.read()).WhichOneof("kind") != "drain":
+            pass
+        drained.set()
+        await asyncio.Event().wait()
+
+    mesh.launcher.script = hang_in_a_call
+    await mesh.deploy("Echo", run=FIRST, graceful_shutdown_timeout_s=600.0)
+    leaving = asyncio.create_task(leave(mesh, FIRST))
+    async with asyncio.timeout(TIMEOUT_S):
+        await drained.wait()
+
+    mesh.controller.hurry_run("a")
+
+    assert [] == await leaving
+    (replica,) = mesh.launcher.started
+    assert [replica.order.replica_id] == mesh.launcher.killed
