@@ -28,7 +28,7 @@ from pyserve.config.tls import TlsFiles
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.session import Session, end_session, open_session, warn_of_unknown_names
+from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable
 from pyserve.types import ApplicationName
 
@@ -92,7 +92,7 @@ def run(
     if in_process:
         _check_in_process(controller, route_prefix)
         tls = tls or read_settings().security.tls
-        warn_of_unknown_names()
+        warn_of_names()
         application = load_application(target, parse_arguments(arguments))
         packed = pack(application, ApplicationName(name))
         run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls)

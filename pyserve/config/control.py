@@ -52,6 +52,9 @@ REDIAL_BACKOFF_MAX_S = 2.0
 # busy machine, with room.
 CONTROLLER_START_TIMEOUT_S = 60.0
 
+# What a mesh answers a starter that is in a hurry: it stays for other runs, or only waits to end.
+MESH_STAYS, MESH_ENDS = b"s", b"e"
+
 # A mesh's shutdown when nobody says how long: the largest default grace of a replica.
 SHUTDOWN_GRACE_S = 20.0
 

@@ -12,7 +12,6 @@ import re
 import site
 import socket
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,10 +153,12 @@ class MeshSettings:
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
     """Read ``PYSERVE_*`` from ``environment`` (the process's own by default).
 
+    It is silent about names that are older or unknown, see ``older_names`` and ``unknown_names``.
+
     Raises:
         OptionError: a variable has a value that cannot be used.
     """
-    return _settings(_with_current_names(os.environ if environment is None else environment))
+    return _settings(_renamed(os.environ if environment is None else environment))
 
 
 def _settings(variables: Mapping[str, str]) -> MeshSettings:
@@ -192,6 +193,22 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         routing=read_router_defaults(variables),
         http_middlewares=_import_path(variables, "PYSERVE_HTTP_MIDDLEWARES"),
     )
+
+
+def older_names(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return a line on each variable that has the name of Ray Serve, with ours.
+
+    For drivers, commands and processes of a mesh that are started by themselves: children of one
+    that says it are given the new names.
+    """
+    variables = os.environ if environment is None else environment
+    return [
+        f"{alias} is ignored, because {name} is set"
+        if name in variables
+        else f"{alias} is read as {name}; write {name}"
+        for name, alias in _ALIASES.items()
+        if alias in variables
+    ]
 
 
 def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -244,8 +261,6 @@ class _Asked(Mapping[str, str]):
 def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSettings:
     """Read what is needed where no mesh is known yet: in decorators, and when one is attached.
 
-    It is silent about older names; ``read_settings`` has warned, or is about to.
-
     Raises:
         OptionError: a variable has a value that cannot be used.
     """
@@ -277,15 +292,8 @@ def _concurrency(variables: Mapping[str, str]) -> ConcurrencySettings:
     )
 
 
-def _with_current_names(variables: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables with those of Ray Serve under our names, unless ours are set too."""
-    for name, alias in _ALIASES.items():
-        if alias in variables:
-            warnings.warn(f"{alias} is read as {name}; write {name}", stacklevel=2)
-    return _renamed(variables)
-
-
 def _renamed(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables with those of Ray Serve under our names, unless ours are set too."""
     older = {name: variables[alias] for name, alias in _ALIASES.items() if alias in variables}
     return {**older, **variables}
 

@@ -20,8 +20,15 @@ import sys
 from collections.abc import Sequence
 
 from pyserve.aio.certificates import mesh_tls
-from pyserve.config import MeshSettings, ProxyLocation, check_address, host_port, read_settings
-from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.config import (
+    MeshSettings,
+    ProxyLocation,
+    check_address,
+    host_port,
+    older_names,
+    read_settings,
+)
+from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
 from pyserve.control.runs import Run
@@ -30,7 +37,6 @@ from pyserve.control.transport import listen_tcp, make_server
 from pyserve.errors import PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import LocalLauncher
-from pyserve.launch.mesh import ENDS, STAYS
 from pyserve.observe.logging import LogSink, set_up_logging
 from pyserve.version import version
 
@@ -45,6 +51,8 @@ _LOOPBACK = "127.0.0.1"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a mesh until it is told to end; return 0 after a drain, 1 if it could not start."""
     options = _parse(arguments)
+    for line in older_names():
+        sys.stderr.write(f"pyserve: warning: {line}\n")
     try:
         settings = read_settings()
         for address in options.address:
@@ -210,7 +218,7 @@ class _Mesh:
         others = self._controller.runs.others(self._starter)
         if os.read(descriptor, 1):
             with contextlib.suppress(OSError):  # It may have gone meanwhile.
-                os.write(descriptor, STAYS if others else ENDS)
+                os.write(descriptor, MESH_STAYS if others else MESH_ENDS)
             if others:
                 self._controller.hurry_run(self._starter)
             return

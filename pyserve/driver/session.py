@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
-from pyserve.config import MeshSettings, host_port, read_settings, unknown_names
+from pyserve.config import MeshSettings, host_port, older_names, read_settings, unknown_names
 from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh
 from pyserve.driver.client import ControlClient
@@ -195,15 +195,15 @@ def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
     return tuple(host_port(each, settings.ingress.port) for each in hosts)
 
 
-def warn_of_unknown_names() -> None:
-    """Write a line on each variable that looks like a setting and is none.
+def warn_of_names() -> None:
+    """Write a line on each variable that has an older name, or looks like a setting and is none.
 
     For drivers and commands: one process of a mesh says it, not all of them.
 
     Raises:
         OptionError: A variable has a value that cannot be used.
     """
-    for line in unknown_names():
+    for line in (*older_names(), *unknown_names()):
         sys.stderr.write(f"pyserve: warning: {line}\n")
 
 
@@ -213,7 +213,7 @@ def _attach_or_start(
     options: IngressOptions,
     run: Run | None,
 ) -> Session:
-    warn_of_unknown_names()
+    warn_of_names()
     address = find_mesh(settings)
     if address is None:
         if addresses is None:

@@ -21,13 +21,11 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from pyserve.config import inherited_environment
-from pyserve.config.control import CONTROLLER_START_TIMEOUT_S
+from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, MESH_STAYS
 from pyserve.control.discovery import MeshAddress, MeshRecord
 from pyserve.errors import MeshError
 
 _REPORT_BYTES_MAX = 1024 * 1024
-# The answers of a mesh whose starter is in a hurry.
-STAYS, ENDS = b"s", b"e"
 # The controller's loop answers in milliseconds; five seconds cover a busy machine.
 _HURRY_TIMEOUT_S = 5.0
 
@@ -133,7 +131,7 @@ class MeshProcess:
             os.write(self._liveness, b"!")
             if select.select([self._liveness], [], [], _HURRY_TIMEOUT_S)[0]:
                 answer = os.read(self._liveness, 1)
-        if answer == STAYS:
+        if answer == MESH_STAYS:
             return True
         self.kill()
         return False

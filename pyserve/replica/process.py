@@ -14,7 +14,7 @@ from types import FrameType
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory
-from pyserve.config import read_settings
+from pyserve.config import older_names, read_settings
 from pyserve.errors import OptionError
 from pyserve.replica.forking import separate_signals_of_forks
 from pyserve.replica.loading import StopRequested
@@ -44,6 +44,8 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     )
     separate_signals_of_forks()
     keep_freed_memory()
+    for line in older_names():
+        logging.getLogger(__name__).warning("%s", line)
     try:
         mesh_settings = read_settings()
         settings = WorkerSettings(

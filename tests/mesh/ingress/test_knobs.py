@@ -124,5 +124,7 @@ def test_each_old_name_is_warned_of_once_and_a_closed_ingress_of_nothing(
 ) -> None:
     output = knobs.output()
 
-    assert 1 == output.count("RAY_SERVE_HAPROXY_MAXCONN is read as")
+    theirs, ours = "RAY_SERVE_HAPROXY_MAXCONN", "PYSERVE_INGRESS_MAX_CONNECTIONS"
+    line = f"pyserve: warning: {theirs} is read as {ours}; write {ours}"
+    assert [line] == [each for each in output.splitlines() if theirs in each]
     assert "whoever reaches it may call" not in output

@@ -1,7 +1,6 @@
 """What the variables of a process mean."""
 
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from pyserve.config import (
     check_address,
     host_port,
     inherited_environment,
+    older_names,
     read_settings,
     unknown_names,
 )
@@ -35,25 +35,23 @@ def test_the_profile_changes_what_is_not_set_by_itself():
 
 @pytest.mark.parity("S-54")
 def test_the_names_of_ray_serve_are_read_with_one_warning():
-    with pytest.warns(UserWarning, match="RAY_SERVE_THROUGHPUT_OPTIMIZED") as caught:
-        found = concurrency(RAY_SERVE_THROUGHPUT_OPTIMIZED="1")
+    variables = {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
 
-    assert not found.user_code_in_separate_thread
+    assert not concurrency(**variables).user_code_in_separate_thread
     assert [
         "RAY_SERVE_THROUGHPUT_OPTIMIZED is read as PYSERVE_THROUGHPUT_OPTIMIZED; "
         "write PYSERVE_THROUGHPUT_OPTIMIZED"
-    ] == [str(warning.message) for warning in caught]
+    ] == older_names(variables)
 
 
 @pytest.mark.parity("S-54")
 def test_our_own_name_wins_over_the_other():
-    with pytest.warns(UserWarning, match="RAY_SERVE"):
-        found = concurrency(
-            RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD="1",
-            PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD="0",
-        )
+    ours = "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD"
+    variables = {ours.replace("PYSERVE", "RAY_SERVE"): "1", ours: "0"}
 
-    assert not found.user_code_in_separate_thread
+    assert not concurrency(**variables).user_code_in_separate_thread
+    (line,) = older_names(variables)
+    assert line.endswith(f" is ignored, because {ours} is set")
 
 
 def test_children_are_given_the_new_names_and_do_not_warn_again(monkeypatch):
@@ -61,9 +59,8 @@ def test_children_are_given_the_new_names_and_do_not_warn_again(monkeypatch):
     environment = inherited_environment({})
 
     assert "1" == environment["PYSERVE_THROUGHPUT_OPTIMIZED"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not read_settings(environment).concurrency.user_code_in_separate_thread
+    assert [] == older_names(environment)
+    assert not read_settings(environment).concurrency.user_code_in_separate_thread
 
 
 @pytest.mark.parametrize("value", ["0", "1"])
@@ -158,6 +155,5 @@ def test_middlewares_are_named_with_a_colon_or_as_ray_serve_does():
     assert read_settings({}).http_middlewares is None
     for path in ("a.b:c", "a.b.c"):
         assert "a.b:c" == read_settings({"PYSERVE_HTTP_MIDDLEWARES": path}).http_middlewares
-    with pytest.warns(UserWarning, match="PYSERVE_HTTP_MIDDLEWARES"):
-        found = read_settings({"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "a:b"})
+    found = read_settings({"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "a:b"})
     assert "a:b" == found.http_middlewares
