@@ -214,19 +214,6 @@ impl Replica {
         self.finish_at(&self.pace, pool, others, now)
     }
 
-    /// At most [`Replica::finish_ns`]: what follows from the calls that have ended there, without the
-    /// time since; 0 where that does not say it.
-    #[inline]
-    pub(crate) fn finish_ns_at_least(&self, pool: &Pool, now: Nanos) -> f64 {
-        if self.batch.is_some() || self.pace.is_behind(now) {
-            return 0.0;
-        }
-        let level = self.pace.level() + self.others(now);
-        let least_ns = pool.finish_ns(level + 1) * f64::from(self.pace.usual_slowness(pool));
-        debug_assert!(least_ns <= self.finish_ns(pool, now), "{:?} is sooner", self.id);
-        least_ns
-    }
-
     #[cold]
     #[inline(never)]
     fn late_finish_ns(&self, pool: &Pool, others: u32, now: Nanos) -> f64 {
@@ -259,6 +246,13 @@ impl Replica {
             return self.is_late_probe_due(pool, now);
         }
         self.pace.is_worth_a_probe(pool, SLOW, PROBE_INTERVAL, now)
+    }
+
+    /// If nothing happens there, [`Replica::is_probe_due`] says no until then, and all that ended is
+    /// counted.
+    #[inline]
+    pub(crate) fn no_probe_before(&self, pool: &Pool) -> Nanos {
+        self.pace.no_probe_before(pool, PROBE_INTERVAL)
     }
 
     #[cold]

@@ -428,6 +428,15 @@ impl Pace {
                 || self.slowness(pool) > if pool.is_shared() { slow } else { 1.0 })
     }
 
+    /// Until then it is not behind, and not worth a probe `after` so long, if nothing happens.
+    #[inline]
+    pub(crate) fn no_probe_before(&self, pool: &Pool, after: Nanos) -> Nanos {
+        if self.calls.level() > 0 || (self.blocking == 0 && self.slowness(pool) <= 1.0) {
+            return self.calls.look_at();
+        }
+        self.worked_at.saturating_add(after)
+    }
+
     /// As [`Pace::slowness`] with the time since the last event, at which the replica has `others`
     /// calls of other routers. It must not be behind.
     #[inline]

@@ -4,6 +4,7 @@
 //! does not see queues, and it cannot send to a replica that the router ruled out.
 
 mod consistent_hash;
+mod glance;
 mod least;
 mod p2c;
 mod predicted;
@@ -12,6 +13,7 @@ mod round_robin;
 pub(crate) mod testing;
 
 pub use consistent_hash::ConsistentHash;
+pub(crate) use glance::Glance;
 pub use least::Least;
 pub use p2c::P2c;
 pub use predicted::Predicted;
@@ -80,6 +82,7 @@ pub trait Policy: fmt::Debug + Send {
 #[derive(Clone, Copy, Debug)]
 pub struct Candidates<'a> {
     replicas: &'a [Replica],
+    glances: &'a [Glance],
     open: &'a [u32],
     pool: &'a Pool,
     scene: Scene,
@@ -112,14 +115,14 @@ pub struct Candidate {
 }
 
 impl<'a> Candidates<'a> {
-    /// `open` holds indices into `replicas`.
+    /// `open` holds indices into `replicas`, each of which has its glance.
     pub(crate) fn new(
-        replicas: &'a [Replica],
+        (replicas, glances): (&'a [Replica], &'a [Glance]),
         open: &'a [u32],
         pool: &'a Pool,
         scene: Scene,
     ) -> Self {
-        Self { replicas, open, pool, scene }
+        Self { replicas, glances, open, pool, scene }
     }
 
     /// When the pick happens.
@@ -153,10 +156,14 @@ impl<'a> Candidates<'a> {
         self.replicas[self.open[index] as usize].finish_ns(self.pool, self.scene.now)
     }
 
-    /// At most [`Candidates::finish_ns`], and sooner known.
+    /// At most [`Candidates::finish_ns`], and known sooner; no probe is due there. `None`: neither
+    /// is known.
     #[inline]
-    pub fn finish_ns_at_least(&self, index: usize) -> f64 {
-        self.replicas[self.open[index] as usize].finish_ns_at_least(self.pool, self.scene.now)
+    pub fn finish_ns_at_least(&self, index: usize) -> Option<f64> {
+        let least_ns = self.glances[self.open[index] as usize].least_ns(self.scene.now);
+        debug_assert!(!least_ns.is_some_and(|least_ns| least_ns > self.finish_ns(index)));
+        debug_assert!(least_ns.is_none() || !self.is_probe_due(index));
+        least_ns
     }
 
     /// It was slow, has had no call for a while, and may have recovered.

@@ -47,13 +47,12 @@ impl Policy for Predicted {
 fn best(candidates: Candidates<'_>, indexes: impl Iterator<Item = usize>, draw: u64) -> usize {
     let mut best = (f64::INFINITY, 0);
     for index in indexes {
-        if candidates.is_probe_due(index) {
-            return index;
-        }
         let blur = blur(draw, index);
-        // Most candidates are ruled out by the half of a prediction that costs little.
-        if candidates.finish_ns_at_least(index) * blur >= best.0 {
-            continue;
+        // Most candidates are ruled out by a bound that costs far less than a prediction.
+        match candidates.finish_ns_at_least(index) {
+            Some(least_ns) if least_ns * blur >= best.0 => continue,
+            None if candidates.is_probe_due(index) => return index,
+            _ => {}
         }
         let finish_ns = candidates.finish_ns(index) * blur;
         if finish_ns < best.0 {

@@ -1,6 +1,6 @@
 //! Fleets for tables of decisions.
 
-use super::{Candidates, Policy, Scene};
+use super::{Candidates, Glance, Policy, Scene};
 use crate::learnt::Pool;
 use crate::replica::{Replica, ReplicaId, ReplicaSpec, Tier};
 use crate::rng::SplitMix64;
@@ -8,6 +8,7 @@ use crate::time::Nanos;
 
 pub(crate) struct Fleet {
     replicas: Vec<Replica>,
+    glances: Vec<Glance>,
     pool: Pool,
 }
 
@@ -23,7 +24,9 @@ impl Fleet {
             }
             replica
         };
-        Self { replicas: in_flight.iter().zip(0..).map(replica).collect(), pool }
+        let replicas: Vec<Replica> = in_flight.iter().zip(0..).map(replica).collect();
+        let glances = replicas.iter().map(|replica| Glance::of(replica, &pool)).collect();
+        Self { replicas, glances, pool }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -33,7 +36,7 @@ impl Fleet {
     pub(crate) fn candidates<'a>(&'a self, open: &'a [u32], session: u64) -> Candidates<'a> {
         let in_flight = self.replicas.iter().map(|replica| u64::from(replica.in_flight)).sum();
         let scene = Scene { now: Nanos::ZERO, session, in_flight, members: self.len() };
-        Candidates::new(&self.replicas, open, &self.pool, scene)
+        Candidates::new((&self.replicas, &self.glances), open, &self.pool, scene)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backoff::BackoffRule;
 use crate::batch::BatchView;
 use crate::heap::{Timer, TimerHeap};
 use crate::learnt::{Leaving, Pool};
-use crate::policy::{Candidates, Policy, Scene};
+use crate::policy::{Candidates, Glance, Policy, Scene};
 use crate::replica::{Load, NOT_OPEN, Replica, ReplicaId};
 use crate::rng::SplitMix64;
 use crate::router::ejection::Tally;
@@ -55,6 +55,8 @@ impl Query<'_> {
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) replicas: Vec<Replica>,
+    /// What the policy reads first of each of `replicas`, where it is patient.
+    glances: Vec<Glance>,
     slots: BTreeMap<ReplicaId, u32>,
     free_slots: Vec<u32>,
     pub(super) open: Vec<u32>,
@@ -102,6 +104,7 @@ impl Fleet {
             look_again_at: None,
             lasting_at: None,
             replicas: Vec::new(),
+            glances: Vec::new(),
             slots: BTreeMap::new(),
             free_slots: Vec::new(),
             open: Vec::new(),
@@ -142,7 +145,8 @@ impl Fleet {
             // The way of most calls, kept short.
             let scene = self.scene(query);
             let open = &self.open[..];
-            let candidates = Candidates::new(&self.replicas, open, &self.pool, scene);
+            let candidates =
+                Candidates::new((&self.replicas, &self.glances), open, &self.pool, scene);
             let slot = choose(&mut *self.policy, candidates, open, &mut self.rng)?;
             return self.unless_better(slot, query);
         }
@@ -177,7 +181,7 @@ impl Fleet {
         candidates.extend((0..self.replicas.len() as u32).filter(is_in));
         self.keep_nearest(&mut candidates, query.locality);
         let scene = self.scene(query);
-        let seen = Candidates::new(&self.replicas, &candidates, &self.pool, scene);
+        let seen = Candidates::new((&self.replicas, &self.glances), &candidates, &self.pool, scene);
         let home = self.policy.home(seen).map(|index| candidates[index]);
         self.candidates = candidates;
         home
@@ -208,7 +212,8 @@ impl Fleet {
                 self.keep_least_demanded(&mut candidates, query.now);
             }
             let scene = self.scene(query);
-            let seen = Candidates::new(&self.replicas, &candidates, &self.pool, scene);
+            let seen =
+                Candidates::new((&self.replicas, &self.glances), &candidates, &self.pool, scene);
             choose(&mut *self.policy, seen, &candidates, &mut self.rng)
         });
         self.candidates = candidates;
@@ -296,6 +301,7 @@ impl Fleet {
         replica.in_flight += 1;
         self.in_flight += 1;
         replica.health.on_sent();
+        self.glance(slot);
         self.refresh(slot);
     }
 
@@ -319,6 +325,8 @@ impl Fleet {
         replica.in_flight -= 1;
         self.in_flight -= 1;
         replica.health.on_ended();
+        self.glance(slot);
+        let replica = &self.replicas[slot as usize];
         if replica.is_member || replica.in_flight > 0 {
             self.refresh(slot);
         } else {
@@ -356,7 +364,29 @@ impl Fleet {
         let replica = &mut self.replicas[slot as usize];
         let others = load.in_flight.saturating_sub(own);
         replica.others = (others, now);
+        let was_shared = self.pool.is_shared();
         self.pool.on_others(others > 0);
+        if self.pool.is_shared() == was_shared {
+            self.glance(slot);
+        } else {
+            self.glance_at_all();
+        }
+    }
+
+    /// Something happened at the replica in `slot` that changes predictions.
+    #[inline]
+    fn glance(&mut self, slot: u32) {
+        if self.is_patient {
+            let slot = slot as usize;
+            self.glances[slot] = Glance::of(&self.replicas[slot], &self.pool);
+        }
+    }
+
+    /// What is learnt of the deployment has changed, or who asks for it.
+    #[cold]
+    pub(super) fn glance_at_all(&mut self) {
+        self.glances.fill(Glance::NONE);
+        (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot));
     }
 
     /// A call took `latency`, of which it spent `processing` in the replica.

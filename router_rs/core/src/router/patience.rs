@@ -86,6 +86,7 @@ impl Fleet {
                 self.refresh(slot);
             }
         }
+        self.glance_at_all();
         self.watch_lasting(now);
     }
 

@@ -1,6 +1,7 @@
 //! Which replicas there are, and the slots that they have.
 
 use super::Fleet;
+use crate::policy::Glance;
 use crate::replica::{Replica, ReplicaSpec};
 use crate::time::Nanos;
 
@@ -57,9 +58,11 @@ impl Fleet {
         }
         let slot = if let Some(slot) = self.free_slots.pop() {
             self.replicas[slot as usize] = Replica::new(spec);
+            self.glances[slot as usize] = Glance::NONE;
             slot
         } else {
             self.replicas.push(Replica::new(spec));
+            self.glances.push(Glance::NONE);
             (self.replicas.len() - 1) as u32
         };
         self.slots.insert(spec.id, slot);
