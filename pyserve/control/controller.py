@@ -32,13 +32,7 @@ from pyserve.control.reconcile import (
     reconcile,
 )
 from pyserve.control.registry import Registry
-from pyserve.control.replicas import (
-    learn_services,
-    new_id,
-    new_replica,
-    place_of,
-    ready_place,
-)
+from pyserve.control.replicas import learn_services, new_replica, place_of, ready_place
 from pyserve.control.runs import Run, Runs
 from pyserve.control.sessions import Session
 from pyserve.control.specs import Versions, changes_limits_only, read_versions, serving_specs
@@ -277,6 +271,8 @@ class Controller:
         if former is not None:
             former.end()
         self._sessions[replica.id] = session
+        # Its constructor may call deployments that start together with it.
+        self.registry.publish_new()
         assign = mesh_pb2.Assign(
             replica_id=replica.id,
             spec=spec,
@@ -336,8 +332,8 @@ class Controller:
         desired = self.state.deployments.get(key)
         if desired is None or desired.target is None:
             raise MeshNotFound(f"there is no deployment {key}; deploy the application first")
-        name = ReplicaId(hello.replica_id) if hello.replica_id else new_id(key, self.state.replicas)
-        replica = new_replica(key, desired.target, EXTERNAL_SLOT, name, self._loop.time())
+        now, taken = self._loop.time(), self.state.replicas
+        replica = new_replica(key, desired.target, EXTERNAL_SLOT, now, taken, name=hello.replica_id)
         self.state.on_external(replica)
         return replica
 
@@ -407,7 +403,7 @@ class Controller:
     def _start(self, key: DeploymentKey, version_id: str, slot: int, now: float) -> None:
         target = self.state.version_of(key, version_id)
         assert target is not None, "reconcile starts versions that exist"
-        replica = new_replica(key, target, slot, new_id(key, self.state.replicas), now)
+        replica = new_replica(key, target, slot, now, self.state.replicas)
         self.state.on_start(replica)
         self._spawn(self._launch(replica, self._specs[version_id]))
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyserve.config.control import (
     HEALTH_FAILURES_MAX,
@@ -107,7 +107,8 @@ def reconcile(
         overdue = list(_overdue(mine, now))
         if overdue:
             # What follows depends on who is left, so it waits for the next round.
-            actions += overdue
+            missing = _missing_besides(key, desired, replicas)
+            actions += (_with_missing(action, missing) for action in overdue)
         elif deployment.target is None:
             others_settled = _others_settled(desired, key)
             actions += _retire(deployment, mine, now, others_settled=others_settled)
@@ -158,6 +159,33 @@ def _overdue(replicas: Sequence[Replica], now: float) -> Iterator[Action]:
             if time <= now:
                 yield action
                 break
+
+
+def _missing_besides(
+    key: DeploymentKey,
+    desired: Mapping[DeploymentKey, Desired],
+    replicas: Mapping[DeploymentKey, Sequence[Replica]],
+) -> list[str]:
+    """Return the other deployments of the application that are to serve, and of which none does."""
+    return [
+        other.deployment
+        for other, deployment in desired.items()
+        if other.application == key.application
+        and other != key
+        and deployment.target is not None
+        and not any(item.serves for item in replicas[other])
+    ]
+
+
+def _with_missing(action: Action, missing: Sequence[str]) -> Action:
+    """Name what a replica that hangs may have called in vain."""
+    if not isinstance(action, KillReplica) or action.failure is None or not missing:
+        return action
+    summary = (
+        f"{action.failure.summary}; {' and '.join(missing)} had no replica yet: deployments that "
+        "call each other while they start wait for each other"
+    )
+    return replace(action, failure=replace(action.failure, summary=summary))
 
 
 def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:

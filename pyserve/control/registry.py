@@ -75,6 +75,15 @@ class Registry:
         due = self.next_wakeup()
         if due is None or due > now:
             return False
+        self._publish()
+        return True
+
+    def publish_new(self) -> None:
+        """Publish at once if a deployment has been offered that no watcher knows yet."""
+        if not self._offered.keys() <= self._published.keys():
+            self._publish()
+
+    def _publish(self) -> None:
         changed = {key for key, view in self._offered.items() if self._published.get(key) != view}
         removed = self._published.keys() - self._offered.keys()
         self.version += 1
@@ -85,7 +94,6 @@ class Registry:
             mine_removed = removed if interest is None else removed & interest
             if mine_changed or mine_removed:
                 self._queue(group, mine_changed, mine_removed)
-        return True
 
     def watch(self, interest: Interest, on_update: Callable[[], None]) -> Watcher:
         """Add a watcher; its first update, a snapshot, waits in its queue already."""

@@ -25,11 +25,16 @@ def new_id(key: DeploymentKey, taken: Container[ReplicaId]) -> ReplicaId:
 
 
 def new_replica(
-    key: DeploymentKey, version: Version, slot: int, name: ReplicaId, now: float
+    key: DeploymentKey,
+    version: Version,
+    slot: int,
+    now: float,
+    taken: Container[ReplicaId],
+    name: str = "",
 ) -> Replica:
-    """Return a replica of which nothing has been heard yet."""
+    """Return a replica of which nothing has been heard yet; without a name it gets one."""
     return Replica(
-        id=name,
+        id=ReplicaId(name) if name else new_id(key, taken),
         key=key,
         version=version.id,
         options=version.options,

@@ -14,22 +14,28 @@ from pyserve.wire.v1 import mesh_pb2
 def views_of(
     state: MeshState, routes: HttpRoutes, infos: Infos
 ) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
-    """Return a view of every deployment whose services are known.
+    """Return a view of every deployment that serves, or is going to.
 
-    A deployment without a replica that serves keeps its view, so that requests wait for the next
-    replica instead of failing as unknown.
+    A deployment without a replica that serves has a view too, so that requests wait for the next
+    replica instead of failing as unknown; before the first one its services are not known.
     """
     views = {}
     for key, desired in state.deployments.items():
         serving = [replica for replica in state.of_deployment(key) if replica.serves]
-        if desired.services and (serving or desired.target is not None):
+        if serving or _is_expected(desired):
             views[key] = _view(desired, serving, routes.of_deployment.get(key, ()))
-    known = frozenset(views)
+    known = frozenset(key for key, view in views.items() if view.services)
     for key, view in views.items():
         options = _options(state.deployments[key], list(state.of_deployment(key)))
         view.traffic.extend(shares_of(key, options.traffic, infos, known))
         view.mirror.extend(shares_of(key, options.mirror, infos, known))
     return views
+
+
+def _is_expected(desired: Desired) -> bool:
+    """Say whether there shall be a replica, and may be one."""
+    target = desired.target
+    return target is not None and (bool(desired.services) or not target.failed)
 
 
 def _options(desired: Desired, replicas: list[Replica]) -> DeploymentOptions:

@@ -7,7 +7,7 @@ of the caller is blocked but never re-entered, and no second loop competes with 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -88,10 +88,15 @@ class ControlClient:
         request = _deploy_request(application, route_prefix)
         if run is not None:
             request.run.CopyFrom(_message_of(run))
-        with self._errors(f"deploying {application.name!r}", timeout_s):
+        missing = {each.name for each in application.deployments}
+        with self._errors(f"deploying {application.name!r}", timeout_s, missing):
             call = self._stub.Deploy(request, metadata=self._metadata, timeout=timeout_s)
             try:
-                yield from call
+                for event in call:
+                    shown = event.progress
+                    if event.HasField("progress") and shown.ready >= shown.wanted:
+                        missing.discard(shown.deployment)
+                    yield event
             finally:
                 call.cancel()
 
@@ -176,13 +181,17 @@ class ControlClient:
             self._channel.close()
 
     @contextmanager
-    def _errors(self, what: str, timeout_s: float | None) -> Iterator[None]:
+    def _errors(
+        self, what: str, timeout_s: float | None, missing: Collection[str] = ()
+    ) -> Iterator[None]:
         try:
             yield
         except grpc.RpcError as error:
-            raise self._translated(error, what, timeout_s) from None
+            raise self._translated(error, what, timeout_s, missing) from None
 
-    def _translated(self, error: grpc.RpcError, what: str, timeout_s: float | None) -> PyserveError:
+    def _translated(
+        self, error: grpc.RpcError, what: str, timeout_s: float | None, missing: Collection[str]
+    ) -> PyserveError:
         call: Any = error  # What a stub raises is the call itself, which its type does not say.
         code, details = call.code(), call.details()
         if code is grpc.StatusCode.UNAVAILABLE:
@@ -191,7 +200,8 @@ class ControlClient:
                 f"whether it runs with `pyserve status`"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return MeshUnavailable(f"{what} took longer than {timeout_s:g} s")
+            of_which = f"; not ready: {', '.join(sorted(missing))}" if missing else ""
+            return MeshUnavailable(f"{what} took longer than {timeout_s:g} s{of_which}")
         if code is grpc.StatusCode.NOT_FOUND:
             return MeshNotFound(f"{what}: {details}")
         if code is grpc.StatusCode.UNAUTHENTICATED:

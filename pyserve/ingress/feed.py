@@ -35,6 +35,8 @@ class TableFeed:
             are applied too (what a process answers by itself).
         connect: makes the channel to the controller's address.
         defaults: of the routers, where a deployment does not say it.
+        for_handles: take deployments of which no replica has been ready yet too, so that calls to
+            them wait; what they serve is not known then.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class TableFeed:
         extra_routes: Callable[[Views], Sequence[_router.DeploymentRoute]] | None = None,
         connect: Callable[[str], Channel] = dial,
         defaults: RouterDefaults | None = None,
+        for_handles: bool = False,
     ) -> None:
+        self._for_handles = for_handles
         self._defaults = defaults or RouterDefaults()
         self._policies = Policies()
         self._table = table
@@ -84,10 +88,13 @@ class TableFeed:
         await self._watcher.close()
 
     def _on_view(self, state: ViewState) -> None:
-        routes = [route_of(view, self._defaults, self._policies) for view in state.views.values()]
+        views = {
+            key: view for key, view in state.views.items() if view.services or self._for_handles
+        }
+        routes = [route_of(view, self._defaults, self._policies) for view in views.values()]
         self._policies.forget_unused()
         if self._extra_routes is not None:
-            routes += self._extra_routes(state.views)
+            routes += self._extra_routes(views)
         self._table_version += 1
         self._table.apply(self._table_version, routes)
         self._view_version = state.version

@@ -265,6 +265,7 @@ class _Running:
             extra_routes=self._note,
             connect=partial(dial_natively, tls=self._tls),
             defaults=self._defaults,
+            for_handles=True,
         )
         follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
         feed.start()

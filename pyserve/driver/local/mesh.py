@@ -60,6 +60,8 @@ class LocalMesh:
         self.applications: dict[ApplicationName, LocalApplication] = {}
         self.references = References(node="", token=b"", holder_id="local", listens=False)
         self._outer = outer
+        # While they come up; their replicas may call those that have.
+        self._starting: dict[ApplicationName, LocalApplication] = {}
         self._callers: dict[DeploymentKey, LocalCaller] = {}
         self._calls_loop = CallsLoop("pyserve-local-calls")
 
@@ -72,7 +74,7 @@ class LocalMesh:
             MeshNotFound: No application of that name runs here.
         """
         outer = self._outer()
-        if key.application in self.applications:
+        if key.application in self.applications or key.application in self._starting:
             # Two threads may make one each; either will do.
             return self._callers.setdefault(key, LocalCaller(key, lambda: self.find(key)))
         if outer is not None:
@@ -106,8 +108,11 @@ class LocalMesh:
 
     def find(self, key: DeploymentKey) -> LocalReplica | None:
         """Return what serves a deployment now."""
-        application = self.applications.get(key.application)
-        return None if application is None else application.replicas.get(key.deployment)
+        for applications in (self.applications, self._starting):
+            application = applications.get(key.application)
+            if application is not None and key.deployment in application.replicas:
+                return application.replicas[key.deployment]
+        return None
 
     def close(self) -> None:
         """End the loop for calls and free what is held. Idempotent.
@@ -127,6 +132,7 @@ class LocalMesh:
         """
         replicas: dict[DeploymentName, LocalReplica] = {}
         application = LocalApplication(packed.name, packed.ingress, replicas)
+        self._starting[packed.name] = application
         try:
             for deployment in packed.deployments:
                 spec = spec_of(packed.name, deployment)
@@ -138,6 +144,8 @@ class LocalMesh:
         except BaseException:  # It took too long, and nobody waits any more.
             await application.close()
             raise
+        finally:
+            self._starting.pop(packed.name, None)
         previous = self.applications.get(packed.name)
         self.applications[packed.name] = application
         if previous is not None:

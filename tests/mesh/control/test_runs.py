@@ -13,6 +13,9 @@ __all__ = ["mesh"]
 FIRST, SECOND = control_pb2.Run(id="a", pid=11), control_pb2.Run(id="b", pid=22)
 
 
+Lost = asyncio.Queue[Run]
+
+
 class Lines:
     """What a run's terminal shows."""
 
@@ -169,7 +172,7 @@ async def test_every_run_is_told_the_end_of_the_mesh(mesh):
 
 
 async def test_a_run_that_does_not_come_back_is_lost_and_no_other():
-    runs, lost = Runs(return_timeout_s=0.0), asyncio.Queue()
+    runs, lost = Runs(return_timeout_s=0.0), Lost()
     runs.on_lost = lost.put_nowait
     returning, going = Run("a", 11), Run("b", 22)
     followers = [runs.follow(returning), runs.follow(going)]
@@ -185,7 +188,7 @@ async def test_a_run_that_does_not_come_back_is_lost_and_no_other():
 
 async def test_a_run_of_which_one_stream_is_left_is_not_lost():
     """It has dialled again before the end of its first connection was noticed."""
-    runs, lost = Runs(return_timeout_s=0.0), asyncio.Queue()
+    runs, lost = Runs(return_timeout_s=0.0), Lost()
     runs.on_lost = lost.put_nowait
     first, _, other = runs.follow(Run("a", 11)), runs.follow(Run("a", 11)), runs.follow(Run("b", 2))
 

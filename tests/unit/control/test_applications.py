@@ -52,7 +52,11 @@ class World:
     def prefixes(self) -> dict[str, tuple[str, ...]]:
         """What the views say, by application."""
         views = views_of(self.state, self.applications.routes(self.state), self.applications.infos)
-        return {key.application: tuple(view.http_prefixes) for key, view in views.items()}
+        return {
+            key.application: tuple(view.http_prefixes)
+            for key, view in views.items()
+            if view.services
+        }
 
 
 @pytest.fixture

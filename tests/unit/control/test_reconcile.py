@@ -133,6 +133,22 @@ def test_constructor_that_hangs_fails_its_version(world):
     assert [] == world.replicas()
 
 
+def test_hanging_constructor_is_told_of_the_deployments_that_it_may_wait_for(world):
+    world.deploy(
+        Echo={"num_replicas": 1, "startup_timeout_s": 5},
+        Second={"num_replicas": 1, "startup_timeout_s": 7},
+        Third=1,
+    )
+    world.settle()
+    world.make_ready(world.replicas("Third")[0])
+
+    world.advance()
+
+    failure = world.state.deployments[key()].failure
+    assert failure is not None
+    assert "; Second had no replica yet: deployments that call each other" in failure.summary
+
+
 def test_start_killed_from_outside_is_tried_again(world):
     version = world.deploy(Echo=1)["Echo"]
     world.settle()

@@ -41,6 +41,23 @@ def no_news():
     pass
 
 
+def test_what_is_new_can_be_published_at_once_and_what_has_changed_cannot():
+    registry = Registry()
+    publish(registry, views(a=1), 0.0)
+    watcher = registry.watch(None, no_news)
+    take_all(registry, watcher)
+
+    registry.offer(views(a=2), 1.0)
+    registry.publish_new()
+    assert [] == take_all(registry, watcher)
+    registry.offer(views(a=2, b=1), 1.0)
+    registry.publish_new()
+
+    (update,) = take_all(registry, watcher)
+    assert ["a", "b"] == [view.key.name for view in update.changed]
+    assert registry.next_wakeup() is None
+
+
 def test_first_update_is_a_snapshot():
     registry = Registry()
     publish(registry, views(a=1, b=2), 0.0)

@@ -275,6 +275,34 @@ def test_a_deadline_passes_while_a_thread_is_busy():
     handle.let_go.remote().result(timeout_s=5)
 
 
+def test_a_deployment_may_call_what_was_bound_to_it_before_it_is_ready():
+    @pyserve.deployment
+    class Eager:
+        def __init__(self, greeter: pyserve.DeploymentHandle) -> None:
+            self._greeter = greeter
+
+        async def warmup(self) -> None:
+            self._greeting: str = await self._greeter.remote("you")
+
+        def __call__(self) -> str:
+            return self._greeting
+
+    handle = run(Eager.bind(Greeter.bind()))
+
+    assert "hello you" == handle.remote().result(timeout_s=5)
+
+
+def test_a_deployment_that_starts_later_cannot_be_called_yet():
+    @pyserve.deployment
+    class Early:
+        async def warmup(self) -> None:
+            await pyserve.DeploymentHandle("Outer", "default").remote("you")
+
+    with pytest.raises(pyserve.PyserveError, match="does not run in this process"):
+        run(Outer.bind(Early.bind()))
+    assert {} == pyserve.status().applications
+
+
 def test_held_values_are_freed_with_what_refers_to_them():
     handle = run(Outer.bind(Greeter.bind()))
     runtime = find_local()

@@ -48,7 +48,7 @@ def snapshot(version, *names):
 
 
 def view(name):
-    return mesh_pb2.DeploymentView(key={"application": "shop", "name": name})
+    return mesh_pb2.DeploymentView(key={"application": "shop", "name": name}, services=["s"])
 
 
 @pytest.fixture
