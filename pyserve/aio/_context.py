@@ -52,6 +52,7 @@ class ServicerContext:
     # A status was queued; nothing more may be sent.
     finished = False
     ended = False
+    # While it runs: its own context holds this one, a cycle that only the collector frees.
     task: asyncio.Task[None] | None = None
     stream: MessageStream | SyncRequestIterator | None = None
     abort_error: grpc.aio.AbortError | None = None

@@ -152,6 +152,7 @@ def starter_of_resolved(
         if rest is None:
             if kit.receivers.get(token) is context:
                 kit.receivers.pop(token, None)
+                context.task = None  # See ServicerContext.
                 release(context)
         else:
             await rest
@@ -174,7 +175,9 @@ def starter_of_resolved(
         if message is None:
             context.stream = MessageStream(call, kit.flush, kit.loop)
         kit.receivers[token] = context
-        context.task = kit.spawn(run(context, token, message))
+        task = kit.spawn(run(context, token, message))
+        if not task.done():  # One that began at once may have ended.
+            context.task = task
 
     return start
 

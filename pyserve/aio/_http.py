@@ -346,6 +346,7 @@ class HttpCall:
 
     def release(self) -> None:
         """Let go of a request whose handler has ended."""
+        self.task = None  # Its context holds this object: a cycle that only the collector frees.
         self.kit.receivers.pop(self.call.token, None)
         if self.cancel_reason is not None and self.call.release():
             self.kit.flush()

@@ -43,7 +43,9 @@ def http_starter(handler: HttpHandler, kit: CallKit) -> CallStarter:
     def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
         http = HttpCall(call, message, kit)
         receivers[token] = http
-        http.task = spawn(run(http))
+        task = spawn(run(http))
+        if not task.done():  # One that began at once may have ended, and released the request.
+            http.task = task
 
     return start
 

@@ -58,6 +58,7 @@ def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
             fail(context, error)
         finally:
             receivers.pop(token, None)
+            context.task = None  # See ServicerContext.
             if not context.plain or context.request_made is not None:
                 release(context)
 
@@ -79,6 +80,7 @@ def run_stream_unary(method: Method, kit: CallKit) -> AsyncRunner:
             fail(context, error)
         finally:
             receivers.pop(token, None)
+            context.task = None  # See ServicerContext.
             release(context)
 
     return run
@@ -111,6 +113,7 @@ def run_response_stream(method: Method, kit: CallKit) -> AsyncRunner:
             fail(context, error)
         finally:
             receivers.pop(token, None)
+            context.task = None  # See ServicerContext.
             release(context)
 
     return run
@@ -175,6 +178,8 @@ def starter_of(runner: AsyncRunner, method: Method, kit: CallKit) -> CallStarter
         if request_streaming:
             # Now, because messages may follow in the same batch of events.
             open_stream(context, message)
-        context.task = spawn(runner(context, token, message))
+        task = spawn(runner(context, token, message))
+        if not task.done():  # One that began at once may have ended.
+            context.task = task
 
     return start

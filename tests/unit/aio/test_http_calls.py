@@ -1,6 +1,8 @@
 """What the server queues for plain HTTP requests, seen through the fake ring."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -45,6 +47,23 @@ async def test_a_whole_answer_is_one_command() -> None:
     assert ("respond", 201, ((b"x", b"y"),), b"body") == await _ended(call)
     assert 1 == len(call.commands)
     assert {} == server._endpoint.receivers
+    await server.stop(None)
+
+
+async def test_an_ended_request_is_freed_without_the_collector() -> None:
+    requests: list[weakref.ref[HttpCall]] = []
+
+    async def handler(http: HttpCall) -> None:
+        requests.append(weakref.ref(http))
+        http.respond(200, (), b"")
+
+    server, native = await _serve(handler)
+    gc.disable()
+    try:
+        await _ended(_request(native))
+        await eventually(lambda: requests[0]() is None)
+    finally:
+        gc.enable()
     await server.stop(None)
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -46,6 +48,32 @@ async def test_plain_unary_answer_is_one_command() -> None:
     assert [("reply", b"x")] == call.commands
     assert {} == server._endpoint.receivers
     await server.stop(None)
+
+
+async def test_an_ended_call_is_freed_without_the_collector() -> None:
+    contexts: list[weakref.ref[Any]] = []
+
+    async def unary(_request: bytes, context: Any) -> bytes:
+        contexts.append(weakref.ref(context))
+        return b""
+
+    async def stream(_request: bytes, context: Any) -> AsyncIterator[bytes]:
+        contexts.append(weakref.ref(context))
+        yield b""
+
+    handlers: list[Any] = [
+        grpc.unary_unary_rpc_method_handler(unary),
+        grpc.unary_stream_rpc_method_handler(stream),
+    ]
+    for handler in handlers:
+        server, native = await _serve(handler)
+        gc.disable()
+        try:
+            await _ended(native.call("/p.S/Call", b""))
+            await eventually(lambda: contexts[-1]() is None)
+        finally:
+            gc.enable()
+        await server.stop(None)
 
 
 async def test_exception_text_stays_out_of_the_answer(caplog: pytest.LogCaptureFixture) -> None:
