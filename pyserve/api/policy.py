@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pyserve.config.validation import refuse
 
 _FIELD = "request_router_config.policy"
+
+# What a replica's class says of itself; values are those of JSON.
+Facts = Mapping[str, object]
+NO_FACTS: Facts = MappingProxyType({})
+
+
+def _no_facts() -> Facts:
+    return NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,8 @@ class Candidate:
         in_flight: calls of this router there.
         capacity: how many it may have there.
         model_ids: the multiplexed models that it has.
+        routing_stats: what its ``record_routing_stats`` returned last; empty: nothing yet.
+        replica_metadata: what its ``record_replica_metadata`` returned; empty: nothing.
     """
 
     replica_id: str
@@ -28,6 +40,9 @@ class Candidate:
     in_flight: int
     capacity: int
     model_ids: tuple[str, ...] = ()
+    # Mappings have no hash, and what a replica says does not make it another one.
+    routing_stats: Facts = field(default_factory=_no_facts, hash=False)
+    replica_metadata: Facts = field(default_factory=_no_facts, hash=False)
 
     @property
     def multiplexed_model_ids(self) -> frozenset[str]:

@@ -100,8 +100,9 @@ class RequestRouterConfig(Part):
         ejection_fall: failures in a row after which a replica is left out; 0: never.
         ejection_rise: good answers in a row that make it whole again.
         ejection_interval_s: how long it is left out for the first time; doubles each time.
-        request_routing_stats_period_s: accepted as Ray Serve has it; load is pushed here.
-        request_routing_stats_timeout_s: likewise.
+        request_routing_stats_period_s: how often a replica's ``record_routing_stats`` is asked,
+            for a policy that is a class.
+        request_routing_stats_timeout_s: how long it may take.
     """
 
     policy: str = DEFAULT_POLICY

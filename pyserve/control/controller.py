@@ -302,6 +302,8 @@ class Controller:
             case "health":
                 healthy, reason = message.health.healthy, message.health.reason
                 self.state.on_health(replica.id, healthy=healthy, now=now, reason=reason)
+            case "routing_stats":
+                replica.routing_stats_json = message.routing_stats.json
             case "pong":
                 self.state.on_heard(replica.id)
             case "draining":
@@ -320,7 +322,8 @@ class Controller:
             self._changed()
 
     def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
-        self.state.on_ready(replica.id, place=ready_place(replica, ready), now=now)
+        place, metadata = ready_place(replica, ready), ready.replica_metadata_json
+        self.state.on_ready(replica.id, place=place, now=now, metadata_json=metadata)
         desired = self.state.deployments.get(replica.key)
         if desired is not None:
             target = desired.target

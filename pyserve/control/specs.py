@@ -23,6 +23,8 @@ _NOT_OF_REPLICAS = (
     "traffic",
     "mirror",
 )
+# What replicas read of ``request_router_config``.
+_OF_REPLICAS = ("request_routing_stats_period_s", "request_routing_stats_timeout_s")
 
 Versions = dict[DeploymentKey, tuple[Version, mesh_pb2.DeploymentSpec]]
 
@@ -100,6 +102,7 @@ def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentS
     rest.CopyFrom(spec)
     rest.options_json = ""
     options = json.loads(spec.options_json or "{}")
+    router = options.get("request_router_config") or {}
     for name in _NOT_OF_REPLICAS:
         options.pop(name, None)
-    return rest, options
+    return rest, (options, [router.get(name) for name in _OF_REPLICAS])

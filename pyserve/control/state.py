@@ -143,6 +143,7 @@ class Replica:
         kill_at: when a replica that stops has stopped long enough.
         asked_at: when it was asked for the sign of life that it still owes.
         silent: it owes one for too long.
+        routing_stats_json, metadata_json: what its class says of itself; "": nothing.
     """
 
     id: ReplicaId
@@ -163,6 +164,8 @@ class Replica:
     silent: bool = False
     pid: int = 0
     place: Place = field(default_factory=Place)
+    routing_stats_json: str = ""
+    metadata_json: str = ""
 
     @property
     def serves(self) -> bool:
@@ -325,10 +328,12 @@ class MeshState:
         replica.asked_at = None
         replica.pid, replica.place = pid, place
 
-    def on_ready(self, replica_id: ReplicaId, *, place: Place, now: float) -> None:
+    def on_ready(
+        self, replica_id: ReplicaId, *, place: Place, now: float, metadata_json: str = ""
+    ) -> None:
         """The replica has constructed its class and takes calls."""
         replica = self.replicas[replica_id]
-        replica.place = place
+        replica.place, replica.metadata_json = place, metadata_json
         replica.health_at, replica.health_failures = now, 0
         if replica.phase is not Phase.STARTING:
             return

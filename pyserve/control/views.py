@@ -48,12 +48,13 @@ def _view(
 ) -> mesh_pb2.DeploymentView:
     options = _options(desired, serving)
     version = desired.target or desired.fallback
+    is_told = bool(options.request_router_config.policy_path)
     return mesh_pb2.DeploymentView(
         key=mesh_pb2.DeploymentKey(
             application=desired.key.application, name=desired.key.deployment
         ),
         services=desired.services,
-        replicas=[_replica_view(replica) for replica in serving],
+        replicas=[_replica_view(replica, is_told=is_told) for replica in serving],
         max_queued_requests=options.queued_requests_limit,
         request_timeout_s=options.request_timeout_s or 0.0,
         max_request_bytes=options.max_receive_message_bytes,
@@ -69,7 +70,14 @@ def _view(
     )
 
 
-def _replica_view(replica: Replica) -> mesh_pb2.ReplicaView:
+def _replica_view(replica: Replica, *, is_told: bool) -> mesh_pb2.ReplicaView:
+    """Return the view of one replica.
+
+    Args:
+        replica: which one.
+        is_told: whether routers get what the replica says of itself; those without a policy of
+            the user's have no use for it, and would get a new view for each change.
+    """
     place = replica.place
     return mesh_pb2.ReplicaView(
         replica_id=replica.id,
@@ -77,4 +85,6 @@ def _replica_view(replica: Replica) -> mesh_pb2.ReplicaView:
         zone=place.zone,
         endpoints=mesh_pb2.Endpoints(address=place.address, unix_path=place.unix_path),
         max_ongoing_requests=replica.options.ongoing_requests_limit(),
+        routing_stats_json=replica.routing_stats_json if is_told else "",
+        replica_metadata_json=replica.metadata_json if is_told else "",
     )

@@ -92,11 +92,12 @@ class TableFeed:
             key: view for key, view in state.views.items() if view.services or self._for_handles
         }
         routes = [route_of(view, self._defaults, self._policies) for view in views.values()]
-        self._policies.forget_unused()
         if self._extra_routes is not None:
             routes += self._extra_routes(views)
         self._table_version += 1
         self._table.apply(self._table_version, routes)
+        # Only now: until then calls went by the table before.
+        self._policies.forget_unused()
         self._view_version = state.version
         for waiter, version in self._waiters.items():
             if version <= state.version and not waiter.done():

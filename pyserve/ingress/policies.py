@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyserve import _router
-from pyserve.api.policy import Candidate, RoutedRequest, policy_class
+from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
+from pyserve.ingress.facts import ReplicaFacts
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 _COMPLAINT_PERIOD_S = 60.0
 
 Raw = tuple[str, str, int, int, list[str]]
+FactsOf = Callable[[str], tuple[Facts, Facts]]
 
 
 class Policies:
@@ -31,29 +33,39 @@ class Policies:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _router.Ranker | None] = {}
         self._used: set[tuple[str, str]] = set()
+        self._facts = ReplicaFacts()
 
-    def ranker_of(self, found: mesh_pb2.PolicyClass) -> _router.Ranker | None:
-        """Return what asks the policy; ``None`` if there is none, or it cannot be made."""
+    def ranker_of(
+        self, found: mesh_pb2.PolicyClass, replicas: Iterable[mesh_pb2.ReplicaView]
+    ) -> _router.Ranker | None:
+        """Return what asks the policy; ``None`` if there is none, or it cannot be made.
+
+        Args:
+            found: the class.
+            replicas: those that it chooses from.
+        """
         key = (found.import_path, found.kwargs_json)
         if not found.import_path:
             return None
         self._used.add(key)
+        self._facts.take(replicas)
         if key not in self._known:
-            self._known[key] = _ranker(found)
+            self._known[key] = _ranker(found, self._facts.of)
         return self._known[key]
 
     def forget_unused(self) -> None:
-        """Let go of policies that were not asked for since the last time."""
+        """Let go of policies and replicas that were not asked for since the last time."""
+        self._facts.forget_unused()
         for key in self._known.keys() - self._used:
             del self._known[key]
         self._used = set()
 
 
-def _ranker(found: mesh_pb2.PolicyClass) -> _router.Ranker | None:
+def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker | None:
     sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
     try:
         kwargs = json.loads(found.kwargs_json) if found.kwargs_json else {}
-        chooser = Chooser(found.import_path, _made(found.import_path, kwargs))
+        chooser = Chooser(found.import_path, _made(found.import_path, kwargs), facts_of)
         return _router.Ranker(chooser, chooser.told if chooser.listens else None)
     except Exception:
         _LOGGER.exception(
@@ -79,10 +91,12 @@ class Chooser:
         name: of the policy, for the log.
         policy: has ``choose(candidates, request)`` or ``choose_replicas``, plain or async, which
             returns candidates or their ids, best first; a list of lists is read in order.
+        facts_of: returns the routing stats and the metadata of a replica.
     """
 
-    def __init__(self, name: str, policy: object) -> None:
+    def __init__(self, name: str, policy: object, facts_of: FactsOf | None = None) -> None:
         self._name = name
+        self._facts_of = facts_of or ReplicaFacts().of
         choose = getattr(policy, "choose", None) or getattr(policy, "choose_replicas", None)
         self._choose: Callable[..., Any] = choose  # type: ignore[assignment]  # ``policy_class`` has looked
         self._on_routed: Callable[..., Any] = getattr(policy, "on_request_routed", _nothing)
@@ -92,7 +106,9 @@ class Chooser:
 
     def __call__(self, raw: Sequence[Raw], path: str, session_id: str, model_id: str) -> list[str]:
         """Return the ids of replicas, best first; none when the policy has failed."""
-        candidates = [Candidate(*each[:4], tuple(each[4])) for each in raw]
+        candidates = [
+            Candidate(*each[:4], tuple(each[4]), *self._facts_of(each[0])) for each in raw
+        ]
         try:
             answer = self._result(
                 self._choose(candidates, RoutedRequest(path, session_id, model_id))

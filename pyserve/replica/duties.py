@@ -1,9 +1,9 @@
 """Where a replica's own duties run: beside user code in its loop, or in a thread of their own.
 
-The duties are the talk with the controller and the health checks; the data plane is native and
-has its own threads in any case. With a thread of their own they go on while user code holds its
-loop, and a check that user code does not answer fails in time. ``worker.py`` uses either one
-through the same interface.
+The duties are the talk with the controller, the health checks and the routing stats; the data
+plane is native and has its own threads in any case. With a thread of their own they go on while
+user code holds its loop, and a check that user code does not answer fails in time. ``worker.py``
+uses either one through the same interface.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Protocol, TypeVar
 
 from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
 from pyserve.replica.membership import Membership
+from pyserve.replica.routing_stats import StatsReporter
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value")
@@ -37,10 +38,10 @@ class Duties(Protocol):
 
     async def leave(self) -> None: ...
 
-    def watching_health(
+    def watching(
         self, instance: object, options: DeploymentOptions
     ) -> AbstractAsyncContextManager[object]:
-        """Check and report the instance's health while the context is entered."""
+        """Report the instance's health and routing stats while the context is entered."""
 
 
 class SharedDuties:
@@ -59,9 +60,15 @@ class SharedDuties:
         self.fail = self._membership.fail
         self.leave = self._membership.leave
 
-    def watching_health(self, instance: object, options: DeploymentOptions) -> HealthMonitor:
-        """Check and report the instance's health while the context is entered."""
-        return HealthMonitor(instance, options, self._membership.report_health)
+    @asynccontextmanager
+    async def watching(self, instance: object, options: DeploymentOptions) -> AsyncIterator[None]:
+        """Report the instance's health and routing stats while the context is entered."""
+        member, router = self._membership, options.request_router_config
+        async with (
+            HealthMonitor(instance, options, member.report_health),
+            StatsReporter(instance, router, member.report_routing_stats),
+        ):
+            yield
 
 
 class ThreadedDuties:
@@ -112,21 +119,27 @@ class ThreadedDuties:
             self._loop.close()
 
     @asynccontextmanager
-    async def watching_health(
-        self, instance: object, options: DeploymentOptions
-    ) -> AsyncIterator[None]:
-        """Check and report the instance's health while the context is entered.
+    async def watching(self, instance: object, options: DeploymentOptions) -> AsyncIterator[None]:
+        """Report the instance's health and routing stats while the context is entered.
 
-        The checks themselves are user code, and run in its loop.
+        What is asked is user code, and runs in its loop.
         """
-        monitor = HealthMonitor(
-            instance, options, self._joined().report_health, user_loop=self._user_loop
+        member, user_loop = self._joined(), self._user_loop
+        monitor = HealthMonitor(instance, options, member.report_health, user_loop=user_loop)
+        reporter = StatsReporter(
+            instance,
+            options.request_router_config,
+            member.report_routing_stats,
+            user_loop=user_loop,
         )
-        await self._there(monitor.__aenter__())
-        try:
+        async with AsyncExitStack() as entered:
+            for each in (monitor, reporter):
+                await self._there(each.__aenter__())
+                entered.push_async_callback(self._leave, each)
             yield
-        finally:
-            await self._there(monitor.__aexit__(None, None, None))
+
+    async def _leave(self, entered: HealthMonitor | StatsReporter) -> None:
+        await self._there(entered.__aexit__(None, None, None))
 
     async def _join(self) -> mesh_pb2.Assign:
         self._membership = self._make_membership(self._hand_over)

@@ -27,6 +27,7 @@ from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.http import behind
 from pyserve.replica.plain.methods import check_callable
+from pyserve.replica.routing_stats import facts_json
 from pyserve.replica.servicers import Service, find_services
 from pyserve.types import MODEL_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
@@ -195,6 +196,23 @@ async def warm_up(instance: object) -> None:
             await result
     except Exception as error:
         label = f"{type(instance).__qualname__}.warmup ({where(hook)}) raised"
+        raise _load_error(label, error) from error
+
+
+async def metadata_json(instance: object) -> str:
+    """Return what the class says of itself by ``record_replica_metadata``; ``""`` without one.
+
+    Raises:
+        LoadError: The hook raised, or its answer cannot travel.
+    """
+    hook = getattr(instance, "record_replica_metadata", None)
+    if hook is None:
+        return ""
+    try:
+        result = hook()
+        return facts_json(await result if inspect.isawaitable(result) else result)
+    except Exception as error:
+        label = f"{type(instance).__qualname__}.record_replica_metadata ({where(hook)}) failed"
         raise _load_error(label, error) from error
 
 

@@ -68,6 +68,7 @@ class Membership:
         self._on_command = on_command
         self._assigned: asyncio.Future[mesh_pb2.Assign] = asyncio.get_running_loop().create_future()
         self._ready: mesh_pb2.Ready | None = None
+        self._routing_stats: mesh_pb2.RoutingStats | None = None
         self._call: JoinCall | None = None  # The stream that stands, if one does.
         self._write_lock = asyncio.Lock()  # grpc allows one write at a time.
         self._task: asyncio.Task[None] | None = None
@@ -92,6 +93,11 @@ class Membership:
         """Report one health check."""
         health = mesh_pb2.Health(healthy=healthy, reason=reason)
         await self._send(mesh_pb2.ReplicaMessage(health=health))
+
+    async def report_routing_stats(self, stats_json: str) -> None:
+        """Report what the class says of itself, now and after every new join."""
+        self._routing_stats = mesh_pb2.RoutingStats(json=stats_json)
+        await self._send(mesh_pb2.ReplicaMessage(routing_stats=self._routing_stats))
 
     async def begin_drain(self) -> None:
         """Say that this replica stops by itself, so that nothing new is sent to it."""
@@ -188,6 +194,8 @@ class Membership:
             async with self._write_lock:
                 if self._ready is not None:
                     await call.write(mesh_pb2.ReplicaMessage(ready=self._ready))
+                if (stats := self._routing_stats) is not None:
+                    await call.write(mesh_pb2.ReplicaMessage(routing_stats=stats))
                 self._call = call
             if not self._assigned.done():
                 self._hello.replica_id = command.assign.replica_id

@@ -40,6 +40,7 @@ from pyserve.replica.loading import (
     drain_batches,
     front_of,
     load,
+    metadata_json,
     start_application,
     stop_application,
     warm_up,
@@ -91,6 +92,7 @@ class Worker:
         self._server: Server | None = None
         self._application: AsgiApplication | None = None
         self._limit: int | None = None  # Changed since the Assign.
+        self._metadata_json = ""
         self._place: SocketPlace | None = None
         self._direct_ports: DirectPorts | None = None
         concurrency = settings.mesh.concurrency
@@ -161,6 +163,7 @@ class Worker:
             self.is_constructing = False
         enter_replica(replace(context, servable_object=instance))
         await self._unless_stopped(warm_up(instance))
+        self._metadata_json = await self._unless_stopped(metadata_json(instance))
         self._application = await self._unless_stopped(
             start_application(loaded.target, self._settings.mesh.http_middlewares)
         )
@@ -196,9 +199,10 @@ class Worker:
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
             takes_http = self._application is not None or (server.takes_http and callable(instance))
             ready = _ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
+            ready.replica_metadata_json = self._metadata_json
             await self._duties.announce(ready)
             with self._watching_loop():
-                async with self._duties.watching_health(instance, loaded.options):
+                async with self._duties.watching(instance, loaded.options):
                     await self._stop.wait()
                 await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
         finally:

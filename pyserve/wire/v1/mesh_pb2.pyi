@@ -7,20 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReplicaMessage(_message.Message):
-    __slots__ = ("hello", "ready", "failed", "health", "draining", "pong")
+    __slots__ = ("hello", "ready", "failed", "health", "draining", "pong", "routing_stats")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_STATS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
     failed: Failed
     health: Health
     draining: Draining
     pong: Pong
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
+    routing_stats: RoutingStats
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., routing_stats: _Optional[_Union[RoutingStats, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone")
@@ -41,7 +43,7 @@ class Hello(_message.Message):
     def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods")
+    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods", "replica_metadata_json")
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +51,7 @@ class Ready(_message.Message):
     HTTP_FIELD_NUMBER: _ClassVar[int]
     HTTP_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENT_METHODS_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     endpoints: Endpoints
     services: _containers.RepeatedScalarFieldContainer[str]
     file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
@@ -56,7 +59,8 @@ class Ready(_message.Message):
     http: bool
     http_prefixes: _containers.RepeatedScalarFieldContainer[str]
     idempotent_methods: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ...) -> None: ...
+    replica_metadata_json: str
+    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., replica_metadata_json: _Optional[str] = ...) -> None: ...
 
 class Endpoints(_message.Message):
     __slots__ = ("address", "unix_path", "direct_http", "direct_grpc")
@@ -87,6 +91,12 @@ class Health(_message.Message):
     healthy: bool
     reason: str
     def __init__(self, healthy: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RoutingStats(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ()
@@ -287,15 +297,19 @@ class PolicyClass(_message.Message):
     def __init__(self, import_path: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., sys_path: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReplicaView(_message.Message):
-    __slots__ = ("replica_id", "node", "zone", "endpoints", "max_ongoing_requests")
+    __slots__ = ("replica_id", "node", "zone", "endpoints", "max_ongoing_requests", "routing_stats_json", "replica_metadata_json")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     MAX_ONGOING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_STATS_JSON_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     node: str
     zone: str
     endpoints: Endpoints
     max_ongoing_requests: int
-    def __init__(self, replica_id: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., max_ongoing_requests: _Optional[int] = ...) -> None: ...
+    routing_stats_json: str
+    replica_metadata_json: str
+    def __init__(self, replica_id: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., max_ongoing_requests: _Optional[int] = ..., routing_stats_json: _Optional[str] = ..., replica_metadata_json: _Optional[str] = ...) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pyserve
@@ -116,6 +117,77 @@ class Nonsense:
 
     def choose(self, candidates, request):  # type: ignore[no-untyped-def]
         return ["somebody else"]
+
+
+@pyserve.deployment(num_replicas=3)
+class Reporting:
+    """Says how fit it is, and who it is; answers with its replica's id."""
+
+    def __init__(self) -> None:
+        self._stats: dict[str, object] = {"fitness": 0}
+        self._fails = False
+        self._failures = 0
+
+    def record_routing_stats(self) -> dict[str, object]:
+        """Return the fitness, or raise."""
+        if self._fails:
+            self._failures += 1
+            raise LookupError("the engine has no figures")
+        return dict(self._stats)
+
+    async def record_replica_metadata(self) -> dict[str, object]:
+        """Return what never changes."""
+        return {"name": pyserve.get_replica_context().replica_id, "pid": os.getpid()}
+
+    async def __call__(self) -> str:
+        return pyserve.get_replica_context().replica_id
+
+    async def prefer(self, replica_id: str) -> None:
+        """Say from now on that this replica is the fittest, or that it is not."""
+        is_meant = replica_id == pyserve.get_replica_context().replica_id
+        self._stats = {"fitness": int(is_meant)}
+
+    async def fail(self) -> None:
+        """Have no figures from now on."""
+        self._fails = True
+
+    async def failures(self) -> int:
+        """Return how often there were no figures."""
+        return self._failures
+
+    async def pid(self) -> int:
+        """Return the process of this replica."""
+        return os.getpid()
+
+
+@pyserve.deployment
+class Nameless:
+    """Its metadata cannot travel."""
+
+    def record_replica_metadata(self) -> object:
+        return {"engine": object()}
+
+    async def __call__(self) -> str:
+        return "never"
+
+
+class Fittest:
+    """Goes by a number that replicas report."""
+
+    def choose(self, candidates, request):  # type: ignore[no-untyped-def]
+        best = max(each.routing_stats["fitness"] for each in candidates)
+        return [each for each in candidates if each.routing_stats["fitness"] == best]
+
+
+class ByPid:
+    """Goes by what replicas say of themselves once; the session is a number of a process."""
+
+    def choose(self, candidates, request):  # type: ignore[no-untyped-def]
+        return [
+            each
+            for each in candidates
+            if each.replica_metadata == {"name": each.replica_id, "pid": int(request.session_id)}
+        ]
 
 
 @pyserve.deployment(num_replicas=3, max_ongoing_requests=20)

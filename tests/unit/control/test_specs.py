@@ -29,6 +29,12 @@ def test_another_limit_is_taken_on():
     assert changes_limits_only({key("b"): spec()}, {key("b"): spec(**LIMIT)})
 
 
+def test_another_policy_is_for_the_routers():
+    policy = {"options": {"request_router_config": {"policy": "least"}}}
+
+    assert changes_limits_only({key("b"): spec()}, {key("b"): spec(**policy)})
+
+
 def test_one_of_several_deployments_is_enough():
     before = {key("b"): spec(), key("c"): spec()}
 
@@ -47,6 +53,8 @@ def test_the_very_same_is_a_wish_for_new_replicas():
         {**LIMIT, "code": {"import_path": "a:C"}},
         {**LIMIT, "code": {"fingerprint": b"edited"}},
         {**LIMIT, "interceptors": b"other"},
+        {"options": {"request_router_config": {"request_routing_stats_period_s": 1.0}}},
+        {"options": {"request_router_config": {"request_routing_stats_timeout_s": 1.0}}},
     ],
 )
 def test_whatever_else_differs_needs_new_replicas(change: dict[str, Any]):

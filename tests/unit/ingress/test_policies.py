@@ -7,6 +7,7 @@ import pytest
 from pyserve import _router
 from pyserve.api.policy import Candidate, RoutedRequest, policy_class
 from pyserve.errors import OptionError
+from pyserve.ingress.facts import ReplicaFacts
 from pyserve.ingress.policies import Chooser, Policies
 from pyserve.wire.v1 import mesh_pb2
 
@@ -41,6 +42,51 @@ def test_a_policy_sees_replicas_and_the_call():
         request.session_id,
         request.multiplexed_model_id,
     )
+
+
+@pytest.mark.parity("G-76")
+def test_a_policy_sees_what_replicas_say_of_themselves():
+    facts = ReplicaFacts()
+    policy = Policy(["b"])
+    chooser = Chooser("mine", policy, facts.of)
+    said = mesh_pb2.ReplicaView(
+        replica_id="a", routing_stats_json='{"load":3}', replica_metadata_json='{"gpu":"x"}'
+    )
+
+    facts.take([said, mesh_pb2.ReplicaView(replica_id="b")])
+    chooser(RAW, "", "", "")
+    first, second = policy.asked[-1][0]
+    assert ({"load": 3}, {"gpu": "x"}) == (first.routing_stats, first.replica_metadata)
+    assert ({}, {}) == (second.routing_stats, second.replica_metadata)
+    assert 2 == len({first, second})
+    with pytest.raises(TypeError):
+        first.routing_stats["load"] = 0  # type: ignore[index]  # what the next call sees too
+
+
+@pytest.mark.parity("G-76")
+def test_news_of_a_replica_replace_what_it_said_and_its_end_forgets_it():
+    facts = ReplicaFacts()
+    facts.take([mesh_pb2.ReplicaView(replica_id="a", routing_stats_json='{"load":1}')])
+    facts.forget_unused()
+    before = facts.of("a")
+    facts.take([mesh_pb2.ReplicaView(replica_id="a", routing_stats_json='{"load":1}')])
+    facts.forget_unused()
+    assert before is facts.of("a")
+
+    facts.take([mesh_pb2.ReplicaView(replica_id="a", routing_stats_json='{"load":2}')])
+    assert {"load": 2} == facts.of("a")[0]
+    facts.forget_unused()
+    facts.forget_unused()
+    assert ({}, {}) == facts.of("a")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "7", "[" * 9000 + "]" * 9000])
+def test_what_is_no_json_object_is_nothing_and_is_told(text: str, caplog: pytest.LogCaptureFixture):
+    facts = ReplicaFacts()
+    facts.take([mesh_pb2.ReplicaView(replica_id="a", routing_stats_json=text)])
+
+    assert {} == facts.of("a")[0]
+    assert "what replica a says of itself is no JSON object" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -111,15 +157,15 @@ def test_what_is_no_policy_is_refused_with_the_reason(path: str, text: str):
 def test_a_policy_is_made_once_for_its_arguments(caplog: pytest.LogCaptureFixture):
     policies = Policies()
     found = mesh_pb2.PolicyClass(import_path=f"{__name__}:Policy", kwargs_json='{"answer": ["a"]}')
-    ranker = policies.ranker_of(found)
+    ranker = policies.ranker_of(found, ())
 
     assert isinstance(ranker, _router.Ranker)
     policies.forget_unused()
-    assert ranker is policies.ranker_of(found)
+    assert ranker is policies.ranker_of(found, ())
     policies.forget_unused()
     policies.forget_unused()
-    assert ranker is not policies.ranker_of(found)
-    assert policies.ranker_of(mesh_pb2.PolicyClass()) is None
+    assert ranker is not policies.ranker_of(found, ())
+    assert policies.ranker_of(mesh_pb2.PolicyClass(), ()) is None
     broken = mesh_pb2.PolicyClass(import_path=f"{__name__}:Policy", kwargs_json='{"other": 1}')
-    assert policies.ranker_of(broken) is None
+    assert policies.ranker_of(broken, ()) is None
     assert "cannot be used here" in caplog.text

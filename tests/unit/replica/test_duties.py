@@ -10,7 +10,7 @@ from pyserve.config import DeploymentOptions
 from pyserve.errors import MeshError
 from pyserve.replica.duties import SharedDuties, ThreadedDuties
 from pyserve.wire.v1 import mesh_pb2
-from tests.support.waiting import wait_until
+from tests.support.waiting import eventually, wait_until
 
 KINDS = [SharedDuties, ThreadedDuties]
 
@@ -23,6 +23,7 @@ class Talk:
         self.error = error
         self.said: list[tuple[str, threading.Thread]] = []
         self.reports: list[bool] = []
+        self.stats: asyncio.Queue[str] = asyncio.Queue()
         self.joined = asyncio.Event()
 
     async def join(self) -> mesh_pb2.Assign:
@@ -44,6 +45,10 @@ class Talk:
 
     async def report_health(self, *, healthy: bool, reason: str) -> None:
         self.reports.append(healthy)
+
+    async def report_routing_stats(self, stats_json: str) -> None:
+        self._say("report_routing_stats")
+        self.stats.put_nowait(stats_json)
 
     async def leave(self) -> None:
         self._say("leave")
@@ -98,6 +103,29 @@ async def test_leaving_before_joining_does_nothing():
     await duties.leave()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parity("G-76")
+async def test_routing_stats_are_recorded_in_the_users_loop_and_reported_beside_it(kind: Any):
+    threads: list[threading.Thread] = []
+
+    class Recording:
+        async def record_routing_stats(self) -> dict[str, int]:
+            threads.append(threading.current_thread())
+            return {"calls": 1}
+
+    duties, talks, _ = make(kind)
+    await duties.join()
+    async with duties.watching(Recording(), DeploymentOptions()):
+        talk = talks[0]
+        await eventually(lambda: not talk.stats.empty())
+    await duties.leave()
+
+    assert '{"calls":1}' == talk.stats.get_nowait()
+    assert [threading.main_thread()] == threads
+    [reported] = [thread for word, thread in talk.said if word == "report_routing_stats"]
+    assert (kind is SharedDuties) == (reported is threading.main_thread())
+
+
 @pytest.mark.slow
 @pytest.mark.parity("S-55")
 async def test_a_check_that_the_blocked_loop_does_not_answer_fails_in_time():
@@ -108,7 +136,7 @@ async def test_a_check_that_the_blocked_loop_does_not_answer_fails_in_time():
     duties, talks, _ = make(ThreadedDuties)
     await duties.join()
     options = DeploymentOptions(health_check_period_s=0.05, health_check_timeout_s=0.1)
-    async with duties.watching_health(Healthy(), options):
+    async with duties.watching(Healthy(), options):
         # Blocks this loop, as careless user code does, until the checks have failed.
         wait_until(lambda: talks[0].reports)
         assert [False] == talks[0].reports[:1]

@@ -125,6 +125,27 @@ async def test_a_lost_controller_is_joined_again_without_a_new_construction() ->
         await member.leave()
 
 
+@pytest.mark.parity("G-76")
+async def test_routing_stats_outlive_the_controller_that_was_told() -> None:
+    """Those that come while there is none, too: another one is told after Ready."""
+    fake = FakeController()
+    async with fake.serving():
+        member = membership(fake)
+        await member.join()
+        await fake.next("hello")
+        await member.announce(mesh_pb2.Ready(replica_metadata_json='{"gpu":1}'))
+        await fake.next("ready")
+        await member.report_routing_stats('{"load":1}')
+        assert '{"load":1}' == (await fake.next("routing_stats")).json
+    await eventually(partial(told_nobody, member))
+    await member.report_routing_stats('{"load":2}')
+    async with fake.serving():
+        await fake.next("hello")
+        assert '{"gpu":1}' == (await fake.next("ready")).replica_metadata_json
+        assert '{"load":2}' == (await fake.next("routing_stats")).json
+        await member.leave()
+
+
 async def told_nobody(member: Membership) -> bool:
     return not await member.fail(summary="", traceback="", user_code=False)
 

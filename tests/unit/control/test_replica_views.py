@@ -1,0 +1,57 @@
+"""Which routers are told what replicas say of themselves."""
+
+import pytest
+
+from pyserve.control.applications import HttpRoutes
+from pyserve.control.state import Place
+from pyserve.control.views import views_of
+from pyserve.types import ServiceName
+from pyserve.wire.v1 import mesh_pb2
+from tests.unit.control.world import World, key
+
+
+def world_with(policy: str) -> World:
+    """Return a mesh in which one replica has said something."""
+    world = World()
+    world.deploy(Echo={"request_router_config": {"policy": policy}})
+    world.settle()
+    world.make_ready()
+    [replica] = world.replicas()
+    world.state.deployments[key()].services = (ServiceName("shop.Echo"),)
+    replica.routing_stats_json = '{"load":1}'
+    world.state.on_ready(
+        replica.id, place=replica.place, now=world.now, metadata_json='{"gpu":"x"}'
+    )
+    return world
+
+
+def replica_of(world: World) -> mesh_pb2.ReplicaView:
+    routes = HttpRoutes(of_deployment={}, of_application={}, refused=())
+    [replica] = views_of(world.state, routes, {})[key()].replicas
+    return replica
+
+
+@pytest.mark.parity("G-76")
+def test_routers_with_a_policy_of_the_users_are_told_what_replicas_say():
+    replica = replica_of(world_with("shop.policies:Own"))
+
+    assert '{"load":1}' == replica.routing_stats_json
+    assert '{"gpu":"x"}' == replica.replica_metadata_json
+
+
+def test_other_routers_have_a_view_that_does_not_change():
+    world = world_with("least")
+    before = replica_of(world)
+    world.replicas()[0].routing_stats_json = '{"load":2}'
+
+    assert before == replica_of(world)
+    assert ("", "") == (before.routing_stats_json, before.replica_metadata_json)
+
+
+def test_what_a_replica_said_outlives_a_broken_stream():
+    world = world_with("shop.policies:Own")
+    [replica] = world.replicas()
+    world.state.on_left(replica.id, now=world.now)
+    world.state.on_joined(replica.id, pid=1, place=Place())
+
+    assert '{"load":1}' == replica_of(world).routing_stats_json
