@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from pyserve.api.deployment import Application, Deployment
@@ -190,8 +191,8 @@ def deploy(
         DeploymentFailed: A replica could not be brought up.
         MeshError: The controller does not answer, or refuses.
     """
-    events = session.client.deploy(packed, route_prefix=route_prefix, timeout_s=timeout_s, run=run)
-    with view or progress_view(sys.stderr) as shown:
+    asked = session.client.deploy(packed, route_prefix=route_prefix, timeout_s=timeout_s, run=run)
+    with closing(asked) as events, view or progress_view(sys.stderr) as shown:
         for event in events:
             kind = event.WhichOneof("kind")
             if kind == "progress":

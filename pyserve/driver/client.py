@@ -7,7 +7,7 @@ of the caller is blocked but never re-entered, and no second loop competes with 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -80,10 +80,10 @@ class ControlClient:
         route_prefix: str | RoutePrefix | None,
         timeout_s: float | None,
         run: Run | None = None,
-    ) -> Iterator[control_pb2.DeployEvent]:
+    ) -> Generator[control_pb2.DeployEvent]:
         """Replace or make an application; yield events until it serves or has failed.
 
-        Closing the iterator stops watching, not deploying.
+        Closing the generator stops watching, not deploying.
         """
         request = _deploy_request(application, route_prefix)
         if run is not None:

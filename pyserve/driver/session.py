@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -160,7 +161,7 @@ def open_session(
     else:
         session = _attach_or_start(addresses, settings or read_settings(), options, run)
         attach(session)
-        atexit.register(end_session)
+        atexit.register(_end_at_exit)
     return session
 
 
@@ -172,13 +173,13 @@ def find_session(settings: MeshSettings | None = None) -> Session | None:
         if address is not None:
             session = Session(address, None)
             attach(session)
-            atexit.register(end_session)
+            atexit.register(_end_at_exit)
     return session
 
 
 def end_session() -> None:
     """Close the session of this process, if there is one. An owned mesh ends with it."""
-    atexit.unregister(end_session)
+    atexit.unregister(_end_at_exit)
     try:
         session = attachment()
     except RuntimeForked:  # The parent's mesh is not ours to end.
@@ -186,6 +187,12 @@ def end_session() -> None:
     if isinstance(session, Session):
         attach(None)
         session.close()
+
+
+def _end_at_exit() -> None:
+    end_session()
+    # Calls that errors have kept go before grpc's threads do, as in ``pyserve.cli.main``.
+    gc.collect()
 
 
 def default_addresses(settings: MeshSettings) -> tuple[str, ...]:

@@ -16,21 +16,34 @@ _TIMEOUT_S = 50.0
 _COUNTED = """
 import atexit, gc, sys
 from grpc import _channel
-from pyserve.cli import main
 
 def count():
     calls = [each for each in gc.get_objects() if isinstance(each, _channel._Rendezvous)]
     print(len(calls), "calls are left", file=sys.stderr)
 
 atexit.register(count)
+"""
+_COMMAND = """
+from pyserve.cli import main
 main(sys.argv[1:])
+"""
+_DRIVER = """
+import pyserve
+from tests.mesh.apps.broken import Misspelt
+
+pyserve.start(address="127.0.0.1:0")
+try:
+    pyserve.run(Misspelt.bind(), timeout_s=0.001)
+except pyserve.errors.MeshUnavailable as error:
+    print(error)
+pyserve.run(Misspelt.bind())
 """
 
 
-def ends(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+def ends(environment: dict[str, str], *arguments: str, program: str = _COMMAND) -> tuple[int, str]:
     """Run one command; return its status and the number of calls that are left."""
     done = subprocess.run(
-        [sys.executable, "-c", _COUNTED, *arguments],
+        [sys.executable, "-c", _COUNTED + program, *arguments],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -55,3 +68,7 @@ def test_a_deploy_that_fails_is_gone_before_the_interpreter_ends(
 ) -> None:
     run = ("run", "tests.mesh.apps.broken:Misspelt", "--address", "127.0.0.1:0")
     assert (1, "0 calls are left") == ends(mesh_environment, *run)
+
+
+def test_a_program_whose_deploy_fails_leaves_no_call(mesh_environment: dict[str, str]) -> None:
+    assert (1, "0 calls are left") == ends(mesh_environment, program=_DRIVER)
