@@ -15,6 +15,7 @@ from pyserve.driver import api
 from pyserve.driver.status import ApplicationStatus, MeshStatus, read_status
 from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
 from pyserve.ingress.in_process import InProcessRouter
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 
 # A controller answers in milliseconds; ten seconds cover one that is swapped out.
@@ -101,6 +102,9 @@ def get_deployment_handle(
 ) -> DeploymentHandle:
     """Return a handle of a deployment by its name.
 
+    In a replica, which follows the mesh, that costs nothing: handlers may ask for each request. A
+    driver asks the controller, and so does a replica about a name that it does not know.
+
     Args:
         deployment_name: Unique in its application.
         app_name: The application's; by default that of this replica, in drivers ``default``.
@@ -111,7 +115,7 @@ def get_deployment_handle(
     if app_name is None:
         replica = replica_context()
         app_name = "default" if replica is None else replica.app_name
-    if _check_exists:
+    if _check_exists and not _is_known(app_name, deployment_name):
         deployments = _application(app_name).deployments
         if deployment_name not in deployments:
             raise MeshNotFound(
@@ -119,6 +123,14 @@ def get_deployment_handle(
                 f"{', '.join(sorted(deployments))}"
             )
     return DeploymentHandle(deployment_name, app_name)
+
+
+def _is_known(application: str, deployment: str) -> bool:
+    mesh = attached()
+    if replica_context() is None or not isinstance(mesh, InProcessRouter):
+        return False
+    key = DeploymentKey(ApplicationName(application), DeploymentName(deployment))
+    return mesh.knows(key)
 
 
 def _application(name: str) -> ApplicationStatus:

@@ -125,6 +125,11 @@ class InProcessRouter:
                 self._references = found
         return found
 
+    def knows(self, key: DeploymentKey) -> bool:
+        """Return whether the controller has said that there is such a deployment; never blocks."""
+        running = self._running
+        return running is not None and running.view(key) is not None
+
     def await_view(self, version: int) -> None:
         """Block until the table has a version of the view, if this process has one already.
 

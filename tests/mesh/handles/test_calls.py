@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import signal
 import threading
 import time
 from typing import Any
@@ -225,6 +227,19 @@ async def test_a_replica_finds_handles_by_name(chief: pyserve.DeploymentHandle) 
     assert "found" == await chief.look_up.remote("Worker", "found")
     with pytest.raises(pyserve.exceptions.MeshNotFound, match="no deployment 'Nobody'; it has"):
         await chief.look_up.remote("Nobody", "lost")
+
+
+@pytest.mark.parity("G-53")
+def test_a_replica_finds_what_it_follows_without_the_controller(session: Session) -> None:
+    """Whoever asks for a handle in each request does not wait for another process."""
+    chief = pyserve.get_app_handle("default")
+    assert "before" == chief.look_up.remote("Worker", "before").result(_TIMEOUT_S)
+    controller = session.client.status().controller_pid
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        assert "during" == chief.look_up.remote("Worker", "during").result(_TIMEOUT_S)
+    finally:
+        os.kill(controller, signal.SIGCONT)
 
 
 @pytest.mark.parity("G-53")
