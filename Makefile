@@ -134,7 +134,7 @@ bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by refere
 	$(PY) -m benchmarks.payloads $(ARGS)
 
 .PHONY: sim
-sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: tables and JSON (four minutes)
+sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: tables and JSON (two minutes)
 	$(PY) -m benchmarks.router_sim $(ARGS)
 
 .PHONY: soak

@@ -66,7 +66,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> str:
 def main() -> None:
     """Play, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=40, help="seeds 1 to this one")
+    parser.add_argument("--seeds", type=int, default=20, help="seeds 1 to this one")
     parser.add_argument("--only", default="", help="scenarios with this in their names")
     parser.add_argument("--output", type=Path, help="where to keep the figures of a whole run")
     options = parser.parse_args()

@@ -1,5 +1,7 @@
 //! What must hold, by scenario: ratios between runs of the same calls.
 
+use std::collections::BTreeSet;
+
 use router_core::{Nanos, PolicyKind};
 
 use super::log::{End, Log, Record, mean, quantile};
@@ -145,9 +147,9 @@ fn short_queue(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure
     };
     vec![
         at_least("goodput / that of p2c, no queue, one call each", ratio(1, 0), 0.97),
-        at_least("the same, a queue of one", ratio(1, 1), 0.97),
+        at_least("the same, a queue of one, one call each", ratio(1, 1), 0.97),
         at_least("the same, no queue, four calls each", ratio(4, 0), 0.97),
-        at_least("the same, a queue of one", ratio(4, 1), 0.97),
+        at_least("the same, a queue of one, four calls each", ratio(4, 1), 0.97),
     ]
 }
 
@@ -341,6 +343,9 @@ impl Bar {
         let mut all: Vec<(Figure, Vec<f64>)> = Vec::new();
         for seed in seeds {
             let figures = (self.measure)(&scenario, policy, seed);
+            // Tables have a line for each.
+            let names: BTreeSet<_> = figures.iter().map(|figure| figure.name).collect();
+            assert_eq!(figures.len(), names.len(), "{} names a figure twice", self.scenario);
             all.resize_with(figures.len(), || (figures[0], Vec::new()));
             for ((figure, values), of_seed) in all.iter_mut().zip(figures) {
                 *figure = Figure { value: 0.0, ..of_seed };
