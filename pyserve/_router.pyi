@@ -23,6 +23,21 @@ Payload = bytes | list[Buffer]
 
 # Names in any case. What is about one connection only (`connection`, `te`, ...) is left out.
 HttpHeaders = Sequence[tuple[bytes, bytes]]
+# The fields of ``HttpHead``, in this order: is_websocket, method, target's path as a text of
+# Latin-1 (not decoded further), target's path, target's query, version, scheme, client, root_path,
+# headers.
+HttpFields = tuple[
+    bool,
+    str,
+    str,
+    bytes,
+    bytes,
+    str,
+    str,
+    tuple[str, int] | None,
+    str,
+    list[tuple[bytes, bytes]],
+]
 
 # Kinds of events. Every event is a tuple ``(kind, token, subject, payload)``.
 CALL: int  # server: (CALL, token, ServerCall, message or None if the request is a stream)
@@ -135,6 +150,9 @@ class ServerCall:
 
     def http_head(self) -> HttpHead:
         """The head of a plain HTTP request; for calls of ``Server.register_http`` only."""
+
+    def http_fields(self) -> HttpFields:
+        """All of that head at once, for who needs most of it; new objects every time."""
 
     def respond(self, status: int, headers: HttpHeaders, body: Payload) -> bool:
         """Queue a whole plain HTTP answer. Ends the call."""

@@ -32,6 +32,7 @@ class CallKit:
         owner: Tells the calls of this server from others on the same endpoint.
         loop: The server's loop.
         receivers: Where a call receives events while it runs.
+        at_turn_end: Calls a function when the tasks of this turn of the loop have run; on the loop.
         flush: Schedules (on the loop) or does (on threads) the flush of queued commands.
         spawn: Starts a coroutine as a task.
         executor: Gives the pool of ``def`` handlers.
@@ -42,6 +43,7 @@ class CallKit:
     owner: object
     loop: asyncio.AbstractEventLoop
     receivers: dict[int, EventReceiver]
+    at_turn_end: Callable[[Callable[[], None]], None]
     flush: Callable[[], None]
     spawn: Spawn
     executor: Callable[[], Executor]

@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from pyserve.aio._handlers import CallKit
 
 HttpHeaders = Sequence[tuple[bytes, bytes]]
+# As ``_router.HttpFields``: is_websocket, method, target's path as a text of Latin-1 (not decoded
+# further), target's path, target's query, version, scheme, client, root_path, headers.
+HttpFields = tuple[
+    bool,
+    str,
+    str,
+    bytes,
+    bytes,
+    str,
+    str,
+    tuple[str, int] | None,
+    str,
+    list[tuple[bytes, bytes]],
+]
 
 # Pieces a handler may write without a turn of the loop in between; as in ``_tasks``.
 _PIECES_PER_TURN_MAX = 64
@@ -48,7 +62,9 @@ class HttpCall:
 
     Attributes:
         call: The native call.
+        token: Of the native call.
         kit: What the calls of its server share.
+        whole_body: The body where it is there already, ``None`` where ``body`` has to wait for it.
         cancel_reason: One of ``_router.CANCEL_*`` once nobody waits for the answer.
         started: The head of the answer has been queued.
         finished: The end of the answer has been queued.
@@ -59,6 +75,7 @@ class HttpCall:
     started = False
     finished = False
     task: asyncio.Task[None] | None = None
+    _is_read = False
     request_made: Request | None = None
     _head: _router.HttpHead | None = None
     _headers: list[tuple[bytes, bytes]] | None = None
@@ -68,11 +85,13 @@ class HttpCall:
     _over: asyncio.Event | None = None
     _done_callbacks: list[Callable[[HttpCall], None]] | None = None
 
-    def __init__(self, call: _router.ServerCall, body: bytes | None, kit: CallKit) -> None:
+    def __init__(
+        self, token: int, call: _router.ServerCall, body: bytes | None, kit: CallKit
+    ) -> None:
         self.call = call
+        self.token = token
         self.kit = kit
-        self._body = body  # None: it comes in pieces, or was read in pieces
-        self._is_read = False
+        self.whole_body = body
         if body is None:
             self._stream = MessageStream(call, kit.flush, kit.loop)
 
@@ -92,6 +111,14 @@ class HttpCall:
             self._headers = self.head.headers
         return self._headers
 
+    def head_fields(self) -> HttpFields:
+        """Return all of the head, cheaper than one by one; the headers are ``headers``."""
+        fields = self.call.http_fields()
+        if self._headers is not None:
+            return (*fields[:-1], self._headers)
+        self._headers = fields[-1]
+        return fields
+
     def header(self, name: bytes) -> bytes | None:
         """Return the first header called ``name`` (in lower case), ``None`` without one."""
         for key, value in self.headers:
@@ -107,10 +134,10 @@ class HttpCall:
         """
         stream = self._stream
         if stream is None:
-            if self._is_read or self._body is None:
+            if self._is_read or self.whole_body is None:
                 return b""
             self._is_read = True
-            return self._body
+            return self.whole_body
         piece = await stream.read_raw()
         while piece == b"":  # Says nothing, and would look like the end.
             piece = await stream.read_raw()
@@ -126,18 +153,13 @@ class HttpCall:
         Raises:
             ClientDisconnected: The client went before it had sent everything.
         """
-        if self._body is None:
+        if self.whole_body is None:
             pieces = []
             while piece := await self.read():
                 pieces.append(piece)
-            self._body = b"".join(pieces)
+            self.whole_body = b"".join(pieces)
         self._is_read = True
-        return self._body
-
-    @property
-    def whole_body(self) -> bytes | None:
-        """The body where it is there already, ``None`` where ``body`` has to wait for it."""
-        return self._body
+        return self.whole_body
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline (never below 0), ``None`` without one."""
@@ -174,13 +196,14 @@ class HttpCall:
 
     def respond(self, status: int, headers: HttpHeaders, body: _router.Payload) -> None:
         """Queue a whole answer. Names of headers may be in any case."""
-        if not self.is_over:
+        if not self.finished and self.cancel_reason is None:
             must_flush = self.call.respond(status, headers, body)
             # Not before: what the ring refuses is a failure that still has to be told.
             self.started = self.finished = True
             if must_flush:
                 self.kit.flush()
-        self._note_over()
+        if self._over is not None:
+            self._over.set()
 
     def start(self, status: int, headers: HttpHeaders) -> None:
         """Queue the head of an answer, whose body ``write`` adds."""
@@ -241,8 +264,8 @@ class HttpCall:
     def _read_stream(self) -> MessageStream:
         """Return a stream for the waits of ``write``, of a request that came whole."""
         stream = MessageStream(self.call, self.kit.flush, self.kit.loop)
-        if self._body and not self._is_read:
-            stream.messages.append(self._body)
+        if self.whole_body and not self._is_read:
+            stream.messages.append(self.whole_body)
         stream.half_closed = True
         return stream
 
@@ -347,12 +370,13 @@ class HttpCall:
     def release(self) -> None:
         """Let go of a request whose handler has ended."""
         self.task = None  # Its context holds this object: a cycle that only the collector frees.
-        self.kit.receivers.pop(self.call.token, None)
+        self.kit.receivers.pop(self.token, None)
         if self.cancel_reason is not None and self.call.release():
             self.kit.flush()
-        for callback in self._done_callbacks or ():
-            callback(self)
-        self._done_callbacks = None
+        if self._done_callbacks is not None:
+            for callback in self._done_callbacks:
+                callback(self)
+            self._done_callbacks = None
         if self.request_made is not None:
             self.request_made.end()
 

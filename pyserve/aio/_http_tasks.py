@@ -33,7 +33,7 @@ def http_starter(handler: HttpHandler, kit: CallKit) -> CallStarter:
         set_current(http)
         try:
             await handler(http)
-            if not http.is_over:
+            if not http.finished and not http.is_over:
                 _answer_for_handler(http)
         except BaseException as error:
             _fail(http, error)
@@ -41,7 +41,7 @@ def http_starter(handler: HttpHandler, kit: CallKit) -> CallStarter:
             http.release()
 
     def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
-        http = HttpCall(call, message, kit)
+        http = HttpCall(token, call, message, kit)
         receivers[token] = http
         task = spawn(run(http))
         if not task.done():  # One that began at once may have ended, and released the request.

@@ -320,6 +320,7 @@ class Server(grpc.aio.Server):
             owner=self._native,
             loop=self._loop,
             receivers=self._endpoint.receivers,
+            at_turn_end=self._endpoint.at_turn_end,
             flush=self._endpoint.schedule_flush,
             spawn=make_spawn(self._loop),
             executor=self._executor,

@@ -52,6 +52,7 @@ class LoopEndpoint:
         self.closed = False
         self._readable = False
         self._close_callbacks: list[Callable[[], None]] = []
+        self._turn_end_callbacks: list[Callable[[], None]] = []
         # Readers inherit the context they were added in; an empty one keeps the context
         # variables of whoever came first out of every later call.
         self._context = contextvars.Context()
@@ -62,6 +63,24 @@ class LoopEndpoint:
     def schedule_flush(self) -> None:
         """Flush at the end of this turn. Call it on the loop, when a command returned True."""
         self.loop.call_soon(self.raw.flush)
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the tasks of this turn have run; what it raises is logged.
+
+        As ``call_soon`` does, at a fraction of its price where many ask in one turn.
+        """
+        if not self._turn_end_callbacks:
+            self.loop.call_soon(self._end_turn)
+        self._turn_end_callbacks.append(callback)
+
+    def _end_turn(self) -> None:
+        callbacks, self._turn_end_callbacks = self._turn_end_callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                # One broken callback must not lose the others.
+                _LOGGER.exception("a callback at the end of a turn failed")
 
     def add_close_callback(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` before the endpoint closes, newest first."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyserve.replica.asgi.http import serve_http
 from pyserve.replica.asgi.lifespan import Lifespan
+from pyserve.replica.asgi.scope import scope_of
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
@@ -41,9 +42,10 @@ class AsgiApplication:
     def handle(self, call: HttpCall) -> Awaitable[None]:
         """Answer one request, or serve one WebSocket until it is closed."""
         # No coroutine of its own: each one in the chain costs every request.
-        if call.head.is_websocket:
+        fields = call.head_fields()
+        if fields[0]:
             return self._serve_websocket(call)
-        return serve_http(self._app, call, self._state)
+        return serve_http(self._app, call, scope_of(fields, self._state))
 
     async def _serve_websocket(self, call: HttpCall) -> None:
         from pyserve.replica.asgi.websocket import WebSocketSession

@@ -7,15 +7,14 @@ the end of the loop's turn, and leaves alone when none came: a stream's client s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from pyserve.aio import ClientDisconnected
-from pyserve.replica.asgi.scope import http_scope
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
-    from pyserve.replica.asgi.types import Application, Message
+    from pyserve.replica.asgi.types import Application, Message, Scope
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -28,15 +27,15 @@ FAILURE_HEADERS = [
 ]
 
 
-async def serve_http(app: Application, call: HttpCall, state: Mapping[str, Any]) -> None:
+async def serve_http(app: Application, call: HttpCall, scope: Scope) -> None:
     """Run ``app`` for one request and see to it that it is answered.
 
     Raises:
         asyncio.CancelledError: The client has gone, and the application did not catch it.
     """
-    exchange = HttpExchange(call)
+    exchange = HttpExchange(call, scope["method"])
     try:
-        result = await app(http_scope(call, state), exchange.receive, exchange.send)
+        result = await app(scope, exchange.receive, exchange.send)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         # One request must not end the replica; signals end it.
         exchange.fail("the application raised %s", type(error).__name__, error=error)
@@ -65,20 +64,24 @@ def _content_length(headers: HeaderList) -> int | None:
 class HttpExchange:
     """Connects an application with one request.
 
+    Args:
+        call: The request.
+        method: Its method.
+
     Attributes:
         ended: The answer's end was sent.
     """
 
     __slots__ = ("_all_read", "_bytes_left", "_call", "_has_head", "_head", "_is_head", "ended")
 
-    def __init__(self, call: HttpCall) -> None:
+    def __init__(self, call: HttpCall, method: str) -> None:
         self._call = call
         self._all_read = False
         self._head: tuple[int, HeaderList] | None = None  # It waits for the body.
         self._has_head = False
         self.ended = False
         self._bytes_left: int | None = None  # Of the body, by its content-length.
-        self._is_head = call.head.method == "HEAD"
+        self._is_head = method == "HEAD"
 
     # --- what the application calls -----------------------------------------------------
 
@@ -119,31 +122,41 @@ class HttpExchange:
             body = message.get("body", b"")
             if type(body) is not bytes:
                 body = bytes(body)
-            await self._add(body, more=message.get("more_body", False))
+            more = message.get("more_body", False)
+            if self._is_head:
+                body = b""
+            elif self._bytes_left is not None:
+                self._count(len(body), more=more)
+            head = self._head
+            # A HEAD without a length must not get that of its missing body.
+            if head is None or more or (self._is_head and self._bytes_left is None):
+                await self._add(body, more=more)
+            else:
+                self._head = None
+                self.ended = True
+                self._call.respond(*head, body)
 
     def _start(self, status: int, headers: Iterable[Iterable[bytes]]) -> None:
         kept = pairs(headers)
         self._bytes_left = _content_length(kept)
         self._has_head = True
         self._head = (status, kept)
-        self._call.kit.loop.call_soon(self._send_head)
+        self._call.kit.at_turn_end(self._send_head)
+
+    def _count(self, size_bytes: int, *, more: bool) -> None:
+        """Note a piece of a body whose length is announced.
+
+        Raises:
+            RuntimeError: It does not fit.
+        """
+        assert self._bytes_left is not None, "invariant: asked by the caller"
+        self._bytes_left -= size_bytes
+        if self._bytes_left < 0 or (self._bytes_left and not more):
+            less = "longer" if self._bytes_left < 0 else "shorter"
+            raise RuntimeError(f"the body is {less} than the answer's content-length")
 
     async def _add(self, body: bytes, *, more: bool) -> None:
-        if self._is_head:
-            body = b""
-        elif self._bytes_left is not None:
-            self._bytes_left -= len(body)
-            if self._bytes_left < 0 or (self._bytes_left and not more):
-                less = "longer" if self._bytes_left < 0 else "shorter"
-                raise RuntimeError(f"the body is {less} than the answer's content-length")
         call = self._call
-        head = self._head
-        # A HEAD without a length must not get that of its missing body.
-        if head is not None and not more and (self._bytes_left is not None or not self._is_head):
-            self._head = None
-            self.ended = True
-            call.respond(*head, body)
-            return
         self._send_head()
         try:
             await call.write(body)

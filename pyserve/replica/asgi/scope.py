@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from pyserve.aio import HttpCall
+    from pyserve.aio import HttpCall, HttpFields
     from pyserve.replica.asgi.types import Scope
 
 _PORT_MAX = 65535
@@ -18,32 +17,33 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOSTS_KEPT = 64
 
 
-def http_scope(call: HttpCall, state: Mapping[str, Any]) -> Scope:
+def http_scope(call: HttpCall, state: dict[str, Any]) -> Scope:
     """Return the scope of a plain request; ``state`` is what the lifespan has left."""
-    head = call.head
-    headers = call.headers
-    raw_path, _, query = head.target.partition(b"?")
-    path = raw_path.decode("latin-1")
-    scheme = head.scheme
+    return scope_of(call.head_fields(), state)
+
+
+def scope_of(fields: HttpFields, state: dict[str, Any]) -> Scope:
+    """Return the scope of a plain request whose head has been read."""
+    _, method, path, raw_path, query, version, scheme, client, root_path, headers = fields
     return {
         "type": "http",
         # The version that uvicorn names; applications choose by it how they watch the client.
         "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": head.version,
+        "http_version": version,
         "server": _server(_host(headers), scheme),
-        "client": head.client,
+        "client": client,
         "scheme": scheme,
-        "method": head.method,
-        "root_path": head.root_path,
+        "method": method,
+        "root_path": root_path,
         "path": unquote(path) if "%" in path else path,
         "raw_path": raw_path,
         "query_string": query,
         "headers": headers,
-        "state": dict(state),
+        "state": state.copy(),
     }
 
 
-def websocket_scope(call: HttpCall, state: Mapping[str, Any]) -> Scope:
+def websocket_scope(call: HttpCall, state: dict[str, Any]) -> Scope:
     """Return the scope of a WebSocket."""
     scope = http_scope(call, state)
     scope["type"] = "websocket"

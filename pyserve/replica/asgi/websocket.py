@@ -12,7 +12,7 @@ import contextlib
 import enum
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from wsproto import events
@@ -69,7 +69,7 @@ class WebSocketSession:
         state: What the lifespan has left.
     """
 
-    def __init__(self, app: Application, call: HttpCall, state: Mapping[str, Any]) -> None:
+    def __init__(self, app: Application, call: HttpCall, state: dict[str, Any]) -> None:
         self._app = app
         self._call = call
         self._scope = websocket_scope(call, state)

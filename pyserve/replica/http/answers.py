@@ -79,8 +79,9 @@ async def _send_response(http: HttpCall, response: Response) -> None:
     elif run is Response.__call__:
         http.respond(response.status_code, response.raw_headers, bytes(response.body))
     else:  # Files, and what libraries derive: it speaks ASGI, and runs its own background task.
-        exchange = HttpExchange(http)
-        await response(http_scope(http, {}), exchange.receive, exchange.send)
+        scope = http_scope(http, {})
+        exchange = HttpExchange(http, scope["method"])
+        await response(scope, exchange.receive, exchange.send)
         return
     if response.background is not None:
         await response.background()

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 from pyserve.aio import ClientDisconnected
 from pyserve.replica.asgi.http import serve_http
 from pyserve.replica.asgi.middlewares import wrap
+from pyserve.replica.asgi.scope import http_scope
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
 
-    from pyserve.aio import HttpCall, HttpHandler, HttpHeaders
+    from pyserve.aio import HttpCall, HttpFields, HttpHandler, HttpHeaders
     from pyserve.replica.asgi.types import Message, Receive, Scope, Send
 
 _CALL = "pyserve.call"
@@ -49,7 +50,7 @@ def behind(handler: HttpHandler, middlewares: Sequence[Middleware]) -> HttpHandl
             scope[_CALL] = http
             await built(scope, receive, send)
 
-        await serve_http(outermost, http, {})
+        await serve_http(outermost, http, http_scope(http, {}))
 
     return handle
 
@@ -84,6 +85,10 @@ class RelayedCall:
         """The headers of the request."""
         found: list[tuple[bytes, bytes]] = self.scope["headers"]
         return found
+
+    def head_fields(self) -> HttpFields:
+        """See ``HttpCall.head_fields``."""
+        return (*self._http.head_fields()[:-1], self.headers)
 
     def header(self, name: bytes) -> bytes | None:
         """See ``HttpCall.header``."""

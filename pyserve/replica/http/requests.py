@@ -91,5 +91,5 @@ class PlainRequest(Request):
 
     async def _receive(self) -> Message:
         if self._exchange is None:
-            self._exchange = HttpExchange(self._http)
+            self._exchange = HttpExchange(self._http, self.method)
         return await self._exchange.receive()

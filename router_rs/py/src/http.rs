@@ -8,9 +8,9 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, StatusCode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
+use pyo3::{IntoPyObjectExt, intern};
 use router_net::mesh::names;
 use router_net::server::{Exchange, HttpHead as NetHead};
 
@@ -36,11 +36,7 @@ impl HttpHead {
 impl HttpHead {
     #[getter]
     fn method<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        match self.head().method() {
-            "GET" => intern!(py, "GET").clone(),
-            "POST" => intern!(py, "POST").clone(),
-            other => PyString::new(py, other),
-        }
+        method(py, self.head())
     }
 
     #[getter]
@@ -50,26 +46,17 @@ impl HttpHead {
 
     #[getter]
     fn version<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        match self.head().version() {
-            "1.1" => intern!(py, "1.1").clone(),
-            "2" => intern!(py, "2").clone(),
-            other => PyString::new(py, other),
-        }
+        version(py, self.head())
     }
 
     #[getter]
     fn scheme<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        match self.head().scheme() {
-            "http" => intern!(py, "http").clone(),
-            "https" => intern!(py, "https").clone(),
-            other => PyString::new(py, other),
-        }
+        scheme(py, self.head())
     }
 
     #[getter]
     fn client(&self) -> Option<(String, u16)> {
-        let address = self.head().client()?;
-        Some((address.ip().to_string(), address.port()))
+        client(self.head())
     }
 
     #[getter]
@@ -84,13 +71,77 @@ impl HttpHead {
 
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let mut pairs = Vec::with_capacity(self.exchange.head.headers.len() + 1);
-        self.head().for_each_header(|name, value| {
-            let (name, value) = (PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value));
-            pairs.push((name, value));
-        });
-        PyList::new(py, pairs)
+        headers(py, &self.exchange, self.head())
     }
+}
+
+/// See the stub of `ServerCall.http_fields`: the mark of the head is read once for all of it.
+pub(crate) fn fields<'py>(py: Python<'py>, exchange: &Exchange) -> PyResult<Bound<'py, PyTuple>> {
+    let head = exchange.http_head().expect("invariant: checked when it was admitted");
+    let (path, query) = head.target().split_once('?').unwrap_or((head.target(), ""));
+    let fields = [
+        PyBool::new(py, head.is_websocket()).to_owned().into_any(),
+        method(py, head).into_any(),
+        latin1(py, path).into_any(),
+        PyBytes::new(py, path.as_bytes()).into_any(),
+        PyBytes::new(py, query.as_bytes()).into_any(),
+        version(py, head).into_any(),
+        scheme(py, head).into_any(),
+        client(head).into_bound_py_any(py)?,
+        PyString::new(py, head.root_path()).into_any(),
+        headers(py, exchange, head)?.into_any(),
+    ];
+    PyTuple::new(py, fields)
+}
+
+fn method<'py>(py: Python<'py>, head: NetHead<'_>) -> Bound<'py, PyString> {
+    match head.method() {
+        "GET" => intern!(py, "GET").clone(),
+        "POST" => intern!(py, "POST").clone(),
+        other => PyString::new(py, other),
+    }
+}
+
+fn version<'py>(py: Python<'py>, head: NetHead<'_>) -> Bound<'py, PyString> {
+    match head.version() {
+        "1.1" => intern!(py, "1.1").clone(),
+        "2" => intern!(py, "2").clone(),
+        other => PyString::new(py, other),
+    }
+}
+
+fn scheme<'py>(py: Python<'py>, head: NetHead<'_>) -> Bound<'py, PyString> {
+    match head.scheme() {
+        "http" => intern!(py, "http").clone(),
+        "https" => intern!(py, "https").clone(),
+        other => PyString::new(py, other),
+    }
+}
+
+/// The bytes of `text`, each as a character.
+fn latin1<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+    if text.is_ascii() {
+        return PyString::new(py, text);
+    }
+    PyString::new(py, &text.bytes().map(char::from).collect::<String>())
+}
+
+fn client(head: NetHead<'_>) -> Option<(String, u16)> {
+    let address = head.client()?;
+    Some((address.ip().to_string(), address.port()))
+}
+
+fn headers<'py>(
+    py: Python<'py>,
+    exchange: &Exchange,
+    head: NetHead<'_>,
+) -> PyResult<Bound<'py, PyList>> {
+    let mut pairs = Vec::with_capacity(exchange.head.headers.len() + 1);
+    head.for_each_header(|name, value| {
+        let (name, value) = (PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value));
+        pairs.push((name, value));
+    });
+    PyList::new(py, pairs)
 }
 
 /// The status of a final answer; 101 accepts a WebSocket and nothing else.

@@ -296,6 +296,11 @@ impl ServerCall {
         Ok(HttpHead::new(self.exchange.clone()))
     }
 
+    fn http_fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.check_http()?;
+        http::fields(py, &self.exchange)
+    }
+
     fn respond(
         &self,
         status: u16,

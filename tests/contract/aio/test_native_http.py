@@ -190,6 +190,13 @@ def host() -> Iterator[Host]:
         host.close()
 
 
+def fields_of(head: _router.HttpHead) -> tuple[object, ...]:
+    path, _, query = head.target.partition(b"?")
+    connection = (head.version, head.scheme, head.client, head.root_path)
+    text = path.decode("latin-1")
+    return (head.is_websocket, head.method, text, path, query, *connection, head.headers)
+
+
 def test_a_head_is_told_as_its_client_sent_it(host: Host) -> None:
     given = [
         (b"cookie", b"a=1"),
@@ -215,6 +222,7 @@ def test_a_head_is_told_as_its_client_sent_it(host: Host) -> None:
         (b"x-latin", b"\xfc"),
     ]
     assert expected == head.headers
+    assert fields_of(head) == call.http_fields()
     remaining_s = call.time_remaining()
     assert remaining_s is not None
     assert 0.0 < remaining_s <= 9.0
@@ -239,6 +247,7 @@ def test_a_mark_tells_of_the_connection(
     head = call.http_head()
     assert (version, client, root_path) == (head.version, head.client, head.root_path)
     assert head.is_websocket is True
+    assert fields_of(head) == call.http_fields()
     assert body is None
     host.flush(call.respond(403, [], b"no"))
     assert b"403" == host.router.answer(stream).headers[b":status"]

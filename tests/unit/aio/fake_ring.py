@@ -90,6 +90,11 @@ class FakeHttpHead:
     is_websocket: bool = False
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
+    def fields(self) -> tuple[Any, ...]:
+        path, _, query = self.target.partition(b"?")
+        told = (self.version, self.scheme, self.client, self.root_path, self.headers)
+        return (self.is_websocket, self.method, path.decode("latin-1"), path, query, *told)
+
 
 class FakeServerCall:
     """One incoming call; ``commands`` lists what the handler queued."""
@@ -112,6 +117,9 @@ class FakeServerCall:
 
     def http_head(self) -> FakeHttpHead:
         return self.head
+
+    def http_fields(self) -> tuple[Any, ...]:
+        return self.head.fields()
 
     def respond(self, status: int, headers: Any, body: bytes) -> bool:
         return self._queue("respond", status, tuple(headers), body)

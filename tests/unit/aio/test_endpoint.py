@@ -141,6 +141,29 @@ async def test_one_flush_serves_a_turn() -> None:
 
 
 @pytest.mark.usefixtures("fake_ring")
+async def test_the_end_of_a_turn_calls_everybody_who_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    endpoint = running_endpoint()
+    called: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("broken callback")
+
+    def ask_again() -> None:
+        called.append("first")
+        endpoint.at_turn_end(lambda: called.append("next turn"))
+
+    for callback in (ask_again, fail, lambda: called.append("last")):
+        endpoint.at_turn_end(callback)
+    assert [] == called
+    await asyncio.sleep(0)
+    assert ["first", "last"] == called
+    assert "broken callback" in caplog.text
+    await asyncio.sleep(0)
+    assert ["first", "last", "next turn"] == called
+
+
 async def test_the_loop_keeps_one_endpoint() -> None:
     assert running_endpoint() is running_endpoint()
 

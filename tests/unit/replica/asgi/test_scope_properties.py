@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyserve.replica.asgi.scope import http_scope, tokens, websocket_scope
+from tests.unit.aio.fake_ring import FakeHttpHead
 
 # What hyper takes as a target and as a value of a header (RFC 9110, section 5.5).
 _TARGETS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=40)
@@ -20,15 +21,8 @@ _HEADER_VALUES = st.one_of(
 
 
 def call(target: bytes, headers: list[tuple[bytes, bytes]], scheme: str = "http") -> Any:
-    head = SimpleNamespace(
-        target=target,
-        version="1.1",
-        scheme=scheme,
-        client=("127.0.0.1", 5),
-        method="GET",
-        root_path="",
-    )
-    return cast("Any", SimpleNamespace(head=head, headers=headers))
+    head = FakeHttpHead(target=target, scheme=scheme, headers=headers)
+    return cast("Any", SimpleNamespace(head=head, head_fields=head.fields))
 
 
 @given(_TARGETS, _HEADER_VALUES, st.sampled_from(["http", "https"]))
