@@ -12,7 +12,8 @@ import pytest
 
 from tests.mesh.commands import ROOT, foreground, pyserve
 
-pytestmark = pytest.mark.slow
+# Several processes start one after the other, which takes its time on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 _TIMEOUT_S = 50.0
 
 
