@@ -180,3 +180,40 @@ async fn chunks_that_mean_nothing_count_against_their_address() {
     front.settle().await;
     assert_eq!(1, front.stat("delayed_connections"));
 }
+
+/// So many connections of an address may come for nothing at once.
+const STRANGERS: usize = 1000;
+
+#[tokio::test]
+async fn a_crowd_that_comes_for_nothing_is_heard_later_and_never_closed() {
+    let (mut replica, front) = one_app().await;
+    let mut neighbour = Http1::connect(&front).await;
+    neighbour.get("/app").await;
+    answer(replica.next().await, "before");
+    assert_eq!("before", neighbour.reply().await.text());
+    let mut count = 0;
+    // Some are forgotten while more come.
+    while front.stat("delayed_connections") == 0 {
+        count += 1;
+        assert!(count < 20 * STRANGERS, "nobody was delayed");
+        Http1::connect(&front).await;
+    }
+    assert!(count >= STRANGERS, "delayed after {count}");
+    for client in [&mut neighbour, &mut Http1::connect(&front).await] {
+        client.get("/app").await;
+        answer(replica.next().await, "served");
+        assert_eq!("served", client.reply().await.text());
+    }
+}
+
+#[tokio::test]
+async fn a_crowd_that_asks_for_something_is_never_delayed() {
+    let (_replica, front) = one_app().await;
+    for _ in 0..2 * STRANGERS {
+        let mut client = Http1::connect(&front).await;
+        assert_eq!(200, client.fetch("/-/healthz").await.status);
+        // One that was opened to be at hand, and was not needed.
+        Http1::connect(&front).await;
+    }
+    assert_eq!(0, front.stat("delayed_connections"));
+}

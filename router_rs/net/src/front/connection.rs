@@ -1,11 +1,12 @@
 //! One client connection: who speaks there, and what its requests share.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -20,13 +21,15 @@ use super::access::Caller;
 use super::counters::ConnectionCount;
 use super::offenders::{Offence, WAIT};
 use super::rest::{Rest, Room, Speech};
+use super::strangers::Visit;
+use super::turnstile::{self, pass};
 use super::upstream::Directory;
 use super::wire::{Gauge, Wire};
 use super::{Front, http1, http2};
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
-use crate::io::{Peer, Stream, on_buffers_freed};
+use crate::io::{Peer, Stream, has_ended, on_buffers_freed};
 use crate::link::next_token;
 use crate::phase::Phase;
 use crate::server::ConnectionInfo;
@@ -36,6 +39,9 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What TLS peers agree on for HTTP/2 (RFC 9113, 3.2).
 const ALPN_HTTP2: &[u8] = b"h2";
+
+/// How often one that waits is looked at: one that has ended is not kept. Arbitrary.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection that was accepted.
 #[derive(Debug)]
@@ -60,6 +66,7 @@ pub(crate) struct ConnectionState {
     pub(super) is_suspect: bool,
     pub(super) gauge: Arc<Gauge>,
     room: Option<Rc<Room>>,
+    visit: Visit,
     /// No further request is wanted.
     pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
@@ -95,9 +102,11 @@ pub(crate) struct Opened {
 /// Serves a fresh connection until it ends.
 pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
     let Some(opened) = open(front, arrival, &mut phase).await else { return };
-    match opened.greeting {
-        Greeting::Http1 => http1::serve(opened.state, opened.wire, phase).await,
-        Greeting::Http2 => http2::serve(opened.state, opened.wire, phase).await,
+    let Opened { state, wire, greeting, .. } = opened;
+    // In boxes of their own: there may be many connections that have not come so far.
+    match greeting {
+        Greeting::Http1 => Box::pin(http1::serve(state, wire, phase)).await,
+        Greeting::Http2 => Box::pin(http2::serve(state, wire, phase)).await,
     }
     on_buffers_freed();
 }
@@ -110,22 +119,20 @@ pub(crate) async fn open(
 ) -> Option<Opened> {
     let peer = arrival.peer;
     let gauge = Gauge::new();
+    let visit = Visit::new(&front, peer.ip(), arrival.tls.is_some());
     let is_suspect = front.offenders.has(peer.ip(), Instant::now());
     let greeting = async {
-        if is_suspect {
+        if let Some(time) = time_to_wait(&visit, is_suspect) {
             front.counters.delayed_connections.count();
-            sleep(WAIT).await;
+            wait(&arrival.stream, time).await?;
         }
-        timeout(front.limits().header_timeout, greet(arrival, &gauge)).await
+        // In a box, so that those that wait are small.
+        Box::pin(greet(&front, arrival, &gauge)).await
     };
     let greeted = tokio::select! {
         greeted = greeting => greeted,
         // Nothing was asked, so there is nothing to answer.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
-    };
-    let Ok(greeted) = greeted else {
-        front.counters.header_timeouts.count();
-        return None;
     };
     // Whatever goes wrong before the first request, there is nobody to tell it to.
     let Greeted { wire, greeting, caller, client } = greeted?;
@@ -139,6 +146,7 @@ pub(crate) async fn open(
         is_tls: client.is_tls,
         is_suspect,
         gauge,
+        visit,
         is_draining: Cell::new(false),
         is_stopped: Cell::new(false),
         waiting: RefCell::default(),
@@ -147,13 +155,39 @@ pub(crate) async fn open(
     Some(Opened { state, wire, greeting, client })
 }
 
-async fn greet(arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
+/// How long a new connection waits before anything of it is read, for what others of its address
+/// have done.
+fn time_to_wait(visit: &Visit, is_suspect: bool) -> Option<Duration> {
+    let in_line = visit.wait(Instant::now());
+    in_line.max(is_suspect.then_some(WAIT))
+}
+
+/// `None`: the client did not wait so long.
+async fn wait(stream: &TcpStream, time: Duration) -> Option<()> {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Some(());
+        }
+        sleep(left.min(LOOK_INTERVAL)).await;
+        if has_ended(stream) {
+            return None;
+        }
+    }
+}
+
+/// Hears the client, and waits for its turn before each step that costs much.
+async fn greet(front: &Front, arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
     let Arrival { stream, peer, tls, count } = arrival;
     let mut stream = match tls {
         None => Stream::Tcp(stream),
         Some(tls) => {
+            within(front, async { stream.readable().await.ok() }).await?;
+            pass(turnstile::TLS).await;
             let acceptor = TlsAcceptor::from(tls.current());
-            Stream::Tls(Box::new(acceptor.accept(stream).await.ok()?.into()))
+            let accepted = within(front, async { acceptor.accept(stream).await.ok() });
+            Stream::Tls(Box::new(Box::pin(accepted).await?.into()))
         }
     };
     let peer = Peer::Tcp(peer);
@@ -161,10 +195,20 @@ async fn greet(arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
     let client = ConnectionInfo::new(peer, &stream);
     let (greeting, first) = match stream.negotiated() {
         Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
-        _ => sniff(&mut stream).await?,
+        _ => within(front, sniff(&mut stream)).await?,
     };
+    pass(turnstile::GREETING).await;
     let wire = Wire::new(stream, first, gauge, count, greeting == Greeting::Http2);
     Some(Greeted { wire, greeting, caller, client })
+}
+
+/// `None` also when the client takes too long.
+async fn within<T>(front: &Front, step: impl Future<Output = Option<T>>) -> Option<T> {
+    let Ok(outcome) = timeout(front.limits().header_timeout, step).await else {
+        front.counters.header_timeouts.count();
+        return None;
+    };
+    outcome
 }
 
 /// Reads until it is clear who speaks, and no further; `None` when the peer says nothing.
@@ -201,6 +245,11 @@ impl ConnectionState {
             Some(access) => access.check(&self.caller, path, headers),
             None => Ok(()),
         }
+    }
+
+    /// The client asks for something.
+    pub(crate) fn on_request(&self) {
+        self.visit.on_request();
     }
 
     /// The connection has to be ended for what came over it.

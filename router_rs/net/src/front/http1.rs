@@ -90,6 +90,7 @@ impl Service<Request<Incoming>> for Door {
 
     fn call(&self, mut request: Request<Incoming>) -> Answer {
         self.served.set(self.served.get() + 1);
+        self.state.on_request();
         self.state.front.counters.calls.count();
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();

@@ -196,6 +196,7 @@ impl Future for Driver {
             match this.connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     this.rest.leave();
+                    this.state.on_request();
                     admit_http2(&this.state, request, respond);
                 }
                 // Dropping the connection tells its calls.

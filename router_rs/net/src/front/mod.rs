@@ -5,6 +5,7 @@
 //! which replica gets a call. What is behind it, a routing table or one server, is its [`Source`].
 
 mod access;
+mod addresses;
 mod admit;
 mod awake;
 mod builtin;
@@ -33,6 +34,8 @@ mod rest;
 mod resting;
 mod shadow;
 mod stall;
+mod strangers;
+mod turnstile;
 mod unread;
 mod upstream;
 mod websocket;
@@ -55,6 +58,7 @@ pub use limits::FrontLimits;
 use offenders::Offenders;
 pub(crate) use rest::{Rest, is_over};
 pub(crate) use resting::Word;
+use strangers::Strangers;
 pub(crate) use upstream::{FixedServer, ServerBehind, Source};
 
 use crate::transcode;
@@ -80,6 +84,7 @@ pub(crate) struct Front {
     pub config: FrontConfig,
     pub counters: Counters,
     offenders: Offenders,
+    strangers: Strangers,
     /// What the connections that rest on one thread may keep; `None`: as much as there is.
     rest_bytes_max: Option<u64>,
     /// The part of the limits that transcoding has.
@@ -94,7 +99,7 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(source: Source, config: FrontConfig) -> Arc<Self> {
-        let counters = Counters::default();
+        let (counters, now) = (Counters::default(), Instant::now());
         let limits = &config.limits;
         let rest_bytes_max = limits.idle_bytes_max / config.io_threads.max(1) as u64;
         let is_bounded = limits.idle_bytes_max > 0;
@@ -107,7 +112,8 @@ impl Front {
             source,
             config,
             counters,
-            offenders: Offenders::new(Instant::now()),
+            offenders: Offenders::new(now),
+            strangers: Strangers::new(now),
             rest_bytes_max: is_bounded.then_some(rest_bytes_max),
             transcoding,
             is_healthy: AtomicBool::new(true),

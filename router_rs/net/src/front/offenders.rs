@@ -5,14 +5,10 @@
 //! later and may have fewer streams. None is closed for it: behind one address there may be many
 //! people.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
-/// Addresses that are remembered at once. Arbitrary.
-const PLACES: usize = 512;
+use super::addresses::{Addresses, Rules};
 
 /// So many points may be lost before the next connection has to wait. Arbitrary: two floods, or what
 /// many clients behind one address do that speak the wrong protocol.
@@ -37,21 +33,10 @@ pub(super) enum Offence {
     Flood,
 }
 
-/// See the module's documentation. An address is known by a hash of it, which strangers cannot
-/// foretell; two of the same hash are one.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Offenders {
-    hasher: RandomState,
-    places: Mutex<Box<[Place]>>,
-}
-
-/// Empty while `points` is 0.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    hash: u64,
-    points: u32,
-    /// Since when these are forgotten one by one.
-    since: Instant,
+    addresses: Addresses,
 }
 
 // === impl Offence ===
@@ -69,49 +54,18 @@ impl Offence {
 
 impl Offenders {
     pub(super) fn new(now: Instant) -> Self {
-        let place = Place { hash: 0, points: 0, since: now };
-        let places = Mutex::new(vec![place; PLACES].into());
-        Self { hasher: RandomState::new(), places }
+        let rules = Rules { free_points: FREE_POINTS, points_max: POINTS_MAX, recovery: RECOVERY };
+        Self { addresses: Addresses::new(rules, now) }
     }
 
     /// A connection of `address` had to be ended.
     pub(super) fn add(&self, address: IpAddr, offence: Offence, now: Instant) {
-        let (hash, points) = (self.hash(address), offence.points());
-        let place = &mut self.places.lock()[hash as usize % PLACES];
-        place.forget(now);
-        if place.points == 0 {
-            *place = Place { hash, points, since: now };
-        } else if place.hash == hash {
-            place.points = (place.points + points).min(POINTS_MAX);
-        } else {
-            // Whoever goes on gets the place in the end.
-            place.points = place.points.saturating_sub(points);
-        }
+        self.addresses.add(address, offence.points(), now);
     }
 
     /// Whether a new connection of `address` has to wait.
     pub(super) fn has(&self, address: IpAddr, now: Instant) -> bool {
-        let hash = self.hash(address);
-        let place = &mut self.places.lock()[hash as usize % PLACES];
-        place.forget(now);
-        place.hash == hash && place.points > FREE_POINTS
-    }
-
-    /// Networks of IPv6 are one: a single host has all the addresses of its own.
-    fn hash(&self, address: IpAddr) -> u64 {
-        match address.to_canonical() {
-            IpAddr::V4(address) => self.hasher.hash_one(address.octets()),
-            IpAddr::V6(address) => self.hasher.hash_one(&address.segments()[..4]),
-        }
-    }
-}
-
-impl Place {
-    fn forget(&mut self, now: Instant) {
-        let passed_ms = now.saturating_duration_since(self.since).as_millis();
-        let forgotten = u32::try_from(passed_ms / RECOVERY.as_millis()).unwrap_or(u32::MAX);
-        self.points = self.points.saturating_sub(forgotten);
-        self.since = if self.points == 0 { now } else { self.since + RECOVERY * forgotten };
+        self.addresses.has(address, now)
     }
 }
 

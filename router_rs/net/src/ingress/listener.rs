@@ -3,12 +3,12 @@
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::{Arc, Weak};
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::front::{Arrival, ConnectionCount, Front, serve};
 use crate::io::tls::ServerTls;
-use crate::io::{IoThread, IoThreads, pause_accepting, tune};
+use crate::io::{IoThread, IoThreads, accept_each, tune};
 use crate::phase::Phase;
 
 pub(super) struct Acceptor {
@@ -31,20 +31,13 @@ impl Acceptor {
     }
 
     async fn accept_all(&self, listener: StdTcpListener) {
-        let Ok(listener) = TcpListener::from_std(listener) else { return };
-        loop {
-            match listener.accept().await {
-                Ok((stream, peer)) => {
-                    // One too many is closed at once: its client can go elsewhere.
-                    let Some(count) = ConnectionCount::take(&self.front) else { continue };
-                    tune(&stream);
-                    if self.hand_over(stream, peer, count).is_none() {
-                        return;
-                    }
-                }
-                Err(error) => pause_accepting(&error).await,
-            }
-        }
+        accept_each(listener, |stream, peer| {
+            // One too many is closed at once: its client can go elsewhere.
+            let Some(count) = ConnectionCount::take(&self.front) else { return Some(()) };
+            tune(&stream);
+            self.hand_over(stream, peer, count)
+        })
+        .await;
     }
 
     /// `None`: the threads are gone.

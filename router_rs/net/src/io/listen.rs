@@ -92,6 +92,31 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Connections that are taken in one turn of a thread: half a millisecond. Arbitrary; what was there
+/// before has its turn between.
+const ACCEPTED_PER_TURN: u64 = 16;
+
+/// Accepts connections and has them taken, until `None` says that nobody takes them any more.
+pub(crate) async fn accept_each(
+    listener: TcpListener,
+    mut take: impl FnMut(TcpStream, SocketAddr) -> Option<()>,
+) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    for count in 1_u64.. {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if take(stream, peer).is_none() {
+                    return;
+                }
+            }
+            Err(error) => pause_accepting(&error).await,
+        }
+        if count % ACCEPTED_PER_TURN == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// Out of descriptors: accepting again at once would spin. Arbitrary.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

@@ -10,8 +10,9 @@ mod trim;
 mod unix;
 
 pub(crate) use alarm::Alarm;
-pub(crate) use listen::pause_accepting;
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
+pub(crate) use listen::{accept_each, pause_accepting};
+pub(crate) use stream::has_ended;
 pub use stream::{Peer, PeerCertificates, Stream};
 pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};
 pub(crate) use trim::on_buffers_freed;

@@ -67,10 +67,15 @@ impl Stream {
             Stream::Tls(stream) => stream.get_ref().0,
             Stream::Unix(_) => return false,
         };
-        let readiness = pin!(stream.ready(Interest::READABLE));
-        let known = readiness.poll(&mut Context::from_waker(Waker::noop()));
-        matches!(known, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+        has_ended(stream)
     }
+}
+
+/// As `Stream::has_ended`.
+pub(crate) fn has_ended(stream: &TcpStream) -> bool {
+    let readiness = pin!(stream.ready(Interest::READABLE));
+    let known = readiness.poll(&mut Context::from_waker(Waker::noop()));
+    matches!(known, Poll::Ready(Ok(ready)) if ready.is_read_closed())
 }
 
 macro_rules! on_each {

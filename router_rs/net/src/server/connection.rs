@@ -193,6 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
             match this.connection.poll_accept(context) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     this.rest.iter_mut().for_each(Rest::leave);
+                    this.state.door.iter().for_each(|door| door.on_request());
                     admit(&this.state, request, respond);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),

@@ -31,14 +31,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::front::Front;
 use crate::io::tls::ServerTls;
 use crate::io::{
-    Bound, IoThreads, Peer, QuietUnixStream, Stream, bind_tcp, bind_unix, pause_accepting, tune,
+    Bound, IoThreads, Peer, QuietUnixStream, Stream, accept_each, bind_tcp, bind_unix,
+    pause_accepting, tune,
 };
 use crate::link::EventSink;
 pub use crate::phase::Phase;
@@ -302,16 +303,12 @@ impl Acceptor {
     async fn accept_all(&mut self, listener: Listener) {
         match listener {
             Listener::Tcp(listener, manner) => {
-                let Ok(listener) = TcpListener::from_std(listener) else { return };
-                loop {
-                    match listener.accept().await {
-                        Ok((stream, address)) => {
-                            tune(&stream);
-                            self.hand_over_tcp(stream, address, manner.clone());
-                        }
-                        Err(error) => pause_accepting(&error).await,
-                    }
-                }
+                accept_each(listener, |stream, peer| {
+                    tune(&stream);
+                    self.hand_over_tcp(stream, peer, manner.clone());
+                    Some(())
+                })
+                .await;
             }
             Listener::Unix(listener) => {
                 let Ok(listener) = UnixListener::from_std(listener) else { return };
