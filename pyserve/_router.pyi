@@ -216,7 +216,7 @@ class Server:
         keepalive_time_s: float | None = None,
         keepalive_timeout_s: float = 20.0,
         max_connection_age_s: float | None = None,
-        idle_bytes_max: int = 50331648,  # of connections that rest at its doors; 0: no limit
+        idle_bytes_max: int = 50331648,  # of strangers' connections that rest; 0: no limit
         replica_id: str = "",  # what a router's handshake must find; "" for plain servers
         token: bytes = b"",  # the mesh token routers prove; b"" trusts nobody
     ) -> Server: ...
@@ -253,12 +253,19 @@ class Server:
         """
 
     def listen_tcp(
-        self, address: str, tls: ServerTls | None, reuse_port: bool, *, doors: bool = False
+        self,
+        address: str,
+        tls: ServerTls | None,
+        reuse_port: bool,
+        *,
+        doors: bool = False,
+        in_mesh: bool = False,
     ) -> int:
         """Bind ``host:port`` now (OSError if it cannot) and return the port.
 
         With ``doors`` it speaks HTTP/1.1 too, and takes what ``register_http`` and
-        ``register_descriptors`` have made known, as the ingress does.
+        ``register_descriptors`` have made known, as the ingress does. With ``in_mesh`` only
+        routers of the mesh come, for gRPC, and none of what an ingress bounds is bounded.
         """
 
     def listen_unix(self, path: str) -> None: ...

@@ -142,7 +142,11 @@ class Server(grpc.aio.Server):
                 return 1
             host = _with_port(address)
             options = self._options
-            return self._native.listen_tcp(host, tls, options.reuse_port, doors=options.doors)
+            # Ports of a replica are for routers, which speak gRPC and nothing else.
+            in_mesh = bool(self._settings.token) and not options.doors
+            return self._native.listen_tcp(
+                host, tls, options.reuse_port, doors=options.doors, in_mesh=in_mesh
+            )
         except OSError as error:
             raise RuntimeError(
                 f"Failed to bind to address {address}: {error}; choose another port (0 picks a "
@@ -385,7 +389,7 @@ def server(
         interceptors: Asked in order for the handler of every call.
         options: grpc channel arguments; those without a meaning here are ignored. With
             ``("pyserve.doors", 0)`` ports speak gRPC only; else also Connect, gRPC-Web and JSON,
-            over HTTP/1.1 too, and connections at rest may keep
+            over HTTP/1.1 too. Connections at rest may keep
             ``("pyserve.idle_connection_memory_mb", 48)`` MiB, estimated; those that have rested
             longest are closed beyond it.
         maximum_concurrent_rpcs: Calls above it get RESOURCE_EXHAUSTED; ``None``: no limit.

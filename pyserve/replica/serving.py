@@ -33,6 +33,7 @@ def make_server(
     replica_id: str,
     token: bytes,
     development: bool,
+    idle_bytes_max: int,
     references: References | None = None,
     http: HttpHandler | None = None,
     front: Callable[[HttpHandler], HttpHandler] | None = None,
@@ -47,9 +48,9 @@ def make_server(
         replica_id: What a router's handshake must find.
         token: The mesh token, which routers prove.
         development: Whether the texts of unexpected exceptions may reach clients.
+        idle_bytes_max: What connections of strangers that rest may keep; 0: no limit.
         references: Holds large results for handles.
-        http: Answers plain HTTP requests: the ASGI application. ``None``: ``__call__`` does, if
-            there is one.
+        http: The ASGI application; ``None``: ``__call__`` answers plain HTTP, if there is one.
         front: Puts something before ``__call__``; ``None``: nothing stands there.
 
     Raises:
@@ -69,7 +70,7 @@ def make_server(
     doors = inference_doors(loaded, plain.methods, development=development)
     server = Server(
         interceptors=cast("Any", loaded.interceptors),  # Server checks their type.
-        options=_channel_arguments(loaded.options),
+        options=_channel_arguments(loaded.options, idle_bytes_max),
         maximum_concurrent_rpcs=loaded.options.ongoing_requests_limit(),
         settings=ServerSettings(
             development=development,
@@ -91,9 +92,13 @@ def make_server(
     plain.register(server)
     if doors is not None:
         server.add_registered_method_handlers(doors.service, doors.handlers())
+    _register_references(server, references)
+    return server
+
+
+def _register_references(server: Server, references: References | None) -> None:
     if references is not None:
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
-    return server
 
 
 def _status_of(plain: PlainDispatcher) -> Callable[[BaseException, Any], Status | None]:
@@ -109,9 +114,10 @@ def _plain_http(
     return handler if front is None else front(handler)
 
 
-def _channel_arguments(options: DeploymentOptions) -> list[tuple[str, int]]:
+def _channel_arguments(options: DeploymentOptions, idle_bytes_max: int) -> list[tuple[str, int]]:
     sent = options.max_send_message_bytes
     return [
         ("grpc.max_receive_message_length", options.max_receive_message_bytes),
         ("grpc.max_send_message_length", -1 if sent is None else sent),
+        ("pyserve.idle_connection_memory_mb", idle_bytes_max >> 20),
     ]

@@ -113,19 +113,20 @@ impl Server {
         self.server.register_descriptors(&files)
     }
 
-    #[pyo3(signature = (address, tls, reuse_port, *, doors = false))]
+    #[pyo3(signature = (address, tls, reuse_port, *, doors = false, in_mesh = false))]
     fn listen_tcp(
         &self,
         address: &str,
         tls: Option<&ServerTls>,
         reuse_port: bool,
         doors: bool,
+        in_mesh: bool,
     ) -> PyResult<u16> {
         let tls = tls.map(|tls| Arc::clone(&tls.tls));
-        let bound = if doors {
-            self.server.listen_with_door(address, tls, reuse_port)?
-        } else {
-            self.server.listen_tcp(address, tls, reuse_port)?
+        let bound = match (in_mesh, doors) {
+            (true, _) => self.server.listen_tcp(address, tls, reuse_port)?,
+            (false, true) => self.server.listen_with_door(address, tls, reuse_port)?,
+            (false, false) => self.server.listen_grpc(address, tls, reuse_port)?,
         };
         let port = bound.port();
         runtime::remember_listener(bound.descriptor, bound.address);

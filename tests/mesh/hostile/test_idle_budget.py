@@ -16,6 +16,7 @@ import pytest
 from benchmarks.hostile.http2 import ACK, Kind, frame, frames_in, greeting, request
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import status_of
+from tests.mesh.ingress.conftest import VARIABLES as DIRECT_PORTS
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 
@@ -33,7 +34,7 @@ _EVERY_STREAM = 2**31 - 1
 @pytest.fixture(scope="module")
 def mesh() -> Iterator[RunningMesh]:
     """Run the echo service behind an ingress with little memory for idle connections."""
-    environment = {
+    environment = DIRECT_PORTS | {
         "PYSERVE_IDLE_CONNECTION_MEMORY_MB": _MEGABYTES,
         "PYSERVE_INGRESS_IO_THREADS": "1",
     }
@@ -87,6 +88,9 @@ class Crowd:
     def grow(self, count: int = 1) -> None:
         self._members += [Raw(self._address) for _ in range(count)]
 
+    def oldest(self) -> Raw:
+        return self._members[0]
+
     def close(self) -> None:
         for member in self._members:
             member.socket.close()
@@ -137,6 +141,21 @@ def test_clients_that_stay_are_ended_and_the_rest_is_bounded(
         lambda: counts(mesh)["connections"] <= _MORE_THAN_MAY_REST, what="only some may rest"
     )
     assert counts(mesh)["idle_closed"] - before >= 2 * _MORE_THAN_MAY_REST
+
+
+@pytest.mark.parametrize("port", ["direct_grpc", "direct_http"])
+def test_ports_of_replicas_have_the_same_bound(mesh: RunningMesh, port: str) -> None:
+    (application,) = status_of({"PYSERVE_HOME": str(mesh.home)})["applications"].values()
+    (deployment,) = application["deployments"].values()
+    address = deployment["replicas"][0][port]
+    with (
+        grpc.insecure_channel(address) as channel,
+        contextlib.closing(Crowd(address)) as crowd,
+    ):
+        echo(channel)
+        crowd.grow(2 * _MORE_THAN_MAY_REST)
+        crowd.oldest().next(Kind.GOAWAY)
+        echo(channel)
 
 
 def test_grpc_and_http_clients_that_were_pushed_out_lose_no_call(

@@ -76,6 +76,7 @@ async def serving(
         replica_id="Echo#1",
         token=b"token",
         development=development,
+        idle_bytes_max=0,
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -19,7 +19,7 @@ use crate::grpc::Status;
 
 /// What a request earns its connection that was not taken back at once, in the points of its ration:
 /// a client may take back what it has waited for.
-const CALL_POINTS: u64 = 16;
+pub(super) const CALL_POINTS: u64 = 16;
 
 /// A request that is well-formed and has somewhere to go.
 pub(super) struct Call<E> {
@@ -52,7 +52,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         if poll_fn(|cx| Poll::Ready(client.poll_gone(cx).is_ready())).await {
             return conclude(&connection, &mut client, Ending::Gone).await;
         }
-        connection.gauge.earn(CALL_POINTS);
+        connection.earn_by_call();
         let stop = StopListener::new(&connection);
         let upload = Upload::new(upstream.keep(), is_bodiless);
         let limits = Limits::new(deadline, &stop);

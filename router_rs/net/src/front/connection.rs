@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::access::Caller;
+use super::call::CALL_POINTS;
 use super::counters::ConnectionCount;
 use super::offenders::{Offence, WAIT};
 use super::rest::{Rest, Room, Speech};
@@ -70,6 +71,8 @@ pub(crate) struct ConnectionState {
     /// No further request is wanted.
     pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
+    /// The client was told that it asks for too much.
+    is_told: Cell<bool>,
     /// The tasks of calls that wait for something.
     waiting: RefCell<Slab<Waker>>,
     /// Closes when nobody needs this state any more.
@@ -149,6 +152,7 @@ pub(crate) async fn open(
         visit,
         is_draining: Cell::new(false),
         is_stopped: Cell::new(false),
+        is_told: Cell::new(false),
         waiting: RefCell::default(),
         held: RefCell::default(),
     });
@@ -267,9 +271,30 @@ impl ConnectionState {
         self.rest(Speech::Http2)
     }
 
-    /// The connection is driven by a server, which reads what has come.
-    pub(crate) fn lift_turns(&self) {
-        self.gauge.lift_turns();
+    /// To be called when the connection's task is polled.
+    pub(crate) fn begin_turn(&self) {
+        self.gauge.begin_turn();
+    }
+
+    /// A call is at work that was not taken back at once.
+    pub(crate) fn earn_by_call(&self) {
+        self.gauge.earn(CALL_POINTS);
+    }
+
+    /// A piece of an answer goes out.
+    pub(crate) fn earn_by_answer(&self, bytes: usize) {
+        self.gauge.earn_by_answer(bytes);
+    }
+
+    /// Whether the client floods us, and is to be told so; true once.
+    pub(crate) fn is_flood(&self) -> bool {
+        if self.is_told.get() || !self.gauge.is_too_much() {
+            return false;
+        }
+        self.is_told.set(true);
+        self.front.counters.floods.count();
+        self.on_offence(Offence::Flood);
+        true
     }
 
     /// No further request is wanted.

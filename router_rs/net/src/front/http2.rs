@@ -13,7 +13,6 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::admit::admit_http2;
 use super::connection::ConnectionState;
-use super::limits::FrontLimits;
 use super::offenders::Offence;
 use super::rest::{Rest, is_over};
 use super::wire::{Wire, poll_others_first};
@@ -26,7 +25,7 @@ const SMALL_FRAMES_BUDGET_BYTES: usize = 32 << 20;
 
 /// Requests that one turn of a connection admits before other tasks of its thread get theirs.
 /// Arbitrary.
-const ADMITTED_PER_TURN_MAX: usize = 64;
+pub(crate) const ADMITTED_PER_TURN_MAX: usize = 64;
 
 /// The streams of a connection whose address is suspect: the least that RFC 9113 (6.5.2) advises.
 const SUSPECT_STREAMS_MAX: u32 = 100;
@@ -41,37 +40,52 @@ const IDLE_LOOKS: u32 = 4;
 /// Serves the connection until it ends.
 pub(super) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
     let limits = state.front.limits();
-    let greeting = settings(limits, state.is_suspect).handshake(wire);
+    let greeting = settings(&state).handshake(wire);
     // Whatever goes wrong before the first request, there is nobody to tell it to.
     let Ok(Ok(connection)) = timeout(limits.header_timeout, greeting).await else { return };
     Driver::new(connection, state, phase).await;
 }
 
-fn settings(limits: &FrontLimits, is_suspect: bool) -> Builder {
-    let streams_max =
-        limits.streams_max.min(if is_suspect { SUSPECT_STREAMS_MAX } else { u32::MAX });
-    let mut builder = Builder::new();
-    if is_suspect {
+/// What a client may have of HTTP/2 that is not known, whoever drives its connection.
+/// `streams_max`: of a client of good repute.
+pub(crate) fn restrain(builder: &mut Builder, state: &ConnectionState, streams_max: u32) {
+    let suspect_max = if state.is_suspect { SUSPECT_STREAMS_MAX } else { u32::MAX };
+    let streams_max = streams_max.min(suspect_max);
+    if state.is_suspect {
         builder.max_local_error_reset_streams(Some(SUSPECT_ERRORS_MAX));
     }
     builder
-        .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(streams_max)
-        // h2 refuses a list of just this size.
-        .max_header_list_size(limits.header_bytes_max.saturating_add(1))
         // Calls that a client may reset before we have looked at them. All that may be open,
         // because a client that cancels everything at once is no attacker; one that goes on
         // (rapid reset) is.
         .max_pending_accept_reset_streams(streams_max as usize)
+        .data_frame_budget(SMALL_FRAMES_BUDGET_BYTES);
+}
+
+fn settings(state: &ConnectionState) -> Builder {
+    let limits = state.front.limits();
+    let mut builder = Builder::new();
+    restrain(&mut builder, state, limits.streams_max);
+    builder
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        // h2 refuses a list of just this size.
+        .max_header_list_size(limits.header_bytes_max.saturating_add(1))
         // As in `server`: what was on its way to calls that ended here is not held against the
         // connection's other calls.
-        .max_concurrent_reset_streams(streams_max as usize)
-        .data_frame_budget(SMALL_FRAMES_BUDGET_BYTES)
+        .max_concurrent_reset_streams(limits.streams_max as usize)
         // WebSocket over HTTP/2 (RFC 8441).
         .enable_connect_protocol();
     builder
+}
+
+/// h2 has ended the connection.
+pub(crate) fn on_error(state: &ConnectionState, error: &h2::Error) {
+    if let Some(offence) = offence(error) {
+        state.on_offence(offence);
+    }
 }
 
 /// What h2 ends the connection for; `None`: not for anything that the client has sent.
@@ -92,8 +106,6 @@ struct Driver {
     current: Phase,
     idle: Idle,
     rest: Rest,
-    /// The peer was told that it asks for too much.
-    is_over: bool,
 }
 
 /// How long nothing has happened.
@@ -115,7 +127,7 @@ impl Driver {
         let idle = Idle::new(state.front.limits().idle_timeout);
         let rest = state.rest_http2();
         let (phases, current) = (Phases::new(phase), Phase::Serving);
-        Self { connection, state, phases, current, idle, rest, is_over: false }
+        Self { connection, state, phases, current, idle, rest }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -130,15 +142,12 @@ impl Driver {
     }
 
     /// Whether the peer floods us; it has been told then, if it was not before.
-    fn is_too_much(&mut self) -> bool {
-        if self.is_over || !self.state.gauge.is_too_much() {
-            return false;
+    fn is_flood(&mut self) -> bool {
+        let is_flood = self.state.is_flood();
+        if is_flood {
+            self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
-        self.is_over = true;
-        self.state.front.counters.floods.count();
-        self.state.on_offence(Offence::Flood);
-        self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-        true
+        is_flood
     }
 
     /// Ready when the connection is to be closed: it was idle for its whole time, and for as long
@@ -201,13 +210,11 @@ impl Future for Driver {
                 }
                 // Dropping the connection tells its calls.
                 Poll::Ready(Some(Err(error))) => {
-                    if let Some(offence) = offence(&error) {
-                        this.state.on_offence(offence);
-                    }
+                    on_error(&this.state, &error);
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
-                Poll::Pending if this.is_too_much() => {}
+                Poll::Pending if this.is_flood() => {}
                 Poll::Pending => match this.rest.look(!this.connection.has_streams(), cx) {
                     None => return Poll::Pending,
                     Some(word) if is_over(&mut this.connection, word, cx) => return Poll::Ready(()),

@@ -50,16 +50,18 @@ use parking_lot::Mutex;
 
 pub use access::{Access, Refused};
 pub(crate) use admit::admit_other_http2;
-pub(crate) use connection::{Arrival, ConnectionState, Greeting, open, serve};
+pub(crate) use connection::{Arrival, ConnectionState, Greeting, Opened, open, serve};
 pub(crate) use counters::ConnectionCount;
 use counters::Counters;
 pub(crate) use http1::serve as serve_http1;
+pub(crate) use http2::{ADMITTED_PER_TURN_MAX, on_error as on_http2_error, restrain};
 pub use limits::FrontLimits;
 use offenders::Offenders;
 pub(crate) use rest::{Rest, is_over};
 pub(crate) use resting::Word;
 use strangers::Strangers;
 pub(crate) use upstream::{FixedServer, ServerBehind, Source};
+pub(crate) use wire::poll_others_first;
 
 use crate::transcode;
 

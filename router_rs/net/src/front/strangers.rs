@@ -20,8 +20,8 @@ const FREE_POINTS: u32 = 1000;
 /// More of them count no more, so that all is forgotten within some seconds.
 const POINTS_MAX: u32 = 2 * FREE_POINTS;
 
-/// One is forgotten in so long: a hundred connections a second that come for nothing cost a thread a
-/// hundredth of its time, and more than that is no probe.
+/// One is forgotten in so long: a hundred connections a second that come for nothing cost a thread
+/// a hundredth of its time, and more than that is no probe.
 const RECOVERY: Duration = Duration::from_millis(10);
 
 /// From one in the line to the next, for each point. Twice as fast as points are forgotten, so that

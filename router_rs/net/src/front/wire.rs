@@ -72,11 +72,6 @@ impl Gauge {
         })
     }
 
-    /// The connection is driven by somebody who has no turns: it reads what has come.
-    pub(super) fn lift_turns(&self) {
-        self.turn_bytes_left.store(usize::MAX, Ordering::Relaxed);
-    }
-
     /// To be called when the connection's task is polled.
     pub(super) fn begin_turn(&self) {
         self.turn_bytes_left.store(TURN_BYTES, Ordering::Relaxed);
@@ -115,10 +110,6 @@ impl Gauge {
         self.is_flushed.load(Ordering::Relaxed)
     }
 
-    fn has_turns(&self) -> bool {
-        self.turn_bytes_left.load(Ordering::Relaxed) != usize::MAX
-    }
-
     fn is_turn_over(&self) -> bool {
         self.turn_bytes_left.load(Ordering::Relaxed) == 0
     }
@@ -130,9 +121,7 @@ impl Gauge {
     fn on_read(&self, bytes: usize) {
         self.received_bytes.store(self.received_bytes() + bytes as u64, Ordering::Relaxed);
         let left = self.turn_bytes_left.load(Ordering::Relaxed);
-        if left != usize::MAX {
-            self.turn_bytes_left.store(left.saturating_sub(bytes), Ordering::Relaxed);
-        }
+        self.turn_bytes_left.store(left.saturating_sub(bytes), Ordering::Relaxed);
     }
 }
 
@@ -294,11 +283,9 @@ impl Wire {
 
     fn on_read(&mut self, bytes: &[u8]) {
         self.gauge.on_read(bytes.len());
-        // Whoever has no turns is no front's: what is useful there is not counted.
-        if let Some(flood) = self.flood.as_mut().filter(|_| self.gauge.has_turns()) {
-            if let Some(until) = flood.on_read(bytes, &self.gauge) {
-                self.pause = Some(Box::pin(sleep_until(until.into())));
-            }
+        let late = self.flood.as_mut().and_then(|flood| flood.on_read(bytes, &self.gauge));
+        if let Some(until) = late {
+            self.pause = Some(Box::pin(sleep_until(until.into())));
         }
     }
 
@@ -350,7 +337,7 @@ impl AsyncRead for Wire {
 
 /// Wakes the task when the thread has looked at its sockets and timers again. One that wakes itself
 /// at once has as many turns before that as the runtime has patience, 61.
-pub(super) fn poll_others_first(cx: &mut Context<'_>) {
+pub(crate) fn poll_others_first(cx: &mut Context<'_>) {
     let next_turn = std::pin::pin!(tokio::task::yield_now());
     let is_deferred = next_turn.poll(cx).is_pending();
     debug_assert!(is_deferred, "a yield that is polled once is pending");

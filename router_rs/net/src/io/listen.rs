@@ -92,8 +92,8 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connections that are taken in one turn of a thread: half a millisecond. Arbitrary; what was there
-/// before has its turn between.
+/// Connections that are taken in one turn of a thread: half a millisecond. Arbitrary; what was
+/// there before has its turn between.
 const ACCEPTED_PER_TURN: u64 = 16;
 
 /// Accepts connections and has them taken, until `None` says that nobody takes them any more.

@@ -11,7 +11,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request};
 
 use super::call::CallTask;
-use super::connection::ConnectionState;
+use super::connection::{ConnectionState, Guest};
 use super::exchange::Exchange;
 use super::http_body::HttpBody;
 use super::http_head::{HttpHead, PlainHttp};
@@ -41,9 +41,11 @@ pub(super) fn admit(
         return admit_http(connection, head, body, respond);
     }
     if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
-        return match &connection.door {
-            Some(door) => admit_other_http2(door, head, body, respond),
-            None => answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        return match &connection.guest {
+            Some(Guest { front, has_doors: true }) => {
+                admit_other_http2(front, head, body, respond);
+            }
+            _ => answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE),
         };
     }
     if head.method != HttpMethod::POST {

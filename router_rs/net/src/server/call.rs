@@ -126,6 +126,9 @@ impl CallTask {
     fn announce(&mut self, message: Option<Message>) {
         self.is_announced = true;
         self.is_user_done = false;
+        if let Some(guest) = &self.connection.guest {
+            guest.front.earn_by_call();
+        }
         let exchange = self.exchange.clone();
         self.exchange.link.push(Event::Call { exchange, message });
     }
@@ -174,7 +177,7 @@ impl CallTask {
             }
             Some(Command::Message { payload, may_compress }) => {
                 self.exchange.link.sent(payload.len());
-                if let Err(status) = self.outlet.send_message(payload, may_compress) {
+                if let Err(status) = self.send(payload, may_compress) {
                     self.fail(&status, CancelReason::Client);
                 }
                 self.notice_gone();
@@ -193,9 +196,17 @@ impl CallTask {
         true
     }
 
+    /// As `Outlet::send_message`.
+    fn send(&mut self, payload: Message, may_compress: bool) -> Result<(), Status> {
+        if let Some(guest) = &self.connection.guest {
+            guest.front.earn_by_answer(payload.len());
+        }
+        self.outlet.send_message(payload, may_compress)
+    }
+
     fn reply(&mut self, payload: Message) {
         self.is_user_done = true;
-        match self.outlet.send_message(payload, true) {
+        match self.send(payload, true) {
             Ok(()) => {
                 let trailers = self.trailers(HeaderMap::with_capacity(2));
                 self.outlet.finish_ok(trailers);
@@ -228,7 +239,7 @@ impl CallTask {
             return self.fail(&status, CancelReason::Client);
         }
         if let Some(payload) = message {
-            if let Err(status) = self.outlet.send_message(payload, true) {
+            if let Err(status) = self.send(payload, true) {
                 return self.fail(&status, CancelReason::Client);
             }
         }

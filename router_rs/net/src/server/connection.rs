@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use h2::server::{Builder, Connection};
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -17,7 +19,9 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::admit::admit;
 use super::exchange::{ConnectionInfo, Exchange};
 use super::state::{ServerConfig, ServerState};
-use crate::front::{self, Rest, Word, is_over};
+use crate::front::{
+    self, ADMITTED_PER_TURN_MAX, Rest, Word, is_over, on_http2_error, poll_others_first, restrain,
+};
 use crate::grpc::Framed;
 use crate::io::IoThread;
 use crate::link::Command;
@@ -42,8 +46,15 @@ pub(super) struct ConnectionState {
     pub(super) draining: watch::Sender<bool>,
     /// The nonce of an unfinished handshake.
     pub(super) nonce: Cell<Vec<u8>>,
-    /// Takes what is no gRPC; `None`: nobody does.
-    pub(super) door: Option<Rc<front::ConnectionState>>,
+    /// `None`: a neighbour's, or one inside of this process.
+    pub(super) guest: Option<Guest>,
+}
+
+/// A connection of somebody whom nobody knows.
+pub(super) struct Guest {
+    pub(super) front: Rc<front::ConnectionState>,
+    /// What is no gRPC goes to the front.
+    pub(super) has_doors: bool,
 }
 
 /// What serving a connection takes besides the connection.
@@ -54,22 +65,21 @@ pub(super) struct Host {
     pub(super) phase: watch::Receiver<Phase>,
 }
 
-/// Serves a fresh connection until it ends; what is no gRPC goes to `door`.
-pub(super) async fn serve<S>(
-    host: Host,
-    stream: S,
-    mut info: ConnectionInfo,
-    door: Option<Rc<front::ConnectionState>>,
-) where
+/// Serves a fresh connection until it ends.
+pub(super) async fn serve<S>(host: Host, stream: S, mut info: ConnectionInfo, guest: Option<Guest>)
+where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let Host { server, thread, phase } = host;
     let _count = (!info.is_inner).then(|| server.count_connection());
     info.is_outside = server.config.token.is_empty() && !info.is_inner;
     let mut settings = settings(&server, &info);
-    if door.is_some() {
-        // WebSocket over HTTP/2 (RFC 8441).
-        settings.enable_connect_protocol();
+    if let Some(guest) = &guest {
+        restrain(&mut settings, &guest.front, server.config.concurrent_streams_max);
+        if guest.has_doors {
+            // WebSocket over HTTP/2 (RFC 8441).
+            settings.enable_connect_protocol();
+        }
     }
     let greeting = settings.handshake(stream);
     let Ok(Ok(connection)) = timeout(GREETING_TIMEOUT, greeting).await else { return };
@@ -80,7 +90,7 @@ pub(super) async fn serve<S>(
         calls: RefCell::default(),
         draining: watch::Sender::new(false),
         nonce: Cell::default(),
-        door,
+        guest,
     });
     Driver::new(connection, state, phase).await;
 }
@@ -122,7 +132,7 @@ struct Driver<S> {
     phases: Phases,
     keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
     age: Option<Pin<Box<Sleep>>>,
-    /// `None`: a neighbour's, which rests for as long as it likes.
+    /// `None`: it rests for as long as it likes.
     rest: Option<Rest>,
     current: Phase,
 }
@@ -140,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             future
         });
         let age = config.connection_age_max.map(|age| Box::pin(sleep(age)));
-        let rest = state.door.as_ref().map(|door| door.rest_http2());
+        let rest = state.guest.as_ref().map(|guest| guest.front.rest_http2());
         let (phases, current) = (Phases::new(phase), Phase::Serving);
         Self { connection, state, phases, keepalive, age, rest, current }
     }
@@ -152,15 +162,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         if self.current == Phase::Serving {
             self.connection.graceful_shutdown();
             self.state.draining.send_replace(true);
-            self.state.door.iter().for_each(|door| door.drain());
+            self.state.guest.iter().for_each(|guest| guest.front.drain());
         }
         if phase == Phase::Stopped {
-            self.state.door.iter().for_each(|door| door.stop());
+            self.state.guest.iter().for_each(|guest| guest.front.stop());
             for (_, exchange) in &*self.state.calls.borrow() {
                 crate::link::Mailbox::link(&**exchange).deliver(Command::Shutdown);
             }
         }
         self.current = phase;
+    }
+
+    /// Takes a call, or what else a guest asks for.
+    fn admit(&mut self, request: Request<RecvStream>, respond: SendResponse<Framed>) {
+        if let Some(guest) = &self.state.guest {
+            guest.front.on_request();
+        }
+        self.rest.iter_mut().for_each(Rest::leave);
+        admit(&self.state, request, respond);
+    }
+
+    /// Whether a guest floods us; it has been told then.
+    fn is_flood(&mut self) -> bool {
+        let is_flood = self.state.guest.as_ref().is_some_and(|guest| guest.front.is_flood());
+        if is_flood {
+            self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+        is_flood
     }
 
     /// As `Rest::look`.
@@ -189,14 +217,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
             this.age = None;
             this.enter(this.current.max(Phase::Draining));
         }
-        loop {
+        let mut admitted_max = usize::MAX;
+        if let Some(guest) = &this.state.guest {
+            guest.front.begin_turn();
+            admitted_max = ADMITTED_PER_TURN_MAX;
+        }
+        let mut admitted = 0;
+        while admitted < admitted_max {
             match this.connection.poll_accept(context) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    this.rest.iter_mut().for_each(Rest::leave);
-                    this.state.door.iter().for_each(|door| door.on_request());
-                    admit(&this.state, request, respond);
+                    admitted += 1;
+                    this.admit(request, respond);
                 }
-                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Ready(Some(Err(error))) => {
+                    this.state.guest.iter().for_each(|guest| on_http2_error(&guest.front, &error));
+                    return Poll::Ready(());
+                }
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending if this.is_flood() => {}
                 Poll::Pending => match this.look_at_rest(context) {
                     None => return Poll::Pending,
                     Some(word) if is_over(&mut this.connection, word, context) => {
@@ -206,6 +244,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
                 },
             }
         }
+        poll_others_first(context);
+        Poll::Pending
     }
 }
 

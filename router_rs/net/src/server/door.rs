@@ -1,8 +1,9 @@
-//! A server's own doors: ports where it takes more than gRPC over HTTP/2.
+//! A server's ports for strangers, and its doors: those where it takes more than gRPC over HTTP/2.
 //!
-//! gRPC goes the way it goes without a door. All else goes through the same front as at an ingress,
-//! and comes back to the server over a connection in memory, one for each client's: so calls have
-//! their client's address and certificates, and the gate counts them where it counts all others.
+//! At both the limits of a front hold. gRPC goes the way it goes without them. At a door all else
+//! goes through the same front as at an ingress, and comes back to the server over a connection in
+//! memory, one for each client's: so calls have their client's address and certificates, and the
+//! gate counts them where it counts all others.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::connection::{self, Host};
+use super::connection::{self, Guest, Host};
 use super::exchange::ConnectionInfo;
 use super::state::ServerState;
 use crate::client::dial::{LocalServer, Target};
 use crate::dispatch::ServiceRoute;
 use crate::front::{
-    Arrival, ConnectionCount, FixedServer, Front, FrontConfig, FrontLimits, Greeting, ServerBehind,
-    Source, open, serve_http1,
+    Arrival, ConnectionCount, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened,
+    ServerBehind, Source, open, serve_http1,
 };
-use crate::io::IoThread;
 use crate::io::tls::ServerTls;
+use crate::io::{IoThread, on_buffers_freed};
 use crate::phase::Phase;
 use crate::transcode;
 
@@ -76,27 +77,40 @@ pub(super) fn describe(front: &Front, server: &ServerState, files: &[Bytes]) -> 
     problems
 }
 
-/// Serves a fresh connection at a door until it ends.
+/// How a port for strangers is guarded.
+#[derive(Clone)]
+pub(super) struct Guard {
+    pub(super) front: Arc<Front>,
+    /// It takes more than gRPC over HTTP/2.
+    pub(super) has_doors: bool,
+}
+
+/// Serves a stranger's fresh connection until it ends.
 pub(super) async fn serve(
     mut host: Host,
-    front: Arc<Front>,
+    guard: Guard,
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<ServerTls>>,
 ) {
+    let Guard { front, has_doors } = guard;
     let counted = host.server.count_connection();
     let Some(count) = ConnectionCount::take(&front) else { return };
     let arrival = Arrival { stream, peer, tls, count };
     let Some(opened) = open(front, arrival, &mut host.phase).await else { return };
-    match opened.greeting {
-        Greeting::Http1 => serve_http1(opened.state, opened.wire, host.phase).await,
+    let Opened { state, wire, greeting, client } = opened;
+    // In boxes of their own: there may be many connections that have not come so far.
+    match greeting {
+        Greeting::Http1 if has_doors => Box::pin(serve_http1(state, wire, host.phase)).await,
+        // There is no answer that a client of gRPC would understand.
+        Greeting::Http1 => {}
         Greeting::Http2 => {
             drop(counted); // by the server from here on
-            opened.state.lift_turns();
-            let door = Some(opened.state);
-            connection::serve(host, opened.wire, opened.client, door).await;
+            let guest = Some(Guest { front: state, has_doors });
+            Box::pin(connection::serve(host, wire, client, guest)).await;
         }
     }
+    on_buffers_freed();
 }
 
 /// The server, as its front sees it.

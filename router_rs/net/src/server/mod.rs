@@ -44,6 +44,7 @@ use crate::io::{
 use crate::link::EventSink;
 pub use crate::phase::Phase;
 use connection::Host;
+use door::Guard;
 
 pub use batch::BatchState;
 pub use exchange::{ConnectionInfo, Exchange};
@@ -66,8 +67,8 @@ enum Listener {
 #[derive(Clone)]
 struct TcpManner {
     tls: Option<Arc<ServerTls>>,
-    /// What is there besides gRPC over HTTP/2.
-    door: Option<Arc<Front>>,
+    /// `None`: only processes of the mesh come.
+    guard: Option<Guard>,
 }
 
 /// A server. Binding and starting are separate, so that a port is known before it serves.
@@ -75,7 +76,7 @@ pub struct Server {
     state: Arc<ServerState>,
     threads: Arc<IoThreads>,
     phase: watch::Sender<Phase>,
-    /// Made for the first listener that has one.
+    /// Made for the first listener that is for strangers.
     door: OnceLock<Arc<Front>>,
     listeners: Mutex<Vec<Listener>>,
     /// Disconnects when the last acceptor has closed its listener.
@@ -117,7 +118,7 @@ impl Server {
         self.state.methods.register_http(weight, whole_body_bytes_max)
     }
 
-    /// Binds `host:port`, for gRPC over HTTP/2.
+    /// Binds `host:port`, for routers of the mesh: none of what a front bounds is bounded.
     ///
     /// # Errors
     /// As `io::bind_tcp`.
@@ -127,10 +128,23 @@ impl Server {
         tls: Option<Arc<ServerTls>>,
         reuse_port: bool,
     ) -> io::Result<Bound> {
-        self.listen(address, TcpManner { tls, door: None }, reuse_port)
+        self.listen(address, TcpManner { tls, guard: None }, reuse_port)
     }
 
-    /// As `listen_tcp`, also for whatever else an ingress speaks.
+    /// As `listen_tcp`, for clients of gRPC that nobody knows.
+    ///
+    /// # Errors
+    /// As `io::bind_tcp`.
+    pub fn listen_grpc(
+        &self,
+        address: &str,
+        tls: Option<Arc<ServerTls>>,
+        reuse_port: bool,
+    ) -> io::Result<Bound> {
+        self.listen_guarded(address, tls, reuse_port, false)
+    }
+
+    /// As `listen_grpc`, also for whatever else an ingress speaks.
     ///
     /// # Errors
     /// As `io::bind_tcp`.
@@ -140,8 +154,18 @@ impl Server {
         tls: Option<Arc<ServerTls>>,
         reuse_port: bool,
     ) -> io::Result<Bound> {
-        let door = Some(self.door().clone());
-        self.listen(address, TcpManner { tls, door }, reuse_port)
+        self.listen_guarded(address, tls, reuse_port, true)
+    }
+
+    fn listen_guarded(
+        &self,
+        address: &str,
+        tls: Option<Arc<ServerTls>>,
+        reuse_port: bool,
+        has_doors: bool,
+    ) -> io::Result<Bound> {
+        let guard = Some(Guard { front: self.door().clone(), has_doors });
+        self.listen(address, TcpManner { tls, guard }, reuse_port)
     }
 
     /// Lets clients of Connect, gRPC-Web, JSON and REST call what is registered so far, by
@@ -351,8 +375,8 @@ impl Acceptor {
 }
 
 async fn serve_tcp(host: Host, stream: tokio::net::TcpStream, peer: SocketAddr, manner: TcpManner) {
-    if let Some(front) = manner.door {
-        return door::serve(host, front, stream, peer, manner.tls).await;
+    if let Some(guard) = manner.guard {
+        return door::serve(host, guard, stream, peer, manner.tls).await;
     }
     let stream = match manner.tls {
         None => Stream::Tcp(stream),

@@ -98,6 +98,7 @@ async def serving(
         replica_id="Plain#1",
         token=TOKEN,
         development=development,
+        idle_bytes_max=0,
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
