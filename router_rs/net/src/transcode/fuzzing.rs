@@ -14,6 +14,7 @@ use super::methods::template::Template;
 use super::methods::{MethodTable, Source};
 use super::{Cors, Limits, Opened, Transcoding, open};
 use crate::dispatch::ServiceRoute;
+use crate::grpc::framing::Decoder;
 use crate::grpc::{Code, Status};
 
 const THINGS: &[u8] = include_bytes!("../../tests/testdata/things.binpb");
@@ -135,19 +136,18 @@ fn is_same(path: &str, one: &Result<Vec<u8>, Code>, other: &Result<Vec<u8>, Code
     }
 }
 
-fn messages(path: &str, mut frames: &[u8]) -> Vec<DynamicMessage> {
+fn messages(path: &str, frames: &[u8]) -> Vec<DynamicMessage> {
     let pool = THINGS_POOL.with(DescriptorPool::clone);
     let things = pool.get_service_by_name("things.v1.Things").expect("invariant: it is in there");
     // The path of `google.api.http` is that of a method with the same messages.
     let name = path.strip_prefix("/things.v1.Things/").unwrap_or("Echo");
     let mut methods = things.methods();
     let method = methods.find(|method| method.name() == name).expect("invariant: a method's name");
+    let (mut decoder, mut frames) = (Decoder::new(usize::MAX), Bytes::copy_from_slice(frames));
     let mut found = Vec::new();
-    while let Some((head, rest)) = frames.split_first_chunk::<5>() {
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let message = DynamicMessage::decode(method.input(), &rest[..length]);
+    while let Some(message) = decoder.decode(&mut frames).expect("frames that were made here") {
+        let message = DynamicMessage::decode(method.input(), message.into_bytes());
         found.push(message.expect("a message that was made here can be read"));
-        frames = &rest[length..];
     }
     found
 }
@@ -237,5 +237,16 @@ mod tests {
         ] {
             assert!(call(path, content_type).is_some(), "{path} {content_type}");
         }
+    }
+
+    #[test]
+    fn frames_are_compared_as_messages() {
+        let path = "/things.v1.Things/Chat";
+        // A name and a number, in either order, behind a message with nothing in it.
+        let one = [&[0; 9][..], &[5, 10, 1, b'a', 16, 1]].concat();
+        let other = [&[0; 9][..], &[5, 16, 1, 10, 1, b'a']].concat();
+        assert_eq!(2, messages(path, &one).len());
+        assert!(is_same(path, &Ok(one.clone()), &Ok(other)));
+        assert!(!is_same(path, &Ok(one), &Ok(vec![0; 5])));
     }
 }
