@@ -7,13 +7,13 @@ failures replace a replica.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Protocol, Self
 
 from pyserve.config import DeploymentOptions
+from pyserve.replica.hooks import Hook, HookFailed
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class HealthMonitor:
         *,
         user_loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._hook: Callable[[], object] | None = getattr(instance, "check_health", None)
+        method: Callable[[], object] | None = getattr(instance, "check_health", None)
+        timeout_s = options.health_check_timeout_s
+        self._hook = method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
         self._period_s = options.health_check_period_s
-        self._timeout_s = options.health_check_timeout_s
         self._report = report
-        self._user_loop = user_loop
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -65,41 +65,26 @@ class HealthMonitor:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _check_forever(self, hook: Callable[[], object]) -> None:
+    async def _check_forever(self, hook: Hook[None]) -> None:
         was_healthy = True
         while True:
             await asyncio.sleep(self._period_s)
-            reason = await self._check(hook)
+            reason = await _check(hook)
             if reason:
                 _LOGGER.warning("the health check failed: %s", reason)
             if reason or not was_healthy:
                 await self._report(healthy=not reason, reason=reason)
             was_healthy = not reason
 
-    async def _check(self, hook: Callable[[], object]) -> str:
-        """Return why the replica is not healthy, or an empty string."""
-        try:
-            async with asyncio.timeout(self._timeout_s) as limit:
-                if inspect.iscoroutinefunction(hook):
-                    await self._in_user_loop(hook())
-                else:
-                    # A plain function may block, and must not hold up the calls in flight.
-                    result = await asyncio.to_thread(hook)
-                    if inspect.isawaitable(result):
-                        await self._in_user_loop(result)
-        except Exception as error:
-            if limit.expired():
-                return f"check_health took longer than {self._timeout_s:g} s"
-            return f"check_health raised {type(error).__name__}: {error}"
-        return ""
 
-    async def _in_user_loop(self, result: Awaitable[object]) -> None:
-        if self._user_loop is None:
-            await result
-        else:
-            check = asyncio.run_coroutine_threadsafe(_finish(result), self._user_loop)
-            await asyncio.wrap_future(check)
+async def _check(hook: Hook[None]) -> str:
+    """Return why the replica is not healthy, or an empty string."""
+    try:
+        await hook.ask()
+    except HookFailed as error:
+        return f"check_health {error}"
+    return ""
 
 
-async def _finish(result: Awaitable[object]) -> None:
-    await result
+def _nothing(_answer: object) -> None:
+    """Whatever a check returns, it has not raised."""

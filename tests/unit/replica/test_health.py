@@ -1,6 +1,7 @@
 """When and what the health monitor reports."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -40,18 +41,47 @@ async def fail_async() -> None:
     raise ValueError("no memory left")
 
 
+async def give_up() -> None:
+    """As where something was cancelled that the check waits for."""
+    raise asyncio.CancelledError
+
+
 @pytest.mark.parametrize(
     ("hook", "reason"),
     [
         (fail, "check_health raised ValueError: no memory left"),
         (fail_async, "check_health raised ValueError: no memory left"),
         (hang, "check_health took longer than 0.05 s"),
+        (give_up, "check_health was cancelled"),
     ],
 )
 async def test_every_failure_is_reported_with_its_reason(hook: Any, reason: str) -> None:
     reports = Reports()
     async with HealthMonitor(subject(hook), OPTIONS, reports):
         assert [(False, reason)] * 2 == [await reports.next() for _ in range(2)]
+
+
+async def test_a_plain_check_that_hangs_keeps_one_thread() -> None:
+    released = threading.Event()
+    entered: list[threading.Thread] = []
+
+    def wait() -> None:
+        entered.append(threading.current_thread())
+        released.wait(30)
+
+    reports = Reports()
+    try:
+        async with HealthMonitor(subject(wait), OPTIONS, reports):
+            late = "check_health took longer than 0.05 s"
+            assert (False, late) == await reports.next()
+            still = "check_health has not ended the call before"
+            assert [(False, still)] * 3 == [await reports.next() for _ in range(3)]
+            assert 1 == len(entered)
+            # The process may end without it.
+            assert entered[0].daemon
+            released.set()
+    finally:
+        released.set()
 
 
 async def test_health_is_reported_once_when_it_comes_back() -> None:

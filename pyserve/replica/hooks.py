@@ -1,0 +1,115 @@
+"""Asks a method of the user's on the replica's behalf: in time, and whatever it does."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class HookFailed(Exception):
+    """The method gave no answer. The text says why, and reads on after the method's name."""
+
+
+class Hook(Generic[Value]):
+    """One such method, asked again and again.
+
+    A coroutine function runs in the loop of user code. Anything else may block, so it has a thread
+    of its own, which the end of the process does not wait for; one that hangs has one thread,
+    however often it is asked.
+
+    Args:
+        method: Takes no arguments; plain or async.
+        read: Makes the value of what it returned, in the same place, because user code must not
+            change it meanwhile. May raise ``ValueError``.
+        timeout_s: How long it may take.
+        user_loop: Where a coroutine function runs; ``None``: in the loop that asks.
+    """
+
+    def __init__(
+        self,
+        method: Callable[[], object],
+        read: Callable[[object], Value],
+        *,
+        timeout_s: float,
+        user_loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._method = method
+        self._read = read
+        self._timeout_s = timeout_s
+        self._user_loop = user_loop
+        self._asked: concurrent.futures.Future[Value] | None = None
+
+    async def ask(self) -> Value:
+        """Return what the method says now; cancelling this cancels a method that is a coroutine.
+
+        Raises:
+            HookFailed: It raised, was late, or has not ended since it was late.
+        """
+        if self._asked is not None and not self._asked.done():
+            raise HookFailed("has not ended the call before")
+        self._asked = self._begin(self._user_loop or asyncio.get_running_loop())
+        answer = asyncio.wrap_future(self._asked)
+        try:
+            await asyncio.wait([answer], timeout=self._timeout_s)
+            if not answer.done():
+                raise HookFailed(f"took longer than {self._timeout_s:g} s")
+            if answer.cancelled():
+                raise HookFailed("was cancelled")
+            return answer.result()
+        finally:
+            answer.cancel()  # Ends a coroutine that goes on; a thread has to end by itself.
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> concurrent.futures.Future[Value]:
+        if inspect.iscoroutinefunction(self._method):
+            return asyncio.run_coroutine_threadsafe(self._awaited(self._method()), loop)
+
+        def ask() -> Value:
+            result = self._method()
+            if inspect.isawaitable(result):
+                return asyncio.run_coroutine_threadsafe(self._awaited(result), loop).result()
+            return self._value_of(result)
+
+        return _in_thread(ask)
+
+    async def _awaited(self, result: Awaitable[object]) -> Value:
+        try:
+            found = await result
+        except (Exception, SystemExit) as error:
+            raise _failed(error) from error
+        return self._value_of(found)
+
+    def _value_of(self, result: object) -> Value:
+        try:
+            return self._read(result)
+        except ValueError as error:
+            raise HookFailed(f"cannot be used: {error}") from error
+
+
+def _failed(error: BaseException) -> HookFailed:
+    return HookFailed("raised " + ": ".join(filter(None, (type(error).__name__, str(error)))))
+
+
+def _in_thread(step: Callable[[], Value]) -> concurrent.futures.Future[Value]:
+    """Run ``step`` in a thread that the end of the process does not wait for."""
+    outcome: concurrent.futures.Future[Value] = concurrent.futures.Future()
+    outcome.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            outcome.set_result(context.run(step))
+        except HookFailed as error:
+            outcome.set_exception(error)
+        except BaseException as error:
+            # Futures of asyncio cannot hold what ends a task, an iterator or the process.
+            outcome.set_exception(_failed(error))
+
+    threading.Thread(target=run, name="pyserve-hook", daemon=True).start()
+    return outcome
