@@ -49,4 +49,5 @@ async def test_without_a_queue_every_call_beyond_the_replicas_is_refused() -> No
         assert {grpc.StatusCode.RESOURCE_EXHAUSTED} == set(codes)
         holder.cancel()
         await mesh.settled()
-        assert 1 == (await mesh.count()).started
+        # None of the twenty; the holder itself may end before its handler has begun.
+        assert (await mesh.count()).started <= 1
