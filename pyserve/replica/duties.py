@@ -12,10 +12,11 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
+from pyserve.replica.hooks import Questioner
 from pyserve.replica.membership import Membership
 from pyserve.replica.routing_stats import StatsReporter
 from pyserve.wire.v1 import mesh_pb2
@@ -138,7 +139,7 @@ class ThreadedDuties:
                 entered.push_async_callback(self._leave, each)
             yield
 
-    async def _leave(self, entered: HealthMonitor | StatsReporter) -> None:
+    async def _leave(self, entered: Questioner[Any]) -> None:
         await self._there(entered.__aexit__(None, None, None))
 
     async def _join(self) -> mesh_pb2.Assign:

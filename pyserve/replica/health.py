@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from pyserve.config import DeploymentOptions
-from pyserve.replica.hooks import Hook, HookFailed
+from pyserve.replica.hooks import Hook, HookFailed, Questioner
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ class Report(Protocol):
         """Send it to the controller."""
 
 
-class HealthMonitor:
+class HealthMonitor(Questioner[None]):
     """Checks while its context is entered.
 
     Args:
@@ -45,27 +44,13 @@ class HealthMonitor:
     ) -> None:
         method: Callable[[], object] | None = getattr(instance, "check_health", None)
         timeout_s = options.health_check_timeout_s
-        self._hook = method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
+        super().__init__(
+            method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
+        )
         self._period_s = options.health_check_period_s
         self._report = report
-        self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        if self._hook is not None:
-            self._task = asyncio.create_task(self._check_forever(self._hook))
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _check_forever(self, hook: Hook[None]) -> None:
+    async def _ask_forever(self, hook: Hook[None]) -> None:
         was_healthy = True
         while True:
             await asyncio.sleep(self._period_s)

@@ -8,7 +8,8 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 Value = TypeVar("Value")
 
@@ -90,6 +91,38 @@ class Hook(Generic[Value]):
             return self._read(result)
         except ValueError as error:
             raise HookFailed(f"cannot be used: {error}") from error
+
+
+class Questioner(Generic[Value]):
+    """Asks while its context is entered; of a class without the method it asks nothing.
+
+    Those that derive from it say when, and what becomes of the answers.
+
+    Args:
+        hook: What is asked.
+    """
+
+    def __init__(self, hook: Hook[Value] | None) -> None:
+        self._hook = hook
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._hook is not None:
+            self._task = asyncio.create_task(self._ask_forever(self._hook))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _ask_forever(self, hook: Hook[Value]) -> None:
+        raise NotImplementedError
 
 
 def _failed(error: BaseException) -> HookFailed:

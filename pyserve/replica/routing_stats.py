@@ -10,11 +10,9 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Self
 
 from pyserve.config import RequestRouterConfig
-from pyserve.replica.hooks import Hook, HookFailed
+from pyserve.replica.hooks import Hook, HookFailed, Questioner
 
 _LOGGER = logging.getLogger(__name__)
 # All replicas' facts travel to all routers whenever one of them changes.
@@ -40,7 +38,7 @@ def facts_json(value: object) -> str:
     return text if value else ""
 
 
-class StatsReporter:
+class StatsReporter(Questioner[str]):
     """Asks while its context is entered, at once and then after each period.
 
     Args:
@@ -60,26 +58,12 @@ class StatsReporter:
     ) -> None:
         method: Callable[[], object] | None = getattr(instance, "record_routing_stats", None)
         timeout_s = config.request_routing_stats_timeout_s
-        self._hook = method and Hook(method, facts_json, timeout_s=timeout_s, user_loop=user_loop)
+        super().__init__(
+            method and Hook(method, facts_json, timeout_s=timeout_s, user_loop=user_loop)
+        )
         self._period_s = config.request_routing_stats_period_s
         self._report = report
         self._silent_until = 0.0
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        if self._hook is not None:
-            self._task = asyncio.create_task(self._ask_forever(self._hook))
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     async def _ask_forever(self, hook: Hook[str]) -> None:
         said = ""
