@@ -328,7 +328,10 @@ impl Pool {
         let mut finish = 0.0_f64;
         for index in 1..LEVELS {
             let Level { time_ns, departures } = self.levels[index];
-            below = (departures + GUESS_WEIGHT) / (time_ns + GUESS_WEIGHT / below);
+            // Of a level that never was, the guess is all there is. Most are such.
+            if time_ns > 0.0 || departures > 0.0 {
+                below = (departures + GUESS_WEIGHT) / (time_ns + GUESS_WEIGHT / below);
+            }
             self.rates[index] = below;
             finish = finish.max(index as f64 / below);
             self.finish_ns[index] = finish;
@@ -343,8 +346,12 @@ impl Pool {
     /// Where replicas have more calls than `level`, they do not end faster. How many more they had is
     /// what counts: of hardly more, nothing follows.
     fn is_enough(&self, level: usize) -> bool {
-        let (at, above) = (self.levels[level], self.sum(level + 1, LEVELS - 1));
-        if at.departures < PROOF_DEPARTURES || above.departures < PROOF_DEPARTURES {
+        let at = self.levels[level];
+        if at.departures < PROOF_DEPARTURES {
+            return false;
+        }
+        let above = self.sum(level + 1, LEVELS - 1);
+        if above.departures < PROOF_DEPARTURES {
             return false;
         }
         let weigh = |index: usize| index as f64 * self.levels[index].time_ns;

@@ -1,13 +1,18 @@
 //! What one decision costs: `cargo bench -p pyserve-router-net`.
 //!
 //! A line of JSON for each policy: medians of offer and complete, alone with 2, 8 and 64 replicas,
-//! and of lock + offer + unlock from four threads with 64. Without `--bench` (as `cargo test` runs
-//! it) it makes one short pass, to prove that it works. `make bench-routing` keeps the figures.
+//! and of lock + offer + unlock from four threads with 64. `line` is how long the machine itself
+//! takes to bring a cache line to another core: each hand-over of the lock waits for some, and
+//! where processors are virtual it changes from minute to minute. Without `--bench` (as `cargo
+//! test` runs it) it makes one short pass, to prove that it works. `make bench-routing` keeps the
+//! figures.
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
 
-use std::hint::black_box;
+use std::hint::{self, black_box};
 use std::sync::Barrier;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::Instant;
 
@@ -82,8 +87,10 @@ fn alone(policy: PolicyKind, replicas: u64, samples: usize, calls: usize) -> (f6
 /// Medians of several rounds, since one in which the machine stops a thread with the lock in its
 /// hands says little, and the spread of the rarest.
 fn locked_json(policy: PolicyKind, calls: usize) -> String {
+    let mut lines_ns = Vec::new();
     let rounds: Vec<Vec<u64>> = (0..ROUNDS)
         .map(|_| {
+            lines_ns.push(line_ns(calls / ROUNDS));
             let mut latencies = contended(policy, 64, calls / ROUNDS);
             latencies.sort_unstable();
             latencies
@@ -100,16 +107,38 @@ fn locked_json(policy: PolicyKind, calls: usize) -> String {
         names.map(|(name, of_1000)| format!("\"{name}\": {}", over_rounds(of_1000)[ROUNDS / 2]));
     let p99 = over_rounds(990);
     let spread = format!("\"p99_least\": {}, \"p99_most\": {}", p99[0], p99[ROUNDS - 1]);
-    format!("{}, {spread}", medians.join(", "))
+    lines_ns.sort_unstable_by(f64::total_cmp);
+    let (line, most) = (lines_ns[ROUNDS / 2], lines_ns[ROUNDS - 1]);
+    let line = format!("\"line\": {line:.0}, \"line_most\": {most:.0}");
+    format!("{}, {spread}, {line}", medians.join(", "))
+}
+
+/// How long a word takes from one core to another, there and back halved.
+fn line_ns(turns: usize) -> f64 {
+    let word = AtomicUsize::new(0);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| (0..turns).for_each(|turn| pass_on(&word, 2 * turn + 1)));
+        (0..turns).for_each(|turn| pass_on(&word, 2 * turn));
+    });
+    begun.elapsed().as_nanos() as f64 / (2 * turns) as f64
+}
+
+fn pass_on(word: &AtomicUsize, expected: usize) {
+    while word.load(Acquire) != expected {
+        hint::spin_loop();
+    }
+    word.store(expected + 1, Release);
 }
 
 /// Nanoseconds of each locked `offer`, clock reads included.
 fn contended(policy: PolicyKind, replicas: u64, calls: usize) -> Vec<u64> {
     let router = BriefMutex::new(router_with_replicas(policy, replicas));
     let start_together = Barrier::new(THREADS);
+    let begun = Instant::now();
     let run = || {
         start_together.wait();
-        contended_thread(&router, calls)
+        contended_thread(&router, begun, calls)
     };
     let mut latencies = Vec::new();
     thread::scope(|scope| {
@@ -121,12 +150,12 @@ fn contended(policy: PolicyKind, replicas: u64, calls: usize) -> Vec<u64> {
     latencies
 }
 
-fn contended_thread(router: &BriefMutex<Router>, calls: usize) -> Vec<u64> {
+fn contended_thread(router: &BriefMutex<Router>, begun: Instant, calls: usize) -> Vec<u64> {
     let mut released = Vec::new();
     let mut latencies = Vec::with_capacity(calls);
-    for call in 1..=calls as u64 {
-        let now = SERVICE.saturating_mul(call);
+    for _ in 0..calls {
         let start = Instant::now();
+        let now = Nanos((start - begun).as_nanos() as u64);
         let ticket = offer(&mut router.lock(), now);
         latencies.push(start.elapsed().as_nanos() as u64);
         let outcome = Outcome::done(None);

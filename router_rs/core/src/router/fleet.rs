@@ -375,7 +375,7 @@ impl Fleet {
 
     /// Something happened at the replica in `slot` that changes predictions.
     #[inline]
-    fn glance(&mut self, slot: u32) {
+    pub(super) fn glance(&mut self, slot: u32) {
         if self.is_patient {
             let slot = slot as usize;
             self.glances[slot] = Glance::of(&self.replicas[slot], &self.pool);
@@ -385,7 +385,6 @@ impl Fleet {
     /// What is learnt of the deployment has changed, or who asks for it.
     #[cold]
     pub(super) fn glance_at_all(&mut self) {
-        self.glances.fill(Glance::NONE);
         (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot));
     }
 
