@@ -3,10 +3,12 @@
 //! Whatever a client sends before it says that it has nothing more to say, its connection is
 //! closed, nothing stays in flight, and others are served.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::http2_script;
 use crate::mesh::{PATIENCE, mesh};
@@ -41,12 +43,37 @@ pub fn server_http2(data: &[u8]) {
 }
 
 fn ask_ingress(bytes: &[u8]) -> Vec<u8> {
-    let stream = TcpStream::connect(&mesh().ingress_address).expect("the ingress listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    let stream = connect_to_ingress();
     let answer = exchange(&stream, bytes, |stream| stream.shutdown(Shutdown::Write));
     mesh().settle();
     answer
+}
+
+/// Comes from another address each time, where the system has them: the ingress lets those wait that
+/// sent it nonsense before, and nearly all inputs are.
+fn connect_to_ingress() -> TcpStream {
+    loop {
+        match try_to_connect() {
+            // By the fuzzer's alarm.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            stream => return stream.expect("the ingress listens"),
+        }
+    }
+}
+
+fn try_to_connect() -> io::Result<TcpStream> {
+    static CONNECTIONS: AtomicU32 = AtomicU32::new(0);
+    let ingress: SocketAddr = mesh().ingress_address.parse().expect("an address");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    if cfg!(target_os = "linux") {
+        let host = 2 + CONNECTIONS.fetch_add(1, Ordering::Relaxed) % 0x00ff_fff0;
+        let own = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() + host);
+        socket.bind(&SocketAddr::from((own, 0)).into())?;
+    }
+    socket.connect(&ingress.into())?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket.into())
 }
 
 /// Sends everything, says that this was all, and reads to the end.
@@ -81,8 +108,7 @@ fn neighbour() {
     if TURN.fetch_add(1, Ordering::Relaxed) % NEIGHBOUR_EVERY == 0 {
         let request = b"POST /app/y HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\
             content-length: 4\r\n\r\necho";
-        let mut stream = TcpStream::connect(&mesh().ingress_address).expect("the ingress listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut stream = connect_to_ingress();
         stream.write_all(request).expect("room for a request");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("an answer in time");
