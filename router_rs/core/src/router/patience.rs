@@ -79,9 +79,10 @@ impl Fleet {
             let replica = &mut self.replicas[slot as usize];
             let others = replica.others(now);
             replica.pace.on_learnt(&self.pool, others, now);
-            let useful = match may_hold {
-                true => self.pool.useful_for(&replica.pace, replica.tier, now),
-                false => None,
+            let useful = if may_hold {
+                self.pool.useful_for(&replica.pace, replica.tier, now)
+            } else {
+                None
             };
             let held = useful.unwrap_or(u32::MAX);
             if replica.held != held {
