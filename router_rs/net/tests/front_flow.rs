@@ -3,6 +3,7 @@
 mod front_support;
 mod support;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -319,7 +320,11 @@ async fn a_refused_request_goes_elsewhere_with_its_body() {
 async fn a_replica_that_cannot_be_reached_is_answered_503() {
     let replica = Replica::start("r-1").await;
     let mut route = http_deployment(&replica, "/app");
-    drop(replica);
+    // Bound, so that nobody else gets the port meanwhile, and nobody listens.
+    let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    nobody.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = nobody.local_addr().unwrap().as_socket().unwrap();
+    route.replicas[0].address = address.to_string();
     route.request_timeout = Some(Duration::from_millis(300));
     let front = Front::start(vec![route]);
     let reply = Http1::connect(&front).await.fetch("/app").await;
