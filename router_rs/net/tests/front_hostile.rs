@@ -132,6 +132,8 @@ async fn a_line_feed_alone_in_a_head_is_refused() {
     }
 }
 
+const NONSENSE: &str = "GET / HTTP/9.9\r\n\r\n";
+
 /// So many mistakes of an address do nothing yet.
 const SLIPS: usize = 50;
 /// Some are forgotten while more are made.
@@ -139,7 +141,6 @@ const ROUNDS_MAX: usize = 200;
 
 #[tokio::test]
 async fn an_address_that_goes_on_is_served_later_and_never_closed() {
-    const NONSENSE: &str = "GET / HTTP/9.9\r\n\r\n";
     let (mut replica, front) = one_app().await;
     let mut neighbour = Http1::connect(&front).await;
     for round in 0..ROUNDS_MAX {
@@ -161,6 +162,47 @@ async fn an_address_that_goes_on_is_served_later_and_never_closed() {
         answer(replica.next().await, "served");
         assert_eq!("served", client.reply().await.text());
     }
+}
+
+/// More than `SLIPS`, by so many that they are not forgotten while one connection waits.
+const CROWD: usize = 2 * SLIPS;
+
+#[tokio::test]
+async fn a_body_from_an_address_that_goes_on_is_read_with_pauses() {
+    let (mut replica, front) = one_app().await;
+    let mut crowd = Vec::new();
+    for _ in 0..CROWD {
+        crowd.push(Http1::connect(&front).await);
+    }
+    until("all are here", || front.stat("connections") == CROWD as u64).await;
+    for client in &mut crowd {
+        client.send(NONSENSE).await;
+        assert_eq!(400, client.reply().await.status);
+        client.closed().await;
+    }
+    let taken = upload(&front, &mut replica).await;
+    assert_eq!(1, front.stat("delayed_connections"));
+    assert!(taken >= LARGE_TAKES, "{taken:?}");
+}
+
+/// A body of at least 32 turns, which are of 64 KiB and at most one read of as much more. Where the
+/// address is suspect there is a pause of 4 ms between them.
+const LARGE_BYTES: usize = 4 << 20;
+const LARGE_TAKES: Duration = Duration::from_millis(31 * 4);
+
+/// How long it takes from the first byte at the replica.
+async fn upload(front: &Front, replica: &mut Replica) -> Duration {
+    let mut client = Http1::connect(front).await;
+    client
+        .send(format!("POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: {LARGE_BYTES}\r\n\r\n"))
+        .await;
+    let mut incoming = replica.next().await;
+    let begun = std::time::Instant::now();
+    let (body, ()) = tokio::join!(incoming.read_all(), client.send(vec![b'x'; LARGE_BYTES]));
+    assert_eq!(LARGE_BYTES, body.len());
+    answer(incoming, "all of it");
+    assert_eq!("all of it", client.reply().await.text());
+    begun.elapsed()
 }
 
 #[tokio::test]

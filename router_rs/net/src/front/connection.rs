@@ -121,9 +121,9 @@ pub(crate) async fn open(
     phase: &mut watch::Receiver<Phase>,
 ) -> Option<Opened> {
     let peer = arrival.peer;
-    let gauge = Gauge::new();
     let visit = Visit::new(&front, peer.ip(), arrival.tls.is_some());
     let is_suspect = front.offenders.has(peer.ip(), Instant::now());
+    let gauge = Gauge::new(is_suspect);
     let greeting = async {
         if let Some(time) = time_to_wait(&visit, is_suspect) {
             front.counters.delayed_connections.count();

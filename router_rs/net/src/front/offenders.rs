@@ -2,8 +2,8 @@
 //!
 //! Each connection begins with rations of its own, so one that is ended and made anew would have
 //! them again and again. While an address goes on like that, its new connections are read a little
-//! later and may have fewer streams. None is closed for it: behind one address there may be many
-//! people.
+//! later, then with pauses until what was before is forgotten, and may have fewer streams. None is
+//! closed for it: behind one address there may be many people.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -19,6 +19,9 @@ const POINTS_MAX: u32 = 3 * FREE_POINTS;
 
 /// One is forgotten in so long. Arbitrary.
 const RECOVERY: Duration = Duration::from_millis(150);
+
+/// Then all is forgotten that was before a connection.
+pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_millis(150 * POINTS_MAX as u64);
 
 /// How long a new connection waits then before anything of it is read. Arbitrary: a flood that
 /// costs ten milliseconds is a hundredth of its thread then, and people wait as long for a page.

@@ -19,6 +19,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::counters::ConnectionCount;
 use super::frames::Frames;
 use super::head_lines::HeadLines;
+use super::offenders::FORGOTTEN_AFTER;
 use super::ration::{Ration, Verdict};
 use super::unread::status_of_hypers;
 use crate::io::Stream;
@@ -31,6 +32,11 @@ const TURN_BYTES: usize = 64 * 1024;
 /// had as many in its last one: about 200 microseconds of PINGs. Arbitrary.
 const TURN_FRAMES: usize = 256;
 const READ_BYTES_OF_SMALL_FRAMES: usize = 8 * 1024;
+
+/// How long a connection whose address is suspect is left unread after each turn, so that it brings
+/// 12 to 24 MB a second. Arbitrary: a flood that ends after ten megabytes takes the thread 10 ms,
+/// and with the pauses nobody waits for more than a fiftieth of that.
+const SUSPECT_PAUSE: Duration = Duration::from_millis(4);
 
 /// What a piece of an answer earns, in the points of a ration: two window updates for each frame of
 /// 16 KiB, which clients send at most, and more.
@@ -57,12 +63,15 @@ pub(super) struct Gauge {
     is_too_much: AtomicBool,
     is_rationed: AtomicBool,
     is_flushed: AtomicBool,
+    /// Its turns have pauses between them, for now.
+    is_suspect: AtomicBool,
 }
 
 impl Gauge {
     /// The first turn has begun.
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(is_suspect: bool) -> Arc<Self> {
         Arc::new(Self {
+            is_suspect: AtomicBool::new(is_suspect),
             received_bytes: AtomicU64::new(0),
             turn_bytes_left: AtomicUsize::new(TURN_BYTES),
             earned_points: AtomicU64::new(0),
@@ -72,8 +81,19 @@ impl Gauge {
         })
     }
 
-    /// To be called when the connection's task is polled.
+    /// To be called when the connection's task is polled. The turn of one that is suspect begins with
+    /// the end of its pause.
     pub(super) fn begin_turn(&self) {
+        if !self.is_suspect() {
+            self.fill_turn();
+        }
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.is_suspect.load(Ordering::Relaxed)
+    }
+
+    fn fill_turn(&self) {
         self.turn_bytes_left.store(TURN_BYTES, Ordering::Relaxed);
     }
 
@@ -141,8 +161,11 @@ pub(crate) struct Wire {
     unread: Option<Unread>,
     /// The reads that one head has taken so far.
     head_reads: u32,
-    /// Nothing is read before it rings.
+    /// Nothing is read before it rings, and nothing at all if the client has gone by then.
     pause: Option<Pin<Box<Sleep>>>,
+    /// Of a suspect: its next turn begins when it rings.
+    turn_pause: Option<Pin<Box<Sleep>>>,
+    begun: Instant,
     /// Here, because it lives as long as the socket does: longer than what hyper makes of it when
     /// it becomes a WebSocket, shorter than calls that go on without their client.
     _count: ConnectionCount,
@@ -215,7 +238,7 @@ impl Wire {
         let flood = is_http2.then(|| Box::new(Flood::new()));
         let lines = HeadLines::default();
         let gauge = Arc::clone(gauge);
-        let (head_reads, pause) = (0, None);
+        let (head_reads, pause, turn_pause) = (0, None, None);
         let (has_bare_line_feed, unread) = (false, None);
         Self {
             stream,
@@ -227,6 +250,8 @@ impl Wire {
             unread,
             head_reads,
             pause,
+            turn_pause,
+            begun: Instant::now(),
             _count: count,
         }
     }
@@ -289,6 +314,25 @@ impl Wire {
         }
     }
 
+    /// Ready when the next turn may begin, after one that is over.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.turn_pause.is_none() {
+            if !self.gauge.is_suspect() {
+                poll_others_first(cx);
+                return Poll::Pending;
+            }
+            self.turn_pause = Some(Box::pin(sleep_until((Instant::now() + SUSPECT_PAUSE).into())));
+        }
+        if let Some(pause) = &mut self.turn_pause {
+            ready!(pause.as_mut().poll(cx));
+        }
+        self.turn_pause = None;
+        self.gauge.fill_turn();
+        let is_suspect = self.begun.elapsed() < FORGOTTEN_AFTER;
+        self.gauge.is_suspect.store(is_suspect, Ordering::Relaxed);
+        Poll::Ready(())
+    }
+
     /// A client that trickles its head in is read now and then.
     fn on_head_read(&mut self) {
         self.head_reads = if self.lines.is_in_head() { self.head_reads + 1 } else { 0 };
@@ -326,8 +370,7 @@ impl AsyncRead for Wire {
             }
         }
         if this.gauge.is_turn_over() {
-            poll_others_first(cx);
-            return Poll::Pending;
+            ready!(this.poll_turn(cx));
         }
         ready!(this.poll_stream(cx, buffer))?;
         this.on_read(&buffer.filled()[before..]);
