@@ -134,6 +134,8 @@ impl Fleet {
         self.pool.tell_replicas(self.is_patient);
         self.policy = policy;
         self.look_again_at = None;
+        // Who is impatient does not keep them.
+        self.glances.fill(Glance::NONE);
         self.hold_back(now);
     }
 
@@ -382,7 +384,7 @@ impl Fleet {
         }
     }
 
-    /// What is learnt of the deployment has changed, or who asks for it.
+    /// What predictions of all replicas depend on has changed.
     #[cold]
     pub(super) fn glance_at_all(&mut self) {
         (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot));

@@ -69,8 +69,8 @@ impl Fleet {
         self.iter().map(|(_, replica)| u64::from(replica.spare())).sum()
     }
 
-    /// Brings what was learnt to all replicas. In one pass, since others wait for the router
-    /// meanwhile: of 64 replicas it takes as long as several picks.
+    /// Brings what was learnt to all replicas, and does so quickly, since others wait for the router
+    /// meanwhile: with 64 replicas it takes as long as several picks.
     #[cold]
     pub(super) fn hold_back(&mut self, now: Nanos) {
         self.lasting_at = None;
