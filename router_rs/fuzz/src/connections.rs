@@ -16,6 +16,11 @@ use crate::mesh::{PATIENCE, mesh};
 /// How often somebody else asks the ingress something.
 const NEIGHBOUR_EVERY: u32 = 16;
 
+/// The addresses that connections come from, in 127/8: not that of the ingress, nor the last, which
+/// is nobody's.
+const FIRST_HOST: u32 = 2;
+const HOSTS: u32 = (1 << 24) - 1 - FIRST_HOST;
+
 /// More than any input makes the mesh say: an echo, and errors with a sentence each.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
@@ -66,7 +71,7 @@ fn try_to_connect() -> io::Result<TcpStream> {
     let ingress: SocketAddr = mesh().ingress_address.parse().expect("an address");
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     if cfg!(target_os = "linux") {
-        let host = 2 + CONNECTIONS.fetch_add(1, Ordering::Relaxed) % 0x00ff_fff0;
+        let host = FIRST_HOST + CONNECTIONS.fetch_add(1, Ordering::Relaxed) % HOSTS;
         let own = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() + host);
         socket.bind(&SocketAddr::from((own, 0)).into())?;
     }

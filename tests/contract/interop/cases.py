@@ -35,7 +35,7 @@ _TRAILING_VALUE = b"\xab\xab\xab"
 # What grpcio says of a call that ends while it writes to it, whatever the call ended with
 # (https://github.com/grpc/grpc/issues/36066); once in some thousand tries.
 _STATUS_IS_LOST = "Internal error from Core"
-_TRIES = 5
+_TRIES = 3
 _METADATA = ((INITIAL_KEY, _INITIAL_VALUE), (TRAILING_KEY, _TRAILING_VALUE))
 _BLANKS_AND_UNICODE = (
     "\t\ntest with whitespace\r\nand Unicode BMP \u263a and non-BMP \U0001f608\t\n"
