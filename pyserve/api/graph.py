@@ -11,7 +11,7 @@ import cloudpickle
 from pyserve.api.code import Code, ShippedCode, ship
 from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
-from pyserve.api.policy import policy_class
+from pyserve.api.policy import check_policy
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions
 from pyserve.errors import UsageError
@@ -91,7 +91,8 @@ class _Graph:
         deployment = application.deployment
         options = deployment.settings
         if path := options.request_router_config.policy_path:
-            policy_class(path)  # What cannot be imported here is refused before anything starts.
+            # What cannot be made here is refused before anything starts.
+            check_policy(path, options.request_router_config.policy_kwargs)
         limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
         if limit < (size := _deployment_batch_size(application)):
             warnings.warn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -85,7 +86,31 @@ def policy_class(import_path: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise refuse(_FIELD, import_path, f"a class that can be imported ({error})") from error
+    except (Exception, SystemExit) as error:
+        why = f"{module} raises {type(error).__name__}: {error}"
+        raise refuse(_FIELD, import_path, f"a class that can be imported ({why})") from error
     if not any(callable(getattr(found, each, None)) for each in ("choose", "choose_replicas")):
         allowed = "a class with a method choose(candidates, request), or choose_replicas"
         raise refuse(_FIELD, import_path, allowed)
     return found
+
+
+def check_policy(import_path: str, kwargs: Mapping[str, object]) -> None:
+    """Look whether a policy can be made of these arguments, without making it.
+
+    Raises:
+        OptionError: It cannot be imported, is no policy, or takes other arguments.
+    """
+    found = policy_class(import_path)
+    make = getattr(found, "initialize_state", None)
+    # A method of the class takes the policy first.
+    first = () if make is None else (None,)
+    try:
+        signature = inspect.signature(found if make is None else make)
+    except ValueError:
+        return  # Of C, without a signature; its log will tell.
+    try:
+        signature.bind(*first, **kwargs)
+    except TypeError as error:
+        allowed = f"what {import_path} takes, {signature} ({error})"
+        raise refuse("request_router_config.policy_kwargs", dict(kwargs), allowed) from error

@@ -222,8 +222,10 @@ def _read_router_class(given: dict[str, object]) -> None:
             )
         path = _path_of(f"{_OWNER}.request_router_class", found)
         module, _, name = path.replace(":", ".").rpartition(".")
-        ours = _RAY_POLICIES.get(name) if module.startswith("ray.") else None
-        if ours is None and module.startswith("ray."):
+        # Their own pages name them both ways.
+        is_theirs = not module or module.startswith("ray.")
+        ours = _RAY_POLICIES.get(name) if is_theirs else None
+        if ours is None and is_theirs:
             raise refuse(
                 f"{_OWNER}.request_router_class",
                 path,

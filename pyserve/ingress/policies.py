@@ -1,7 +1,8 @@
 """Policies of the user's: classes that put the replicas in order for each call.
 
 They run in the process of the router, in a native thread of their own. A policy that raises, or
-answers with nonsense, costs the call nothing but its time: the router's own policy decides then.
+answers with nonsense, costs the call nothing but its time: the router's own policy decides then, as
+it does until the policy is made, in yet another thread.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,6 +24,8 @@ from pyserve.wire.v1 import mesh_pb2
 _LOGGER = logging.getLogger(__name__)
 # One line in so many seconds for each policy, however many calls it fails.
 _COMPLAINT_PERIOD_S = 60.0
+# The loop that makes routes waits so long for a policy.
+_MAKING_WAIT_S = 0.1
 
 Raw = tuple[str, str, int, int, list[str]]
 FactsOf = Callable[[str], tuple[Facts, Facts]]
@@ -31,14 +35,14 @@ class Policies:
     """The policies of one process, each made once for its class and arguments."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], _router.Ranker | None] = {}
+        self._known: dict[tuple[str, str], _router.Ranker] = {}
         self._used: set[tuple[str, str]] = set()
         self._facts = ReplicaFacts()
 
     def ranker_of(
         self, found: mesh_pb2.PolicyClass, replicas: Iterable[mesh_pb2.ReplicaView]
     ) -> _router.Ranker | None:
-        """Return what asks the policy; ``None`` if there is none, or it cannot be made.
+        """Return what asks the policy, as soon as it is made; ``None`` if there is none.
 
         Args:
             found: the class.
@@ -61,17 +65,26 @@ class Policies:
         self._used = set()
 
 
-def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker | None:
+def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker:
     sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
+    chooser = Chooser(found.import_path, None, facts_of)
+    # Its module may be slow to import, and it may load or connect to something; or never end.
+    name = f"policy {found.import_path}"
+    making = threading.Thread(target=_make, args=(found, chooser), name=name, daemon=True)
+    making.start()
+    # Most are made at once, and then have all calls from the first one on.
+    making.join(_MAKING_WAIT_S)
+    return _router.Ranker(chooser, chooser.told)
+
+
+def _make(found: mesh_pb2.PolicyClass, chooser: Chooser) -> None:
     try:
         kwargs = json.loads(found.kwargs_json) if found.kwargs_json else {}
-        chooser = Chooser(found.import_path, _made(found.import_path, kwargs), facts_of)
-        return _router.Ranker(chooser, chooser.told if chooser.listens else None)
-    except Exception:
+        chooser.begin(_made(found.import_path, kwargs))
+    except (Exception, SystemExit):
         _LOGGER.exception(
             "the policy %s cannot be used here; replicas are picked without it", found.import_path
         )
-        return None
 
 
 def _made(import_path: str, kwargs: dict[str, object]) -> object:
@@ -90,19 +103,28 @@ class Chooser:
     Args:
         name: of the policy, for the log.
         policy: has ``choose(candidates, request)`` or ``choose_replicas``, plain or async, which
-            returns candidates or their ids, best first; a list of lists is read in order.
+            returns candidates or their ids, best first; a list of lists is read in order. ``None``:
+            it is not made yet, see ``begin``.
         facts_of: returns the routing stats and the metadata of a replica.
     """
 
     def __init__(self, name: str, policy: object, facts_of: FactsOf | None = None) -> None:
         self._name = name
         self._facts_of = facts_of or ReplicaFacts().of
-        choose = getattr(policy, "choose", None) or getattr(policy, "choose_replicas", None)
-        self._choose: Callable[..., Any] = choose  # type: ignore[assignment]  # ``policy_class`` has looked
-        self._on_routed: Callable[..., Any] = getattr(policy, "on_request_routed", _nothing)
-        self._on_completed: Callable[..., Any] = getattr(policy, "on_request_completed", _nothing)
+        self._choose: Callable[..., Any] = _prefer_none
+        self._on_routed: Callable[..., Any] = _nothing
+        self._on_completed: Callable[..., Any] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
         self._silent_until = 0.0
+        if policy is not None:
+            self.begin(policy)
+
+    def begin(self, policy: object) -> None:
+        """Ask this policy from now on; on any thread."""
+        self._on_routed = getattr(policy, "on_request_routed", _nothing)
+        self._on_completed = getattr(policy, "on_request_completed", _nothing)
+        choose = getattr(policy, "choose", None) or getattr(policy, "choose_replicas", None)
+        self._choose = choose  # type: ignore[assignment]  # ``policy_class`` has looked
 
     def __call__(self, raw: Sequence[Raw], path: str, session_id: str, model_id: str) -> list[str]:
         """Return the ids of replicas, best first; none when the policy has failed."""
@@ -114,7 +136,7 @@ class Chooser:
                 self._choose(candidates, RoutedRequest(path, session_id, model_id))
             )
             return list(_ids(answer, {each.replica_id for each in candidates}))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._complain(error)
             return []
 
@@ -125,6 +147,8 @@ class Chooser:
 
     def told(self, number: int, replica_id: str, routed: tuple[str, str, str] | None) -> None:
         """Tell the policy that a call goes to a replica, or, without ``routed``, is over there."""
+        if not self.listens:
+            return
         request_id = str(number)
         try:
             if routed is None:
@@ -132,7 +156,7 @@ class Chooser:
             else:
                 # Ray Serve hands over the answer as well, which is not there yet.
                 self._result(self._on_routed(RoutedRequest(*routed, request_id), replica_id, None))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._complain(error)
 
     def __del__(self) -> None:
@@ -150,7 +174,7 @@ class Chooser:
             self._loop = asyncio.new_event_loop()
         return self._loop
 
-    def _complain(self, error: Exception) -> None:
+    def _complain(self, error: BaseException) -> None:
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + _COMPLAINT_PERIOD_S
@@ -160,6 +184,11 @@ class Chooser:
                 type(error).__name__,
                 error,
             )
+
+
+def _prefer_none(*_asked: object) -> list[str]:
+    """Stand for a policy that is not made yet."""
+    return []
 
 
 def _nothing(*_told: object) -> None:

@@ -61,6 +61,7 @@ class Chooser:
             ["PrefixCacheAffinityRouter", "ConsistentHashRouter", "module:Class"],
         ),
         ({"request_router_class": 3}, ["request_router_class=3", "module:Class"]),
+        ({"request_router_class": "Unheard"}, ["request_router_class='Unheard'", "module:Class"]),
         ({"policy": "p2c", "request_router_class": "a:B"}, ["both", "keep policy"]),
     ],
 )
@@ -80,6 +81,7 @@ def test_a_refusal_names_the_field_the_value_and_what_is_allowed(
         ("ray.serve._private.request_router.PowerOfTwoChoicesRequestRouter", "p2c"),
         ("ray.serve.experimental.round_robin_router:RoundRobinRouter", "round_robin"),
         ("ray.serve.experimental.consistent_hash_router:ConsistentHashRouter", "consistent_hash"),
+        ("RoundRobinRouter", "round_robin"),
         ("our.routers.UniformRequestRouter", "our.routers:UniformRequestRouter"),
         ("our.routers:UniformRequestRouter", "our.routers:UniformRequestRouter"),
     ],

@@ -1,15 +1,20 @@
 """A policy of the user's: what it gets, which answers are understood, and what failing costs."""
 
 import logging
+import threading
+from pathlib import Path
 
 import pytest
 
 from pyserve import _router
-from pyserve.api.policy import Candidate, RoutedRequest, policy_class
+from pyserve.api.policy import Candidate, RoutedRequest, check_policy, policy_class
 from pyserve.errors import OptionError
 from pyserve.ingress.facts import ReplicaFacts
 from pyserve.ingress.policies import Chooser, Policies
 from pyserve.wire.v1 import mesh_pb2
+from tests.support.waiting import wait_until
+
+TIMEOUT_S = 10.0
 
 RAW = [("a", "here", 2, 9, ["m"]), ("b", "there", 0, 9, [])]
 
@@ -167,5 +172,82 @@ def test_a_policy_is_made_once_for_its_arguments(caplog: pytest.LogCaptureFixtur
     assert ranker is not policies.ranker_of(found, ())
     assert policies.ranker_of(mesh_pb2.PolicyClass(), ()) is None
     broken = mesh_pb2.PolicyClass(import_path=f"{__name__}:Policy", kwargs_json='{"other": 1}')
-    assert policies.ranker_of(broken, ()) is None
-    assert "cannot be used here" in caplog.text
+    assert isinstance(policies.ranker_of(broken, ()), _router.Ranker)
+    wait_until(lambda: "cannot be used here" in caplog.text)
+
+
+class Slow(Policy):
+    """Is made when it may be."""
+
+    may_begin = threading.Event()
+    is_made = threading.Event()
+
+    def __init__(self) -> None:
+        assert self.may_begin.wait(TIMEOUT_S)
+        super().__init__(["b"])
+        self.is_made.set()
+
+
+def test_a_policy_that_is_slow_to_make_keeps_nobody_waiting():
+    chooser = Chooser("mine", None)
+    assert [] == chooser(RAW, "", "", "")
+    found = mesh_pb2.PolicyClass(import_path=f"{__name__}:Slow")
+    assert isinstance(Policies().ranker_of(found, ()), _router.Ranker)
+    assert not Slow.is_made.is_set()
+    Slow.may_begin.set()
+    assert Slow.is_made.wait(TIMEOUT_S)
+
+    chooser.begin(Policy(["b"]))
+    assert ["b"] == chooser(RAW, "", "", "")
+
+
+def test_a_policy_that_exits_ends_nobody(caplog: pytest.LogCaptureFixture):
+    class Exits:
+        def choose(self, *_asked: object) -> None:
+            raise SystemExit(3)
+
+    assert [[], []] == [Chooser("mine", Exits())(RAW, "", "", "") for _ in range(2)]
+    assert "SystemExit: 3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("class P(:", "raises SyntaxError"),
+        ("X = undefined", "raises NameError"),
+        ("raise SystemExit(0)", "raises SystemExit: 0"),
+    ],
+)
+def test_a_module_that_cannot_be_run_is_refused_as_one_that_is_not_there(
+    text: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "broken_policy.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OptionError, match=rf"request_router_config.policy='broken_.*{expected}"):
+        policy_class("broken_policy:P")
+
+
+class RayLike:
+    """Gets its arguments later."""
+
+    def initialize_state(self, weight: int) -> None:
+        self.weight = weight
+
+    def choose_replicas(self, *_asked: object) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("Policy", {"answer": []}, {"other": 1}),
+        ("RayLike", {"weight": 1}, {}),
+        ("RayLike", {"weight": 1}, {"weight": 1, "other": 2}),
+    ],
+)
+def test_arguments_that_a_policy_does_not_take_are_refused(
+    name: str, good: dict[str, object], bad: dict[str, object]
+):
+    check_policy(f"{__name__}:{name}", good)
+    with pytest.raises(OptionError, match=rf"policy_kwargs=.* what .*{name} takes"):
+        check_policy(f"{__name__}:{name}", bad)
