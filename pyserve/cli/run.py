@@ -23,6 +23,7 @@ from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
+from pyserve.config.environment import use_tls_files
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.runs import Run
@@ -91,7 +92,7 @@ def run(
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
         _check_in_process(controller, route_prefix)
-        tls = tls or read_settings().security.tls
+        tls = read_settings().security.tls
         warn_of_names()
         application = load_application(target, parse_arguments(arguments))
         packed = pack(application, ApplicationName(name))
@@ -142,13 +143,10 @@ def _prefix(given: str | None) -> str | RoutePrefix | None:
 
 
 def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
+    """Return the certificates that the options name, with what variables say besides."""
     if cert is not None and key is not None:
-        return TlsFiles(
-            cert_file=cert,
-            key_file=key,
-            ca_file=client_ca,
-            peers_required=client_ca is not None,
-        )
+        use_tls_files(TlsFiles(cert_file=cert, key_file=key, ca_file=client_ca))
+        return read_settings().security.tls
     given = {"--tls-cert": cert, "--tls-key": key, "--tls-client-ca": client_ca}
     names = [name for name, path in given.items() if path is not None]
     if names:
@@ -159,6 +157,11 @@ def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> T
 
 
 def _check_in_process(controller: str | None, route_prefix: str | None) -> None:
+    if access_file := read_settings().security.access_file:
+        raise click.UsageError(
+            f"PYSERVE_ACCESS_FILE names {str(access_file)!r}, but nothing checks its rules with "
+            f"--in-process, which runs no ingress; leave one of them out"
+        )
     for option, is_given in (
         ("--controller", controller),
         ("--route-prefix", route_prefix is not None),

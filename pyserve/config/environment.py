@@ -29,6 +29,7 @@ from pyserve.config.routing import RouterDefaults, read_router_defaults
 from pyserve.config.tls import (
     SecuritySettings,
     TlsFiles,
+    environment_of_files,
     read_mesh_tls,
     read_security_settings,
 )
@@ -148,6 +149,14 @@ class MeshSettings:
     security: SecuritySettings = field(default_factory=SecuritySettings)
     routing: RouterDefaults = field(default_factory=RouterDefaults)
     http_middlewares: str | None = None
+
+
+def use_tls_files(files: TlsFiles) -> None:
+    """Let what is read from now on, here and in processes that are started, name these files.
+
+    What other variables say of TLS holds for them too.
+    """
+    os.environ.update(environment_of_files(files))
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:

@@ -60,6 +60,24 @@ def test_run_and_call_speak_tls_with_each_other(
             assert "Traceback" not in text
 
 
+@pytest.mark.parametrize("mode", [(), ("--in-process",)])
+def test_names_in_a_variable_hold_for_files_of_options(
+    mode: tuple[str, ...], mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    authority = Authority()
+    root = tmp_path / "root.crt"
+    root.write_bytes(authority.certificate)
+    cert, key = write(authority.issue("127.0.0.1"), tmp_path, "server")
+    options = ("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", str(root))
+    environment = {**mesh_environment, "PYSERVE_TLS_CLIENT_NAMES": "spiffe://test/client/alice"}
+    with foreground(environment, TARGET, *mode, *options) as running:
+        for name, expected in [("alice", 0), ("mallory", 1)]:
+            own = write(authority.issue(f"spiffe://test/client/{name}"), tmp_path, name)
+            call = ("call", ECHO, "payload=you", "--address", running.address, "--ca", str(root))
+            done = pyserve(*call, "--cert", own[0], "--key", own[1], environment=mesh_environment)
+            assert expected == done.returncode, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("by_options", [True, False])
 def test_one_process_speaks_tls_too(
     by_options: bool, mesh_environment: dict[str, str], tmp_path: Path
