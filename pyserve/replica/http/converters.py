@@ -132,7 +132,14 @@ def _container(kind: Any, accepted: tuple[type, ...], text: str, args: tuple[Any
             refuse(where, f"expected {text}, not {name_of(value)}", f"{accepted[0].__name__}_type")
         if element is not None:
             value = _each(value, element, where)
-        return value if make is None else make(value)
+        if make is None:
+            return value
+        try:
+            return make(value)
+        except OverflowError:
+            refuse(where, "expected a number that a float can hold", "finite_number")
+        except TypeError as error:
+            refuse(where, f"expected values that a {kind.__name__} can hold: {error}", "set_item")
 
     return convert
 

@@ -28,7 +28,8 @@ class InvalidBody(PyserveError, ValueError):
 
 def mistake(where: Location, text: str, kind: str) -> dict[str, Any]:
     """Return one entry of ``InvalidBody.errors``."""
-    return {"loc": list(where), "msg": text, "type": kind}
+    loc = [_writable(each) if isinstance(each, str) else each for each in where]
+    return {"loc": loc, "msg": _writable(text), "type": kind}
 
 
 def refuse(where: Location, text: str, kind: str) -> NoReturn:
@@ -40,6 +41,11 @@ def name_of(value: object) -> str:
     """Return what JSON calls a value."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
+
+
+def _writable(text: str) -> str:
+    """Return a text that the answer can have: JSON's escapes make halves of characters too."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _text_of(location: list[str | int]) -> str:

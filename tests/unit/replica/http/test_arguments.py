@@ -1,5 +1,6 @@
 """What handlers get of a request, by their signatures."""
 
+import json
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -96,13 +97,16 @@ async def test_a_data_type_gets_the_body(annotation: Any, body: Any, kind: str, 
         (Literal["a"], "b", ["body"], "expected one of 'a'"),
         (Model, {"count": "many"}, ["body", "count"], "unable to parse string"),
         (np.ndarray, [[1], [1, 2]], ["body"], "expected an array of numbers"),
+        (Positive, {"value": 10**400}, ["body", "value"], "a number that a float can hold"),
+        (set, [[1]], ["body"], "expected values that a set can hold"),
+        (Point, {"x": 1, "\ud800": 2}, ["body", "\\ud800"], "unknown field"),
     ],
 )
 async def test_other_data_is_refused_by_place(
     annotation: Any, body: Any, place: list[Any], text: str
 ) -> None:
     async with serving(_handler(annotation)) as client:
-        answer = await client(json=body)
+        answer = await client(json.dumps(body).encode())
     assert 422 == answer.status
     (error,) = answer.json()["detail"]
     assert place == error["loc"]
