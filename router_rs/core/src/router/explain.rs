@@ -11,6 +11,9 @@ use crate::time::Nanos;
 /// 8 KiB of metadata by default, and some break a call off over more.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
+/// Of a call that brings an order, such as the answer of a policy in Python.
+const RANKED_RULE: &str = "ranked: the first with room, in the order that came with the call";
+
 /// What the router sees when a call comes, and by which rule it decides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
@@ -93,7 +96,7 @@ impl Router {
         let model = self.directory.find(offer.model);
         let views = self.fleet.iter().filter(|(_, replica)| replica.is_member);
         Explanation {
-            rule: self.fleet.rule(),
+            rule: if offer.ranked.is_empty() { self.fleet.rule() } else { RANKED_RULE },
             waiting: self.waiting(),
             predicted_wait: self.predicted_wait(),
             replicas: views
@@ -294,5 +297,13 @@ mod tests {
         );
         let shown = json.matches("{\"id\":").count();
         assert!(json.ends_with(&format!("],\"more\":{}}}", 1_000 - shown)), "{json}");
+    }
+
+    #[test]
+    fn the_rule_of_a_call_that_brings_an_order_is_that_order() {
+        let router = Router::new(RouterConfig::default());
+        let rule = |ranked| router.explain(&Offer { ranked, ..Offer::default() }, Nanos::ZERO).rule;
+        assert_eq!(RANKED_RULE, rule(&[ReplicaId(1)]));
+        assert_ne!(RANKED_RULE, rule(&[]));
     }
 }
