@@ -35,14 +35,16 @@ class Policies:
     """The policies of one process, each made once for its class and arguments."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], _router.Ranker] = {}
+        self._known: dict[tuple[str, str], _router.Ranker | None] = {}
         self._used: set[tuple[str, str]] = set()
         self._facts = ReplicaFacts()
 
     def ranker_of(
         self, found: mesh_pb2.PolicyClass, replicas: Iterable[mesh_pb2.ReplicaView]
     ) -> _router.Ranker | None:
-        """Return what asks the policy, as soon as it is made; ``None`` if there is none.
+        """Return what asks the policy, as soon as it is made.
+
+        ``None`` if there is none, or it was seen at once that it cannot be made.
 
         Args:
             found: the class.
@@ -65,7 +67,7 @@ class Policies:
         self._used = set()
 
 
-def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker:
+def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker | None:
     sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
     chooser = Chooser(found.import_path, None, facts_of)
     # Its module may be slow to import, and it may load or connect to something; or never end.
@@ -74,7 +76,11 @@ def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker:
     making.start()
     # Most are made at once, and then have all calls from the first one on.
     making.join(_MAKING_WAIT_S)
-    return _router.Ranker(chooser, chooser.told)
+    if making.is_alive():
+        return _router.Ranker(chooser, chooser.told)
+    if not chooser.is_made:
+        return None
+    return _router.Ranker(chooser, chooser.told if chooser.listens else None)
 
 
 def _make(found: mesh_pb2.PolicyClass, chooser: Chooser) -> None:
@@ -139,6 +145,11 @@ class Chooser:
         except (Exception, SystemExit) as error:
             self._complain(error)
             return []
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a policy to ask."""
+        return self._choose is not _prefer_none
 
     @property
     def listens(self) -> bool:
