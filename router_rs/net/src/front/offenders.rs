@@ -21,7 +21,7 @@ const POINTS_MAX: u32 = 3 * FREE_POINTS;
 const RECOVERY: Duration = Duration::from_millis(150);
 
 /// Then all is forgotten that was before a connection.
-pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_millis(150 * POINTS_MAX as u64);
+pub(super) const FORGOTTEN_AFTER: Duration = RECOVERY.saturating_mul(POINTS_MAX);
 
 /// How long a new connection waits then before anything of it is read. Arbitrary: a flood that
 /// costs ten milliseconds is a hundredth of its thread then, and people wait as long for a page.
