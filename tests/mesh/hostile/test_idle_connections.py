@@ -63,8 +63,12 @@ def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(first_words, 
             if index % _ASKS_EACH == 0:
                 # Whoever asks now and then has not rested longest, and keeps its connection.
                 victim.ask()
-        for connection in connections if first_words else []:
+        # After another crowd from these addresses this one waits in a line for some seconds, and
+        # begins to rest later than a neighbour who says nothing meanwhile.
+        for index, connection in enumerate(connections if first_words else []):
             _await_answer(connection)
+            if index % _ASKS_EACH == 0:
+                victim.ask()
 
         def growth() -> int:
             victim.ask()
