@@ -35,6 +35,7 @@ mod resting;
 mod shadow;
 mod stall;
 mod strangers;
+mod suspicion;
 mod turnstile;
 mod unread;
 mod upstream;

@@ -19,8 +19,8 @@ use tokio::time::{Sleep, sleep_until};
 use super::counters::ConnectionCount;
 use super::frames::Frames;
 use super::head_lines::HeadLines;
-use super::offenders::FORGOTTEN_AFTER;
 use super::ration::{Ration, Verdict};
+use super::suspicion::Suspicion;
 use super::unread::status_of_hypers;
 use crate::io::Stream;
 
@@ -32,11 +32,6 @@ const TURN_BYTES: usize = 64 * 1024;
 /// had as many in its last one: about 200 microseconds of PINGs. Arbitrary.
 const TURN_FRAMES: usize = 256;
 const READ_BYTES_OF_SMALL_FRAMES: usize = 8 * 1024;
-
-/// How long a connection whose address is suspect is left unread after each turn, so that it brings
-/// 12 to 24 MB a second. Arbitrary: a flood that ends after ten megabytes takes the thread 10 ms,
-/// and with the pauses nobody waits for more than a fiftieth of that.
-const SUSPECT_PAUSE: Duration = Duration::from_millis(4);
 
 /// What a piece of an answer earns, in the points of a ration: two window updates for each frame of
 /// 16 KiB, which clients send at most, and more.
@@ -163,9 +158,7 @@ pub(crate) struct Wire {
     head_reads: u32,
     /// Nothing is read before it rings, and nothing at all if the client has gone by then.
     pause: Option<Pin<Box<Sleep>>>,
-    /// Of a suspect: its next turn begins when it rings.
-    turn_pause: Option<Pin<Box<Sleep>>>,
-    begun: Instant,
+    suspicion: Suspicion,
     /// Here, because it lives as long as the socket does: longer than what hyper makes of it when
     /// it becomes a WebSocket, shorter than calls that go on without their client.
     _count: ConnectionCount,
@@ -238,7 +231,7 @@ impl Wire {
         let flood = is_http2.then(|| Box::new(Flood::new()));
         let lines = HeadLines::default();
         let gauge = Arc::clone(gauge);
-        let (head_reads, pause, turn_pause) = (0, None, None);
+        let (head_reads, pause) = (0, None);
         let (has_bare_line_feed, unread) = (false, None);
         Self {
             stream,
@@ -250,8 +243,7 @@ impl Wire {
             unread,
             head_reads,
             pause,
-            turn_pause,
-            begun: Instant::now(),
+            suspicion: Suspicion::new(),
             _count: count,
         }
     }
@@ -316,19 +308,12 @@ impl Wire {
 
     /// Ready when the next turn may begin, after one that is over.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.turn_pause.is_none() {
-            if !self.gauge.is_suspect() {
-                poll_others_first(cx);
-                return Poll::Pending;
-            }
-            self.turn_pause = Some(Box::pin(sleep_until((Instant::now() + SUSPECT_PAUSE).into())));
+        if !self.gauge.is_suspect() {
+            poll_others_first(cx);
+            return Poll::Pending;
         }
-        if let Some(pause) = &mut self.turn_pause {
-            ready!(pause.as_mut().poll(cx));
-        }
-        self.turn_pause = None;
+        let is_suspect = ready!(self.suspicion.poll_pause(cx));
         self.gauge.fill_turn();
-        let is_suspect = self.begun.elapsed() < FORGOTTEN_AFTER;
         self.gauge.is_suspect.store(is_suspect, Ordering::Relaxed);
         Poll::Ready(())
     }
