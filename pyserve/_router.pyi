@@ -487,7 +487,9 @@ class Ranker:
     ``choose`` gets the replicas (id, node, calls in flight, capacity, models), the path, the
     session and the model (``""``: none), and returns ids, best first. It should not raise: what it
     raises is shown on standard error, and the router's own policy decides. So it does for calls
-    that wait for 100 ms, and for those that find 1024 waiting.
+    that wait for 100 ms, and for those that find 1024 waiting. After three answers in a row that
+    did not come, a deployment asks by one call after 0.5, 1, 2, 4 and then each 8 s, until there is
+    an answer in time; see ``RoutingTable.unanswered``.
 
     ``listener`` is told where calls go, in the same thread: a call's number, the replica, and path,
     session and model; and then, with ``None`` for these, that the call is over there. Calls that
@@ -560,6 +562,12 @@ class RoutingTable:
 
     def replicas(self, target: str) -> list[tuple[str, str, list[str]]]:
         """Id, node and known models of each replica of "application/Deployment"."""
+
+    def unanswered(self) -> dict[str, int]:
+        """Per "application/Deployment": how often its ``ranker`` did not answer in time.
+
+        Those that always did are left out; a new ranker is counted anew.
+        """
 
     def stats(self) -> dict[str, dict[str, object]]:
         """Per "application/Deployment": in_flight by replica id, parked, and counters.

@@ -10,10 +10,13 @@ from pyserve import _router
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import Channel, dial
+from pyserve.ingress.late import LatePolicies
 from pyserve.ingress.policies import Policies
 from pyserve.ingress.routes import route_of
 from pyserve.ingress.watcher import Views, ViewState, Watcher
 from pyserve.types import DeploymentKey
+
+_LATE_LOOK_INTERVAL_S = 1.0
 
 
 class Table(Protocol):
@@ -21,6 +24,9 @@ class Table(Protocol):
 
     def apply(self, version: int, deployments: Sequence[_router.DeploymentRoute]) -> None:
         """Replace the table."""
+
+    def unanswered(self) -> dict[str, int]:
+        """Return how often the policy of each deployment did not answer in time."""
 
 
 class TableFeed:
@@ -61,6 +67,8 @@ class TableFeed:
         self._view_version = 0
         self._waiters: dict[asyncio.Future[None], int] = {}
         self._watcher = Watcher(controller, node, deployments, self._on_view, connect=connect)
+        self._late = LatePolicies(table.unanswered)
+        self._late_look: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to follow; ``wait_version`` tells when there is something in the table."""
@@ -86,6 +94,9 @@ class TableFeed:
     async def close(self) -> None:
         """Stop following; the table stays as it is. Idempotent."""
         await self._watcher.close()
+        if self._late_look is not None:
+            self._late_look.cancel()
+            await asyncio.wait({self._late_look})
 
     def _on_view(self, state: ViewState) -> None:
         views = {
@@ -98,7 +109,15 @@ class TableFeed:
         self._table.apply(self._table_version, routes)
         # Only now: until then calls went by the table before.
         self._policies.forget_unused()
+        if self._policies and self._late_look is None:
+            self._late_look = asyncio.create_task(self._look_for_late())
         self._view_version = state.version
         for waiter, version in self._waiters.items():
             if version <= state.version and not waiter.done():
                 waiter.set_result(None)
+
+    async def _look_for_late(self) -> None:
+        """Say which policies are late, until cancelled."""
+        while True:
+            await asyncio.sleep(_LATE_LOOK_INTERVAL_S)
+            self._late.look()

@@ -39,6 +39,10 @@ class Policies:
         self._used: set[tuple[str, str]] = set()
         self._facts = ReplicaFacts()
 
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self._known)
+
     def ranker_of(
         self, found: mesh_pb2.PolicyClass, replicas: Iterable[mesh_pb2.ReplicaView]
     ) -> _router.Ranker | None:

@@ -14,6 +14,7 @@
 //! | `learnt` | how long a replica is expected to take |
 //! | `queue` | who of the parked calls is next, and who is late |
 //! | `backoff` | how long a replica that refused is left alone |
+//! | `adviser` | whether a policy outside, which may hang, is asked |
 //! | `gate` | whether a replica admits a call |
 //! | `access` | whether a caller may make a request at all |
 
@@ -21,6 +22,7 @@
 #![warn(missing_docs)]
 
 mod access;
+mod adviser;
 mod backoff;
 mod batch;
 mod callers;
@@ -39,6 +41,7 @@ pub use access::{
     AccessRequest, AccessRule, NameError, NamePattern, PathError, PathPattern,
     Policy as AccessPolicy, PolicyError, Ruling, TokenHash,
 };
+pub use adviser::{Adviser, Asked, Heard};
 pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
 pub use policy::{
     Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, Predicted, RoundRobin,

@@ -3,6 +3,7 @@
 mod front_support;
 mod support;
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -260,6 +261,62 @@ async fn without_an_answer_of_the_ranker_the_policy_decides() {
     let call = front.client().await.unary(request_with(PATH, &[]), "ping");
     within("the replica", replica.next()).await.reply("pong");
     assert_eq!(0, call.reply().await.status());
+}
+
+/// Keeps questions, and answers none until it is told to.
+#[derive(Debug, Default)]
+struct Hanging {
+    kept: Mutex<Vec<Question>>,
+    is_over: AtomicBool,
+    answered: AtomicUsize,
+}
+
+impl Ranker for Hanging {
+    fn ask(&self, question: Question) {
+        if self.is_over.load(Ordering::Relaxed) {
+            question.answer.send(vec!["r-1".to_owned()]).unwrap();
+            self.answered.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.kept.lock().unwrap().push(question);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_ranker_that_hangs_is_left_alone_until_it_answers() {
+    let mut replica = Replica::start("r-1").await;
+    let hanging = Arc::new(Hanging::default());
+    let ranker: Arc<dyn Ranker> = Arc::clone(&hanging) as _;
+    let route = DeploymentRoute { ranker: Some(ranker), ..deployment(vec![replica.route(9)]) };
+    let front = Front::start(vec![route.clone()]);
+    let client = front.client().await;
+    let mut call = async || {
+        let call = client.unary(request_with(PATH, &[]), "ping");
+        within("the replica", replica.next()).await.reply("pong");
+        assert_eq!(0, call.reply().await.status());
+    };
+    for _ in 0..8 {
+        call().await;
+    }
+    // A change of the table changes nothing of it.
+    front.table.apply(vec![route]);
+    for _ in 0..8 {
+        call().await;
+    }
+    // The three in a row, and a probe where this was slow.
+    let kept = hanging.kept.lock().unwrap().len();
+    assert!((3..=4).contains(&kept), "{kept} of 16 asked");
+    let unanswered = vec![("app".to_owned(), "Echo".to_owned(), kept as u64)];
+    assert_eq!(unanswered, front.table.unanswered());
+
+    hanging.is_over.store(true, Ordering::Relaxed);
+    let answers = async {
+        while hanging.answered.load(Ordering::Relaxed) < 3 {
+            call().await;
+        }
+    };
+    within("the probe, and calls that ask as before", answers).await;
+    assert_eq!(unanswered, front.table.unanswered());
 }
 
 #[tokio::test]

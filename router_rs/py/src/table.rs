@@ -233,6 +233,13 @@ impl RoutingTable {
         Ok(replicas.map(|replica| (replica.replica_id, replica.node, replica.models)).collect())
     }
 
+    fn unanswered(&self) -> BTreeMap<String, u64> {
+        let counted = self.table.unanswered().into_iter();
+        let named =
+            |(application, deployment, count)| (format!("{application}/{deployment}"), count);
+        counted.map(named).collect()
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         for stats in self.table.stats() {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pyserve
@@ -177,6 +178,18 @@ class Fittest:
     def choose(self, candidates, request):  # type: ignore[no-untyped-def]
         best = max(each.routing_stats["fitness"] for each in candidates)
         return [each for each in candidates if each.routing_stats["fitness"] == best]
+
+
+class Hangs:
+    """Does not answer until it is told to."""
+
+    asked = 0
+    may_answer = threading.Event()
+
+    def choose(self, *_asked):  # type: ignore[no-untyped-def]
+        type(self).asked += 1
+        self.may_answer.wait()
+        return []
 
 
 class ByPid:

@@ -11,7 +11,7 @@ import pytest
 
 import pyserve
 from pyserve.errors import OptionError
-from tests.mesh.routing.apps import ByName, BySession, Following, Nonsense, Who
+from tests.mesh.routing.apps import ByName, BySession, Following, Hangs, Nonsense, Who
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -73,6 +73,28 @@ async def test_the_shape_of_ray_serve_is_understood(client: httpx.Client) -> Non
         assert replica == await handle.options(session_id=str(number)).remote()
     # Without a session it raises, and the router picks by itself.
     assert await handle.remote() in everybody
+
+
+@pytest.mark.parity("G-76")
+async def test_a_policy_that_hangs_is_named_in_the_log_and_left_alone(
+    base_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = run(Hangs)
+    try:
+        for _ in range(10):
+            await handle.remote()
+        await eventually(lambda: "the policy of who/Who has not answered" in caplog.text, 20)
+    finally:
+        Hangs.may_answer.set()
+    await eventually(lambda: answers(handle), 20)
+
+
+async def answers(handle: pyserve.DeploymentHandle) -> bool:
+    """Whether each call asks ``Hangs`` again."""
+    before = Hangs.asked
+    for _ in range(3):
+        await handle.remote()
+    return Hangs.asked == before + 3
 
 
 @pytest.mark.parity("G-76")

@@ -1,7 +1,8 @@
 //! A policy of the user's: it is asked for an order of the replicas before the router is.
 //!
 //! The router takes the first of that order which has room. Without an answer in time, or with an
-//! empty one, its own policy decides.
+//! empty one, its own policy decides; see `router_core::Adviser` for how long one is asked that does
+//! not answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::request;
-use router_core::ReplicaId;
+use router_core::{Adviser, Asked, Heard, ReplicaId};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::entry::DeploymentEntry;
 use super::snapshot::Deployment;
+use crate::BriefMutex;
 use crate::mesh::names;
 
 /// How long a call waits for an order. Arbitrary: far above what a few lines of Python take, and
@@ -114,45 +117,106 @@ pub struct Candidate {
     pub models: Vec<String>,
 }
 
+/// The policy of one deployment, and whether its calls ask.
+#[derive(Debug)]
+pub(crate) struct Advice {
+    ranker: Arc<dyn Ranker>,
+    adviser: BriefMutex<Adviser>,
+    unanswered: AtomicU64,
+}
+
+impl Advice {
+    /// Goes on with what is known of `ranker`, if `before` is the same policy.
+    pub(super) fn of(ranker: Arc<dyn Ranker>, before: Option<&Arc<Self>>) -> Arc<Self> {
+        let same = before.filter(|before| Arc::ptr_eq(&before.ranker, &ranker));
+        same.cloned().unwrap_or_else(|| {
+            let (adviser, unanswered) = (BriefMutex::default(), AtomicU64::default());
+            Arc::new(Self { ranker, adviser, unanswered })
+        })
+    }
+
+    /// How often it did not answer in time.
+    pub(super) fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+}
+
+/// A call that waits for an answer; what it has heard is told when this is dropped.
+struct Asking<'a> {
+    advice: &'a Advice,
+    entry: &'a DeploymentEntry,
+    asked: Asked,
+    heard: Heard,
+}
+
+impl<'a> Asking<'a> {
+    /// `None`: the call goes without.
+    fn begin(advice: &'a Advice, entry: &'a DeploymentEntry) -> Option<Self> {
+        let asked = advice.adviser.lock().ask(entry.now())?;
+        Some(Self { advice, entry, asked, heard: Heard::Unknown })
+    }
+
+    async fn hear(&mut self, answered: oneshot::Receiver<Vec<String>>) -> Vec<String> {
+        let (heard, order) = match timeout(ANSWER_TIMEOUT, answered).await {
+            Ok(Ok(order)) => (Heard::Answer, order),
+            Ok(Err(_)) => (Heard::TurnedAway, Vec::new()),
+            Err(_) => (Heard::Nothing, Vec::new()),
+        };
+        self.heard = heard;
+        order
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.heard == Heard::Nothing {
+            self.advice.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        self.advice.adviser.lock().on_heard(self.asked, self.heard, self.entry.now());
+    }
+}
+
 impl Deployment {
     /// The order in which a policy of the user's wants the replicas tried; empty: it has none.
     pub(crate) async fn rank(&self, parts: &request::Parts) -> Vec<ReplicaId> {
-        let Some(ranker) = &self.ranker else { return Vec::new() };
+        let Some(advice) = &self.advice else { return Vec::new() };
         let (session, model) = (names::session_id(&parts.headers), model_of(parts));
         // Boxed: the task of every call has room for this, and few ask.
-        Box::pin(self.rank_by(ranker, parts.uri.path(), session, model)).await
+        Box::pin(self.rank_by(advice, parts.uri.path(), session, model)).await
     }
 
     /// Who wants to know where calls go.
     pub(crate) fn listener(&self) -> Option<Arc<dyn Ranker>> {
-        self.ranker.as_ref().filter(|ranker| ranker.listens()).cloned()
+        let ranker = self.advice.as_ref().map(|advice| &advice.ranker);
+        ranker.filter(|ranker| ranker.listens()).cloned()
     }
 
     /// As [`Deployment::rank`], for a place that is taken before the call is known.
     pub(crate) async fn rank_place(&self, session: &str, model: &str) -> Vec<ReplicaId> {
-        let Some(ranker) = &self.ranker else { return Vec::new() };
-        Box::pin(self.rank_by(ranker, "", session, model)).await
+        let Some(advice) = &self.advice else { return Vec::new() };
+        Box::pin(self.rank_by(advice, "", session, model)).await
     }
 
     async fn rank_by(
         &self,
-        ranker: &Arc<dyn Ranker>,
+        advice: &Advice,
         path: &str,
         session: &str,
         model: &str,
     ) -> Vec<ReplicaId> {
+        let Some(mut asking) = Asking::begin(advice, &self.entry) else { return Vec::new() };
         let (ids, candidates): (Vec<_>, Vec<_>) = self.entry.candidates().into_iter().unzip();
         let known: Vec<String> =
             candidates.iter().map(|candidate: &Candidate| candidate.replica_id.clone()).collect();
         let (answer, answered) = oneshot::channel();
-        ranker.ask(Question {
+        advice.ranker.ask(Question {
             path: path.to_owned(),
             session: session.to_owned(),
             model: model.to_owned(),
             candidates,
             answer,
         });
-        let Ok(Ok(order)) = timeout(ANSWER_TIMEOUT, answered).await else { return Vec::new() };
+        let order = asking.hear(answered).await;
         let place = |name: &String| known.iter().position(|known| known == name);
         order.iter().filter_map(place).map(|place| ids[place]).collect()
     }

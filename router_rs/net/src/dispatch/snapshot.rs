@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::entry::DeploymentEntry;
 use super::prefixes::Prefixes;
-use super::ranker::Ranker;
+use super::ranker::{Advice, Ranker};
 use super::settings::RouterSettings;
 use super::split::{Share, Split, Way};
 use crate::mesh::names;
@@ -114,7 +114,8 @@ pub(crate) struct Deployment {
     pub retry_after: Option<Duration>,
     /// Paths of the methods that may be called again after a failure.
     pub idempotent: HashSet<Box<str>>,
-    pub ranker: Option<Arc<dyn Ranker>>,
+    /// A policy of the user's, that puts the replicas in order for each call.
+    pub(super) advice: Option<Arc<Advice>>,
     /// Copies of calls that are on their way to it.
     pub mirrored: Arc<AtomicU32>,
     pub(super) split: Split,

@@ -12,6 +12,7 @@ use router_core::{Nanos, ReplicaId, ReplicaSpec, RouterStats, SplitMix64, Tier};
 
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
+use super::ranker::Advice;
 use super::settings::{RouterSettings, config_of};
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use super::split::{Split, hash};
@@ -62,6 +63,7 @@ struct Known {
     /// What its router goes by.
     rules: Rules,
     members: Vec<(ReplicaTarget, Arc<Target>)>,
+    advice: Option<Arc<Advice>>,
 }
 
 /// What of a route its router goes by.
@@ -160,6 +162,16 @@ impl RoutingTable {
             .collect()
     }
 
+    /// The deployments whose policies did not answer in time, and how often: application, name, count.
+    pub fn unanswered(&self) -> Vec<(String, String, u64)> {
+        let state = self.state.lock();
+        let of = |(application, deployment): &(String, String), known: &Known| {
+            let count = known.advice.as_ref()?.unanswered();
+            (count > 0).then(|| (application.clone(), deployment.clone(), count))
+        };
+        state.deployments.iter().filter_map(|(name, known)| of(name, known)).collect()
+    }
+
     /// The replicas of a deployment; none if it is not in the table.
     pub fn replicas(&self, application: &str, deployment: &str) -> Vec<ReplicaModels> {
         let known = self.find_deployment(application, deployment);
@@ -181,6 +193,7 @@ impl RoutingTable {
             mirrored: Arc::default(),
             rules: Rules::of(route),
             members: Vec::new(),
+            advice: None,
         }
     }
 
@@ -210,7 +223,9 @@ impl RoutingTable {
         let config = (rules != known.rules).then(|| config_of(route, known.seed));
         known.entry.apply(specs, config);
         watch::watch(&known.entry, targets);
-        Known { rules, members, ..known }
+        let advice = route.ranker.as_ref();
+        let advice = advice.map(|ranker| Advice::of(Arc::clone(ranker), known.advice.as_ref()));
+        Known { rules, members, advice, ..known }
     }
 
     fn describe(&self, replica: &ReplicaRoute) -> ReplicaTarget {
@@ -246,7 +261,7 @@ fn listed_as(known: &Known, route: DeploymentRoute) -> (Deployment, Offers) {
         queue_full_status: route.queue_full_status,
         retry_after: route.retry_after,
         idempotent: route.idempotent_methods.into_iter().map(Into::into).collect(),
-        ranker: route.ranker,
+        advice: known.advice.clone(),
         mirrored: Arc::clone(&known.mirrored),
         split: Split::default(),
         is_shared: false,
