@@ -18,6 +18,10 @@ use tokio::io::AsyncWriteExt;
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
+/// A text frame and a close with 1012, as a server sends them.
+const TEXT: &[u8] = b"\x81\x03one";
+const RESTART: &[u8] = b"\x88\x02\x03\xf4";
+
 fn handshake(headers: &str) -> String {
     format!(
         "GET /app/ws?x=1 HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
@@ -147,6 +151,33 @@ async fn either_sides_reset_ends_both() {
 }
 
 #[tokio::test]
+async fn a_client_of_a_replica_that_dies_is_told_to_come_again() {
+    let (mut replica, front) = one_app().await;
+    let (mut client, _incoming, mut stream) = open(&front, &mut replica).await;
+    stream.send_data(TEXT.into(), false).unwrap();
+    assert_eq!(TEXT, client.bytes(TEXT.len()).await);
+    drop(replica);
+    assert_eq!(RESTART, client.rest().await);
+    client.stream.shutdown().await.unwrap();
+    front.settle().await;
+    until("the connection to be closed", || front.stat("connections") == 0).await;
+}
+
+#[tokio::test]
+async fn nothing_is_added_amid_a_message_or_behind_a_close() {
+    for sent in [&TEXT[..3], b"\x88\x02\x03\xe8"] {
+        let (mut replica, front) = one_app().await;
+        let (mut client, _incoming, mut stream) = open(&front, &mut replica).await;
+        stream.send_data(sent.into(), false).unwrap();
+        assert_eq!(sent, client.bytes(sent.len()).await);
+        drop(replica);
+        client.closed().await;
+        drop(client);
+        front.settle().await;
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_is_an_ordinary_answer() {
     let (mut replica, front) = one_app().await;
     let mut client = Http1::connect(&front).await;
@@ -239,6 +270,15 @@ async fn a_websocket_over_http2_is_an_extended_connect() {
     assert!(within("the end", answer.data()).await.is_none_or(|last| last.unwrap().is_empty()));
     front.settle().await;
 
+    let (response, _body) = client.send.send_request(request("websocket"), false).unwrap();
+    let mut incoming = replica.next().await;
+    let _stream = accept(&mut incoming);
+    let mut answer = within("the head", response).await.unwrap().into_body();
+    drop(replica);
+    assert_eq!(RESTART, within("a close", answer.data()).await.unwrap().unwrap());
+    assert!(within("the end", answer.data()).await.is_none_or(|last| last.unwrap().is_empty()));
+    front.settle().await;
+
     let (response, _body) = client.send.send_request(request("connect-udp"), false).unwrap();
     assert_eq!(501, within("the head", response).await.unwrap().status());
 }
@@ -302,7 +342,7 @@ async fn draining_leaves_websockets_open_and_stopping_ends_them() {
     client.send("during").await;
     assert_eq!("during", next(&mut incoming).await.unwrap());
     front.ingress.stop();
-    client.closed().await;
+    assert_eq!(RESTART, client.rest().await);
     incoming.reset_of(&mut stream).await;
     drop(client);
     front.settle().await;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -168,6 +169,22 @@ def test_lifespan_background_and_sockets_in_a_drain(mesh: RunningMesh, tmp_path:
     assert ["shutdown", "aclose"] == lines[-2:]
     assert ["background begins", "background ends", "socket 1012"] == sorted(lines[:-2])
     assert 404 == ask(mesh.address, Asked("GET", "/logged/")).status
+
+
+@pytest.mark.parity("G-34")
+def test_a_killed_replica_tells_its_sockets_to_come_again(
+    mesh: RunningMesh, tmp_path: Path
+) -> None:
+    pyserve.run(logged(tmp_path / "log"), name="killed", route_prefix="/killed")
+    try:
+        (replica,) = pyserve.status().applications["killed"].deployments["Logged"].replicas
+        with connect(f"ws://{mesh.address}/killed/ws", proxy=None) as connection:
+            os.kill(replica.pid, signal.SIGKILL)
+            with pytest.raises(ConnectionClosed):
+                connection.recv(20)
+            assert 1012 == connection.close_code
+    finally:
+        pyserve.delete("killed")
 
 
 def test_an_application_of_a_script_travels_by_value(mesh: RunningMesh, tmp_path: Path) -> None:

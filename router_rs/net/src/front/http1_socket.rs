@@ -161,6 +161,16 @@ impl Transport for Http1Socket {
         self.phase = Phase::Broken;
     }
 
+    fn finish_with(&mut self, last: Bytes) -> Result<(), Gone> {
+        if matches!(self.phase, Phase::Http(_)) {
+            self.http.body(last)?;
+            return self.http.trailers(HeaderMap::new());
+        }
+        let unsent = std::mem::take(&mut self.unsent);
+        self.unsent = unsent.into_iter().chain(last).collect();
+        Ok(())
+    }
+
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.phase, Phase::Http(_)) {
             // Refused, so there is no socket to close.

@@ -33,6 +33,7 @@ mod request_id;
 mod rest;
 mod resting;
 mod shadow;
+mod socket_frames;
 mod stall;
 mod strangers;
 mod suspicion;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 
 use super::connection::ConnectionState;
+use super::socket_frames::SocketFrames;
 use super::stall::Stall;
 use super::websocket;
 use crate::client::connection::Connection;
@@ -26,6 +27,15 @@ pub(super) trait Transport: Caller {
 
     /// Ends the answer so that the client can see that something is missing.
     fn abort(&mut self);
+
+    /// Ends the answer with `last`, whether there is room for it or not; a few bytes.
+    ///
+    /// # Errors
+    /// The client is gone.
+    fn finish_with(&mut self, last: Bytes) -> Result<(), Gone> {
+        self.body(last)?;
+        self.trailers(HeaderMap::new())
+    }
 
     /// What is wrong with the request's body, once its client has sent what means nothing.
     fn malformed(&self) -> Option<HttpFailure> {
@@ -84,6 +94,8 @@ pub(super) struct PlainEnd<T> {
     retry_after: Option<Duration>,
     /// Until when a WebSocket has to be accepted.
     acceptance: Option<Alarm>,
+    /// Of a WebSocket that is accepted, what the replica has sent.
+    frames: Option<Box<SocketFrames>>,
     /// The client lets the exchange wait, and with what.
     stall: Stall,
     is_body_awaited: bool,
@@ -108,6 +120,7 @@ impl<T: Transport> PlainEnd<T> {
             queue_full: QUEUE_FULL_DEFAULT,
             retry_after: None,
             acceptance: None,
+            frames: None,
             is_body_awaited: false,
             is_asked: false,
             received_bytes: 0,
@@ -150,7 +163,14 @@ impl<T: Transport> PlainEnd<T> {
     /// Tells a failure, or breaks off the answer that has begun.
     pub(super) fn tell(&mut self, failure: &HttpFailure) {
         if self.status.is_some() {
-            return self.transport.abort();
+            let restart = self.frames.as_ref().and_then(|frames| frames.restart());
+            // Whoever sees a WebSocket end without a close knows not whether to come again.
+            let last = restart.filter(|_| failure.status == StatusCode::SERVICE_UNAVAILABLE);
+            let is_told = last.is_some_and(|last| self.transport.finish_with(last).is_ok());
+            if !is_told {
+                self.transport.abort();
+            }
+            return;
         }
         let mut head = failure.head(self.connection.front.config.answered_by.clone());
         websocket::add_hints(head.status, &mut head.headers);
@@ -301,6 +321,9 @@ impl<T: Transport> Caller for PlainEnd<T> {
         self.acceptance = None;
         self.stall.on_move(0);
         let status = head.status;
+        if self.manner.kind == Kind::WebSocket && status == StatusCode::OK {
+            self.frames = Some(Box::default());
+        }
         let told = if self.is_gone { Err(Gone) } else { self.transport.head(head, is_last) };
         if told.is_ok() {
             self.record(status);
@@ -334,6 +357,9 @@ impl<T: Transport> Caller for PlainEnd<T> {
             return Ok(());
         }
         self.connection.gauge.earn_by_answer(bytes.len());
+        if let Some(frames) = &mut self.frames {
+            frames.pass(&bytes);
+        }
         let told = if self.is_gone { Err(Gone) } else { self.transport.body(bytes) };
         self.unless_detached(told, ())
     }

@@ -1,5 +1,5 @@
 //! The WebSocket handshake (RFC 6455, and RFC 8441 over HTTP/2): who asks for one, and the answer.
-//! Frames are not looked at.
+//! What frames hold is not looked at; where they end, in `socket_frames`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
