@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use front_support::{Http1, answer, answer_head, http_request, one_app_limited};
+use h2::Reason;
 use router_net::ingress::IngressLimits;
 use support::{Front, PATH, Replica, deployment, request, table, until, within};
 
@@ -106,7 +107,7 @@ async fn an_http2_head_may_be_as_large_as_the_limit_and_no_larger() {
     let (mut replica, front) = one_app_limited(limits).await;
     let client = front.client().await;
     // So that the client knows the limit is not its own to keep: h2's does not look at it.
-    for (length, expected) in [(1000, 200), (1001, 431)] {
+    for (length, expected) in [(1000, 200), (1001, 431), (4000, 431), (1000, 200)] {
         let padding = "p".repeat(length - http2_head_bytes());
         let call = client.start(http_request("GET", "/app", &[("x-pad", &padding)]), true);
         if expected == 200 {
@@ -114,6 +115,12 @@ async fn an_http2_head_may_be_as_large_as_the_limit_and_no_larger() {
         }
         assert_eq!(expected, call.reply().await.http, "{length}");
     }
+    // h2's own bound: what it takes in to answer one stream has an end.
+    let padding = "p".repeat(5000 - http2_head_bytes());
+    let call = client.start(http_request("GET", "/app", &[("x-pad", &padding)]), true);
+    let error = within("the end of the connection", call.try_reply()).await.unwrap_err();
+    assert!(error.is_go_away() && error.is_remote(), "{error}");
+    assert_eq!(Some(Reason::ENHANCE_YOUR_CALM), error.reason());
     front.settle().await;
 }
 
