@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
+import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from services.echo import echo_pb2, echo_pb2_grpc
+from tests.mesh.commands import status_of
 from tests.mesh.security.clients import (
     TIMEOUT_S,
     bearer,
@@ -123,6 +126,33 @@ def test_who_is_not_known_fails_the_handshake(guarded: Guarded) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             echo(guarded.address, leaf, guarded.root)
         assert code_of(caught.value) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_client_without_its_certificate_is_told_so_though_it_has_sent_a_request(
+    guarded: Guarded,
+) -> None:
+    """In TLS 1.3 it learns what becomes of its certificate after its first bytes."""
+    host, _, port = guarded.address.rpartition(":")
+    context = tls_context(None, guarded.root)
+    before = tls_failures(guarded.mesh)
+    for _ in range(10):
+        with (
+            socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            secure.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n")
+            for number in range(40):
+                secure.sendall(b"x-%d: %s\r\n" % (number, bytes(200)))
+            with pytest.raises(ssl.SSLError, match="certificate required"):
+                secure.recv(1)
+    wait_until(lambda: tls_failures(guarded.mesh) == before + 10)
+
+
+def tls_failures(mesh: RunningMesh) -> int:
+    """Return how many handshakes the ingress has seen fail."""
+    found = status_of({"PYSERVE_HOME": str(mesh.home)})["ingress"]["counts"]["tls_failures"]
+    assert isinstance(found, int)
+    return found
 
 
 def test_a_client_does_not_take_a_server_of_strangers(guarded: Guarded) -> None:

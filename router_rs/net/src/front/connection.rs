@@ -15,7 +15,6 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use super::access::Caller;
 use super::call::CALL_POINTS;
@@ -26,7 +25,7 @@ use super::strangers::Visit;
 use super::turnstile::{self, pass};
 use super::upstream::Directory;
 use super::wire::{Gauge, Wire};
-use super::{Front, http1, http2};
+use super::{Front, handshake, http1, http2};
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
@@ -189,9 +188,7 @@ async fn greet(front: &Front, arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Gr
         Some(tls) => {
             within(front, async { stream.readable().await.ok() }).await?;
             pass(turnstile::TLS).await;
-            let acceptor = TlsAcceptor::from(tls.current());
-            let accepted = within(front, async { acceptor.accept(stream).await.ok() });
-            Stream::Tls(Box::new(Box::pin(accepted).await?.into()))
+            Box::pin(handshake::accept(front, &tls, stream)).await?
         }
     };
     let peer = Peer::Tcp(peer);
@@ -207,7 +204,7 @@ async fn greet(front: &Front, arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Gr
 }
 
 /// `None` also when the client takes too long.
-async fn within<T>(front: &Front, step: impl Future<Output = Option<T>>) -> Option<T> {
+pub(super) async fn within<T>(front: &Front, step: impl Future<Output = Option<T>>) -> Option<T> {
     let Ok(outcome) = timeout(front.limits().header_timeout, step).await else {
         front.counters.header_timeouts.count();
         return None;

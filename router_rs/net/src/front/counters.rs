@@ -40,6 +40,8 @@ pub(crate) struct Counters {
     /// Plain HTTP requests whose client went away before it was answered.
     pub(super) client_closed: Counter,
     pub(super) connections_refused: Counter,
+    /// Handshakes in which one side refused the other, or a client that did not speak TLS.
+    pub(super) tls_failures: Counter,
     pub(super) header_bytes_exceeded: Counter,
     pub(super) body_bytes_exceeded: Counter,
     pub(super) header_timeouts: Counter,
@@ -92,6 +94,7 @@ impl Counters {
             ("http_499", self.client_closed.read()),
             ("connections", self.connections.load(Ordering::Relaxed)),
             ("connections_refused", self.connections_refused.read()),
+            ("tls_failures", self.tls_failures.read()),
             ("header_bytes_exceeded", self.header_bytes_exceeded.read()),
             ("body_bytes_exceeded", self.body_bytes_exceeded.read()),
             ("header_timeouts", self.header_timeouts.read()),

@@ -18,6 +18,7 @@ mod frames;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod grpc_end;
+mod handshake;
 mod head_lines;
 mod http1;
 mod http1_end;
