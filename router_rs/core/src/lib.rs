@@ -51,6 +51,6 @@ pub use rng::SplitMix64;
 pub use router::{
     ASKED_MAX, Assignment, Decision, EjectionConfig, Explanation, Fate, Locality, Offer, Out,
     Outcome, Refusal, Release, ReplicaStats, ReplicaView, RetryConfig, Router, RouterConfig,
-    RouterStats, Ticket, WaiterId,
+    RouterStats, Ticket, Told, WaiterId,
 };
 pub use time::Nanos;

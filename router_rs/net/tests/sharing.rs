@@ -3,6 +3,7 @@
 mod front_support;
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -261,6 +262,40 @@ async fn without_an_answer_of_the_ranker_the_policy_decides() {
     let call = front.client().await.unary(request_with(PATH, &[]), "ping");
     within("the replica", replica.next()).await.reply("pong");
     assert_eq!(0, call.reply().await.status());
+}
+
+#[tokio::test]
+async fn a_call_that_asks_is_told_whose_share_it_is() {
+    let (mut old, mut new) = (Replica::start("r-old").await, Replica::start("r-new").await);
+    let front = Front::start(vec![
+        DeploymentRoute { traffic: share("new", 0.5), ..deployment(vec![old.route(9)]) },
+        of_application("new", deployment(vec![new.route(9)])),
+    ]);
+    let client = front.client().await;
+    let mut seen = BTreeSet::new();
+    for session in 0..20 {
+        for application in [None, Some("app")] {
+            let session = session.to_string();
+            let mut headers = vec![("x-pyserve-explain", "1"), ("x-session-id", session.as_str())];
+            headers.extend(application.map(|application| ("application", application)));
+            let call = client.unary(request_with(PATH, &headers), "ping");
+            let incoming = within("a replica", async {
+                tokio::select! { it = old.next() => it, it = new.next() => it }
+            });
+            incoming.await.reply("pong");
+            let reply = call.reply().await;
+            let line: serde_json::Value =
+                serde_json::from_slice(reply.trailers["x-pyserve-explain"].as_bytes()).unwrap();
+            let text = |field: &str| line[field].as_str().unwrap().to_owned();
+            seen.insert((text("deployment"), text("chosen"), line["share"].to_string()));
+        }
+    }
+    let expected =
+        [("app/Echo", "r-old", "0.5"), ("app/Echo", "r-old", "null"), ("new/Echo", "r-new", "0.5")];
+    let owned = |(deployment, chosen, share): (&str, &str, &str)| {
+        (deployment.to_owned(), chosen.to_owned(), share.to_owned())
+    };
+    assert_eq!(BTreeSet::from(expected.map(owned)), seen);
 }
 
 /// Keeps questions, and answers none until it is told to.

@@ -48,6 +48,17 @@ pub struct ReplicaView {
     pub out: Option<Out>,
 }
 
+/// What the driver knows of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// What became of it.
+    pub fate: Fate<'a>,
+    /// The deployment that took it.
+    pub deployment: &'a str,
+    /// The part of the calls that goes there, where several share them; `None`: there is no other.
+    pub share: Option<f32>,
+}
+
 /// What became of a call, as far as its driver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate<'a> {
@@ -137,12 +148,11 @@ fn out(replica: &Replica) -> Option<Out> {
 }
 
 impl Explanation {
-    /// One line of JSON. `name` says what the driver knows a replica by; `fate` is what became of the
-    /// call. Times are milliseconds; `until` counts from the router's start. Of many replicas those
+    /// One line of JSON. `name` says what the driver knows a replica by. Times are milliseconds; `until` counts from the router's start. Of many replicas those
     /// that no line has room for are only counted; the chosen one is always there.
-    pub fn to_json(&self, fate: Fate<'_>, name: impl Fn(ReplicaId) -> String) -> String {
+    pub fn to_json(&self, told: Told<'_>, name: impl Fn(ReplicaId) -> String) -> String {
         let mut json = String::from("{\"chosen\":");
-        let chosen = match fate {
+        let chosen = match told.fate {
             Fate::Sent(id) => Some(id),
             Fate::Refused(_) | Fate::Unknown => None,
         };
@@ -150,9 +160,14 @@ impl Explanation {
             Some(id) => push_text(&mut json, &name(id)),
             None => json.push_str("null"),
         }
-        if let Fate::Refused(why) = fate {
+        if let Fate::Refused(why) = told.fate {
             json.push_str(",\"refused\":");
             push_text(&mut json, why);
+        }
+        json.push_str(",\"deployment\":");
+        push_text(&mut json, told.deployment);
+        if let Some(share) = told.share {
+            let _infallible = write!(json, ",\"share\":{share}");
         }
         json.push_str(",\"rule\":");
         push_text(&mut json, self.rule);
@@ -270,11 +285,20 @@ mod tests {
         };
         assert_eq!(vec![of(1), of(2), of(3)], seen);
         let name = |id: ReplicaId| format!("r\"{}", id.0);
-        let json = explanation.to_json(Fate::Sent(other), name);
-        let start = format!("{{\"chosen\":\"r\\\"{}\",\"rule\":\"least: ", other.0);
+        let told = |fate| Told { fate, deployment: "app/Model", share: None };
+        let json = explanation.to_json(told(Fate::Sent(other)), name);
+        let start = format!(
+            "{{\"chosen\":\"r\\\"{}\",\"deployment\":\"app/Model\",\"rule\":\"least: ",
+            other.0
+        );
         assert!(json.starts_with(&start), "{json}");
-        let refused = explanation.to_json(Fate::Refused("queue_full"), name);
-        assert!(refused.starts_with("{\"chosen\":null,\"refused\":\"queue_full\",\"rule\":"));
+        let refused = Told { share: Some(0.05), ..told(Fate::Refused("queue_full")) };
+        let refused = explanation.to_json(refused, name);
+        let start = concat!(
+            "{\"chosen\":null,\"refused\":\"queue_full\",\"deployment\":\"app/Model\",",
+            "\"share\":0.05,\"rule\":"
+        );
+        assert!(refused.starts_with(start), "{refused}");
         let second = concat!(
             "{\"id\":\"r\\\"2\",\"tier\":\"node\",\"in_flight\":0,\"capacity\":0,\"others\":0,",
             "\"predicted_ms\":null,\"has_model\":false,\"out\":\"full\"}"
@@ -290,7 +314,8 @@ mod tests {
         router.apply(&specs, Nanos::ZERO, &mut Vec::new());
         assert_eq!(1_000, router.members());
         let explanation = router.explain(&Offer::default(), Nanos::ZERO);
-        let json = explanation.to_json(Fate::Sent(ReplicaId(999)), |id| format!("r{}", id.0));
+        let told = Told { fate: Fate::Sent(ReplicaId(999)), deployment: "", share: None };
+        let json = explanation.to_json(told, |id| format!("r{}", id.0));
         assert!(json.len() < LINE_BYTES_MAX + 300, "{}", json.len());
         assert!(
             json.contains("\"replicas\":[{\"id\":\"r999\",") && json.contains("{\"id\":\"r0\"")

@@ -27,7 +27,7 @@ mod waiting;
 pub use asks::ASKED_MAX;
 pub use ejection::EjectionConfig;
 pub(crate) use ejection::Health;
-pub use explain::{Explanation, Fate, Out, ReplicaView};
+pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
 pub(crate) use fleet::Demand;
 pub use retries::RetryConfig;
 pub use types::{

@@ -50,7 +50,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         user.push_only(message);
     }
     let options = channel.options(new.options);
-    let head = Head { parts, timeout_since: None, options, ranked: Vec::new() };
+    let head = Head { parts, timeout_since: None, options, ranked: Vec::new(), share: None };
     let stop = CloseListener::new(&channel);
     let limits = Limits::new(call.link().deadline, &stop);
     let ending = match &channel.destination {

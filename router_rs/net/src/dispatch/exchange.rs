@@ -73,6 +73,8 @@ pub(crate) struct Head {
     pub options: CallOptions,
     /// The order in which replicas are tried; empty: the policy's.
     pub ranked: Vec<ReplicaId>,
+    /// The part of the calls that goes where this one does, where several deployments share them.
+    pub share: Option<f32>,
 }
 
 /// What may end a call from outside, besides its caller.
@@ -148,7 +150,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
     /// Dropping the future resets what was sent and gives the place back.
     pub(crate) async fn through(&mut self, entry: &Arc<DeploymentEntry>) -> Ending {
         if explain::is_asked(&self.head.parts.headers) {
-            self.explained = Some(entry.explain(&self.wish()));
+            self.explained = Some(entry.explain(&self.wish(), self.head.share));
         }
         let mut admission = entry.offer(&self.wish());
         let mut last = None;
@@ -336,7 +338,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         };
         placed.map_err(|refused| {
             if self.explained.is_some() {
-                let seen = entry.explain(&self.wish());
+                let seen = entry.explain(&self.wish(), self.head.share);
                 self.explained = Some(Explained { refused: Some(refused), ..seen });
             }
             not_started(refused_after(last, refused.status(entry)))

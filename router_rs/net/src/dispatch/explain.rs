@@ -1,7 +1,7 @@
 //! The line that says why a call went where it went, for clients that ask for it.
 
 use http::{HeaderMap, HeaderValue};
-use router_core::{Explanation, Fate, ReplicaId};
+use router_core::{Explanation, Fate, ReplicaId, Told};
 
 use super::entry::Refused;
 use crate::mesh::names::EXPLAIN;
@@ -10,6 +10,10 @@ use crate::mesh::names::EXPLAIN;
 #[derive(Debug)]
 pub(super) struct Explained {
     pub seen: Explanation,
+    /// `application/Deployment`
+    pub deployment: String,
+    /// As in [`super::exchange::Head`].
+    pub share: Option<f32>,
     /// What replicas are called outside.
     pub names: Vec<(ReplicaId, String)>,
     /// Where the call went last.
@@ -40,7 +44,8 @@ impl Explained {
             let known = self.names.iter().find(|(known, _)| *known == id);
             known.map_or_else(String::new, |(_, name)| name.clone())
         };
-        let text = in_ascii(&self.seen.to_json(fate, name_of));
+        let told = Told { fate, deployment: &self.deployment, share: self.share };
+        let text = in_ascii(&self.seen.to_json(told, name_of));
         HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
     }
 }
@@ -68,7 +73,9 @@ mod tests {
         let seen =
             Explanation { rule: "least", waiting: 3, predicted_wait: None, replicas: Vec::new() };
         let names = vec![(ReplicaId(7), "rä-😀".to_owned())];
-        let mut explained = Explained { seen, names, chosen: None, refused: None };
+        let (deployment, share) = ("app/Echo".to_owned(), Some(0.25));
+        let mut explained =
+            Explained { seen, deployment, share, names, chosen: None, refused: None };
         let read = |explained: &Explained| -> serde_json::Value {
             let line = explained.line();
             assert!(line.to_str().is_ok());
@@ -78,6 +85,7 @@ mod tests {
         explained.choose("rä-😀");
         assert_eq!("rä-😀", read(&explained)["chosen"]);
         assert_eq!(3, read(&explained)["waiting"]);
+        assert_eq!("0.25", read(&explained)["share"].to_string());
         explained.refused = Some(Refused::Expired(Crowd::default()));
         assert_eq!("deadline", read(&explained)["refused"]);
         assert_eq!(serde_json::Value::Null, read(&explained)["chosen"]);

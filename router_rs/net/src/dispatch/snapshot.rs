@@ -221,13 +221,14 @@ impl Snapshot {
     /// Where a call of a client goes that leads to `deployment`, and which one gets a copy.
     pub(crate) fn way(&self, deployment: &Arc<Deployment>, headers: &HeaderMap) -> Way {
         if deployment.split.is_empty() {
-            return Way { deployment: Arc::clone(deployment), mirror: None };
+            return Way { deployment: Arc::clone(deployment), mirror: None, share: None };
         }
         let drawn = deployment.split.draw(names::session_id(headers).as_bytes());
         let at = |place: usize| Arc::clone(&self.deployments[place]);
         Way {
             deployment: drawn.instead.map_or_else(|| Arc::clone(deployment), at),
             mirror: drawn.mirror.map(at),
+            share: deployment.split.share(drawn),
         }
     }
 

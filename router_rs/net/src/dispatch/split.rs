@@ -32,8 +32,8 @@ pub(super) struct Split {
 /// Tickets are numbers from 0 to 1; those beyond the last end win nothing.
 #[derive(Debug, Default)]
 struct Lottery {
-    /// Where the part of each winner ends, and its place in the table.
-    ends: Vec<(f64, usize)>,
+    /// Where the part of each winner ends, its place in the table, and the part.
+    ends: Vec<(f64, usize, f64)>,
 }
 
 /// Where a call goes, as places in the table.
@@ -67,6 +67,11 @@ impl Split {
             mirror: self.mirror.winner(fraction(numbers.next_u64())),
         }
     }
+
+    /// The part of the calls that goes where this one does, for people; `None`: all of them.
+    pub(super) fn share(&self, drawn: Drawn) -> Option<f32> {
+        self.traffic.part(drawn.instead).map(|part| part as f32)
+    }
 }
 
 impl Lottery {
@@ -74,13 +79,21 @@ impl Lottery {
         let mut end = 0.0;
         let ends = shares.into_iter().map(|(weight, place)| {
             end += weight;
-            (end, place)
+            (end, place, weight)
         });
         Self { ends: ends.collect() }
     }
 
     fn winner(&self, ticket: f64) -> Option<usize> {
-        self.ends.iter().find(|(end, _)| ticket < *end).map(|(_, place)| *place)
+        self.ends.iter().find(|(end, ..)| ticket < *end).map(|(_, place, _)| *place)
+    }
+
+    /// The part of who stands at this place; without one, of all that win nothing.
+    fn part(&self, winner: Option<usize>) -> Option<f64> {
+        let last = self.ends.last()?;
+        let found = self.ends.iter().find(|(_, place, _)| Some(*place) == winner);
+        // A float's sum of ten tenths is a little off.
+        Some(found.map_or((1.0 - last.0).max(0.0), |(.., weight)| *weight))
     }
 }
 
@@ -105,6 +118,8 @@ pub(crate) struct Way {
     pub deployment: Arc<Deployment>,
     /// Gets the same request, and answers nobody.
     pub mirror: Option<Arc<Deployment>>,
+    /// The part of the calls that goes to `deployment`; `None`: there is no other.
+    pub share: Option<f32>,
 }
 
 #[cfg(test)]
@@ -128,6 +143,19 @@ mod tests {
             let expected = share * 20_000.0;
             assert!((f64::from(count) - expected).abs() < 300.0, "{count} for {expected}");
         }
+    }
+
+    #[test]
+    fn a_call_knows_the_part_that_goes_where_it_does() {
+        let share = |split: &Split, instead| split.share(Drawn { instead, mirror: None });
+        let both = split();
+        for (instead, expected) in [(None, 0.75), (Some(1), 0.05), (Some(2), 0.2)] {
+            assert_eq!(Some(expected), share(&both, instead));
+        }
+        let tenths = Split::new((1..=10).map(|place| (0.1, place)).collect(), Vec::new(), 7);
+        assert_eq!(Some(0.0), share(&tenths, None).map(|rest| (rest * 1e6).round()));
+        let copied = Split::new(Vec::new(), vec![(0.1, 3)], 7);
+        assert_eq!(None, share(&copied, None));
     }
 
     #[test]

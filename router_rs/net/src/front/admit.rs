@@ -17,7 +17,7 @@ use super::http2_end::Http2End;
 use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
 use super::plain_head::{ClientTimeout, Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
-use super::upstream::{HttpRoute, Upstream};
+use super::upstream::{GrpcRoute, HttpRoute, Upstream};
 use super::{builtin, websocket};
 use crate::dispatch::exchange::Head;
 use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, strip_mesh_headers};
@@ -123,7 +123,8 @@ fn admit_call(connection: &ConnectionState, parts: request::Parts) -> Result<For
     let received = Instant::now();
     connection.check_access(parts.uri.path(), &parts.headers)?;
     let deadline = read_grpc_head(&parts.headers, received)?;
-    let (upstream, mirror) = connection.directory.grpc(parts.uri.path(), &parts.headers)?;
+    let GrpcRoute { upstream, mirror, share } =
+        connection.directory.grpc(parts.uri.path(), &parts.headers)?;
     let timeout = match deadline {
         Some(_) => upstream.request_timeout(),
         None => upstream.request_timeout().or(connection.front.request_timeout()),
@@ -134,7 +135,7 @@ fn admit_call(connection: &ConnectionState, parts: request::Parts) -> Result<For
     let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
     let deadline = if is_own { deadline } else { bound };
     let timeout_since = is_own.then_some(received);
-    let head = Head { parts, timeout_since, options, ranked: Vec::new() };
+    let head = Head { parts, timeout_since, options, ranked: Vec::new(), share };
     Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
 }
 
@@ -324,8 +325,8 @@ fn prepare<T: Transport>(
         }
     }
     let options = CallOptions { is_idempotent, ..options(connection) };
-    let head = Head { parts, timeout_since: None, options, ranked: Vec::new() };
-    let HttpRoute { upstream, mirror, .. } = route;
+    let HttpRoute { upstream, mirror, share, .. } = route;
+    let head = Head { parts, timeout_since: None, options, ranked: Vec::new(), share };
     Ok(Forward { head, deadline, acceptance, upstream, mirror })
 }
 

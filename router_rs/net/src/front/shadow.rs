@@ -40,7 +40,7 @@ pub(super) fn start(
         let upload = Upload::new(kept, body.is_empty());
         let ranked = mirror.rank(&parts).await;
         let options = CallOptions { priority: i8::MIN, ..CallOptions::default() };
-        let head = Head { parts, timeout_since: None, options, ranked };
+        let head = Head { parts, timeout_since: None, options, ranked, share: None };
         let limits = Limits::new(Some(deadline), &Forever);
         let mut shadow = Shadow { body: body.into_iter().peekable() };
         let mut exchange = Exchange::new(&mut shadow, head, upload, limits);

@@ -64,12 +64,24 @@ pub(super) enum Upstream {
     Server(Arc<ServerWay>),
 }
 
+/// Who takes a gRPC call.
+#[derive(Debug)]
+pub(super) struct GrpcRoute {
+    pub upstream: Upstream,
+    /// Who gets a copy.
+    pub mirror: Option<Arc<Deployment>>,
+    /// The part of the calls that goes where this one does, where several deployments share them.
+    pub share: Option<f32>,
+}
+
 /// Who takes a plain HTTP request, and the prefix that led there, without a slash at its end.
 #[derive(Debug)]
 pub(super) struct HttpRoute {
     pub upstream: Upstream,
     /// Who gets a copy.
     pub mirror: Option<Arc<Deployment>>,
+    /// As in [`GrpcRoute`].
+    pub share: Option<f32>,
     pub prefix: String,
 }
 
@@ -108,24 +120,22 @@ impl Directory {
     ///
     /// # Errors
     /// `UNIMPLEMENTED` when nobody does, `INVALID_ARGUMENT` when several do and none is named.
-    pub(super) fn grpc(
-        &self,
-        path: &str,
-        headers: &HeaderMap,
-    ) -> Result<(Upstream, Option<Arc<Deployment>>), Status> {
+    pub(super) fn grpc(&self, path: &str, headers: &HeaderMap) -> Result<GrpcRoute, Status> {
+        let alone = |upstream| GrpcRoute { upstream, mirror: None, share: None };
         let reader = match self {
-            Self::Server(server) => return Ok((Upstream::Server(Arc::clone(server)), None)),
+            Self::Server(server) => return Ok(alone(Upstream::Server(Arc::clone(server)))),
             Self::Table(reader) => reader,
         };
         let application = headers.get(APPLICATION).and_then(|value| value.to_str().ok());
         reader.with(|table| match table.find(path, application) {
             Found::Deployment(deployment) if application.is_some() => {
-                Ok((Upstream::Deployment(Arc::clone(deployment)), None))
+                Ok(alone(Upstream::Deployment(Arc::clone(deployment))))
             }
             Found::Deployment(deployment) => {
-                let Way { deployment, mirror } = table.way(deployment, headers);
+                let Way { deployment, mirror, share } = table.way(deployment, headers);
                 let is_unary = || table.methods().find(path, None).is_some_and(|m| m.is_unary());
-                Ok((Upstream::Deployment(deployment), mirror.filter(|_| is_unary())))
+                let mirror = mirror.filter(|_| is_unary());
+                Ok(GrpcRoute { upstream: Upstream::Deployment(deployment), mirror, share })
             }
             Found::Nothing if table.is_starting() => {
                 Err(Status::new(Code::Unavailable, NOTHING_YET))
@@ -176,7 +186,12 @@ impl Directory {
         let reader = match self {
             Self::Server(way) if way.server.server.takes_http() => {
                 let upstream = Upstream::Server(Arc::clone(way));
-                return Ok(HttpRoute { upstream, mirror: None, prefix: String::new() });
+                return Ok(HttpRoute {
+                    upstream,
+                    mirror: None,
+                    share: None,
+                    prefix: String::new(),
+                });
             }
             Self::Server(way) => {
                 let near = did_you_mean(&way.server.methods.load(), path);
@@ -188,9 +203,9 @@ impl Directory {
         };
         reader.with(|table| match table.find_http(path) {
             Some((prefix, deployment)) => {
-                let Way { deployment, mirror } = table.way(deployment, headers);
+                let Way { deployment, mirror, share } = table.way(deployment, headers);
                 let upstream = Upstream::Deployment(deployment);
-                Ok(HttpRoute { upstream, mirror, prefix: prefix.to_owned() })
+                Ok(HttpRoute { upstream, mirror, share, prefix: prefix.to_owned() })
             }
             None if !matches!(table.find(path, None), Found::Nothing) => {
                 let came = describe_content_type(headers);

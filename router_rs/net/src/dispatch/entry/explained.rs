@@ -13,7 +13,7 @@ impl DeploymentEntry {
 
     /// For calls that ask; changes nothing.
     #[cold]
-    pub(in crate::dispatch) fn explain(&self, wish: &Wish<'_>) -> Explained {
+    pub(in crate::dispatch) fn explain(&self, wish: &Wish<'_>, share: Option<f32>) -> Explained {
         let now = self.clock.now();
         let locked = self.locked.lock();
         let seen = locked.router.explain(&wish.offer(None), now);
@@ -21,6 +21,7 @@ impl DeploymentEntry {
         let names = members
             .filter_map(|(id, target)| Some((*id, target.as_replica()?.replica_id.clone())))
             .collect();
-        Explained { seen, names, chosen: None, refused: None }
+        let deployment = format!("{}/{}", self.application, self.deployment);
+        Explained { seen, deployment, share, names, chosen: None, refused: None }
     }
 }
