@@ -2,16 +2,19 @@
 
 What JSON makes of Python's values: tuples become lists, dataclasses and numpy arrays become
 objects and lists, dates become texts, NaN and infinity become null. Keys have to be texts: a key
-``1`` that comes back as ``"1"`` is a surprise, so it is refused. So are integers beyond 64 bits.
+``1`` that comes back as ``"1"`` is a surprise, so it is refused. So are integers beyond 64 bits,
+which many readers round; those that come from elsewhere keep their digits.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 import orjson
 
 from pyserve.serializers.base import Buffer, Parts, ValueCodec, garbled, refusal
+from pyserve.serializers.long_numbers import may_have_long_number
 
 
 class JsonCodec(ValueCodec):
@@ -29,7 +32,9 @@ class JsonCodec(ValueCodec):
     def decode(self, body: Buffer) -> object:
         """Return the value of a text; see ``Codec``."""
         try:
-            return orjson.loads(body)
+            value = orjson.loads(body)
+            text = bytes(body) if isinstance(body, memoryview) else body
+            return json.loads(text) if may_have_long_number(text) else value
         except (ValueError, RecursionError, MemoryError) as error:
             raise garbled(self.name, body, error) from error
 

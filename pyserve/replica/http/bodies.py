@@ -11,6 +11,7 @@ import orjson
 from pyserve.replica.http.converters import converter_of
 from pyserve.replica.http.errors import InvalidJson
 from pyserve.replica.http.models import has_models, model_reader
+from pyserve.serializers.long_numbers import may_have_long_number
 
 
 def parse_json(body: bytes) -> Any:
@@ -20,9 +21,10 @@ def parse_json(body: bytes) -> Any:
         InvalidJson: It is none.
     """
     try:
-        return orjson.loads(body)
+        value = orjson.loads(body)
     except ValueError:
         return _parse_again(body)
+    return _parse_again(body) if may_have_long_number(body) else value
 
 
 def reader_of(annotation: object) -> Callable[[bytes], Any]:
@@ -43,7 +45,7 @@ def reader_of(annotation: object) -> Callable[[bytes], Any]:
 
 
 def _parse_again(body: bytes) -> Any:
-    """Read what orjson refuses and Python's parser takes, NaN and long integers above all."""
+    """Read what orjson refuses or rounds and Python's parser takes: NaN, long integers."""
     try:
         return json.loads(body)
     except json.JSONDecodeError as error:

@@ -77,7 +77,7 @@ def _of_class(kind: type, args: tuple[Any, ...]) -> Convert | None:
         return _built(kind, kind, "a value of the enumeration")
     if kind.__module__.partition(".")[0] == "numpy" and kind.__name__ == "ndarray":
         # Not imported here: the service brings it.
-        return _built(kind, sys.modules["numpy"].asarray, "an array of numbers")
+        return _built(kind, _array, "an array of numbers")
     if kind in _BYTES:
         return _bytes(kind)
     if kind in _PARSED:
@@ -219,6 +219,14 @@ def _built(kind: Any, make: Callable[[Any], Any], text: str) -> Convert:
             refuse(where, f"expected {text} {kind.__name__}", "value_error")
 
     return convert
+
+
+def _array(value: Any) -> Any:
+    array = sys.modules["numpy"].asarray(value)
+    # Of whole numbers beyond 64 bits, as browsers write 1e20, numpy makes an array of objects.
+    if array.dtype == object and all(isinstance(each, int | float) for each in array.flat):
+        return array.astype(float)
+    return array
 
 
 # --- objects with fields --------------------------------------------------------------------

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from pyserve.serializers.long_numbers import dumps_long_numbers, is_refusal_of_long_number
+
 if TYPE_CHECKING:
     from pyserve.aio import HttpHeaders
 
@@ -27,7 +29,8 @@ def to_json(value: Any) -> bytes:
     """Return the JSON text of what a handler returned.
 
     Besides JSON's own: dataclasses, pydantic models, numpy's arrays and numbers, dates, UUIDs,
-    enumerations, sets, decimals, paths, and keys that are no texts. NaN becomes null.
+    enumerations, sets, decimals, paths, whole numbers of any length, and keys that are no texts.
+    NaN becomes null.
 
     Raises:
         TypeError: There is something else in it; the text names its type.
@@ -42,9 +45,15 @@ def to_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value, _simplified, options | orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
-        # orjson wraps what our function raised in a text that says less.
-        cause = error.__cause__
-        raise TypeError(f"the result is no JSON: {cause or error}") from cause
+        refusal = error
+    try:
+        if is_refusal_of_long_number(refusal):
+            return dumps_long_numbers(value, _simplified, options | orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        refusal = error
+    # orjson wraps what our function raised in a text that says less.
+    cause = refusal.__cause__
+    raise TypeError(f"the result is no JSON: {cause or refusal}") from cause
 
 
 def _simplified(value: Any) -> Any:

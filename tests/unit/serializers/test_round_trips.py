@@ -197,3 +197,8 @@ def test_numpy_is_not_imported_by_the_codecs():
         "assert 'cloudpickle' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_json_reads_whole_numbers_with_all_their_digits(kind):
+    assert [2**64 + 1, 0.5] == codec("json").decode(kind(b"[18446744073709551617, 0.5]"))

@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import decimal
+import enum
 import threading
 import uuid
 from collections import namedtuple
@@ -40,6 +41,22 @@ class Model(pydantic.BaseModel):
     when: datetime.date
 
 
+@dataclass
+class Long:
+    number: int
+    _hidden: int = 1
+
+
+@dataclass(slots=True)
+class Slots:
+    number: int
+    _hidden: int = 1
+
+
+class Wide(enum.Enum):
+    LONG = 2**64
+
+
 async def _answer(result: Any, **request: Any) -> Answer:
     async def handler() -> Any:
         return result
@@ -70,6 +87,21 @@ async def _answer(result: Any, **request: Any) -> Answer:
         (datetime.timedelta(minutes=1), JSON, b"60.0"),
         (uuid.UUID(int=0), JSON, b'"00000000-0000-0000-0000-000000000000"'),
         ({"p": Path("a/b")}, JSON, b'{"p":"a/b"}'),
+        ({"n": 2**70}, JSON, b'{"n":1180591620717411303424}'),
+        (-(2**63) - 1, JSON, b"-9223372036854775809"),
+        ([(1, {2: [2**64]})], JSON, b'[[1,{"2":[18446744073709551616]}]]'),
+        ({2**64: None}, JSON, b'{"18446744073709551616":null}'),
+        ({"s": {2**64}, "w": Path("a")}, JSON, b'{"s":[18446744073709551616],"w":"a"}'),
+        (Long(2**64), JSON, b'{"number":18446744073709551616}'),
+        (Slots(2**64), JSON, b'{"number":18446744073709551616}'),
+        (Wide.LONG, JSON, b"18446744073709551616"),
+        (decimal.Decimal(10**30), JSON, b"1" + b"0" * 30),
+        (np.array([2**64, 1], dtype=object), JSON, b"[18446744073709551616,1]"),
+        (
+            [2**64, np.arange(2), float("nan"), True],
+            JSON,
+            b"[18446744073709551616,[0,1],null,true]",
+        ),
         ("tëxt", TEXT, "tëxt".encode()),
         (b"\x00", "application/octet-stream", b"\x00"),
         (memoryview(b"view"), "application/octet-stream", b"view"),
@@ -85,6 +117,24 @@ async def test_what_is_no_json_is_an_error_that_names_it(caplog: pytest.LogCaptu
     answer = await _answer({"lock": threading.Lock()})
     assert INTERNAL == answer.code
     assert "_thread.lock is none; return a dict" in caplog.text
+
+
+async def test_a_long_number_hides_nothing_else_that_is_no_json(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ring: list[Any] = [2**64]
+    ring.append(ring)
+    cases = [
+        ([2**64, threading.Lock()], "_thread.lock is none; return a dict"),
+        (ring, "recursion"),
+        (10**5000, "4300"),
+    ]
+    for value, text in cases:
+        caplog.clear()
+        answer = await _answer(value)
+        assert INTERNAL == answer.code
+        assert "the result is no JSON: " in caplog.text
+        assert text in caplog.text
 
 
 @pytest.mark.parity("S-12")

@@ -113,6 +113,41 @@ async def test_other_data_is_refused_by_place(
     assert text in error["msg"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"1180591620717411303424",
+        b"18446744073709551616",
+        b"-9223372036854775809",
+        b"9223372036854775807",
+        b'[1, {"n":18446744073709551617 }]',
+        b'["12345678901234567890", -18446744073709551617]',
+        b"[1e30, 10000000000000000000.5, 10000000000000000000e0, 0.1234567890123456789012]",
+        b"1" + b"0" * 400,
+    ],
+)
+async def test_whole_numbers_keep_their_digits(body: bytes) -> None:
+    received = []
+
+    async def handler(value: list | int) -> None:  # type: ignore[type-arg]
+        received.append(value)
+
+    async with serving(handler) as client:
+        assert 200 == (await client(body)).status
+    assert repr([json.loads(body)]) == repr(received)
+
+
+async def test_numbers_beyond_64_bits_make_an_array_of_floats() -> None:
+    async def handler(value: np.ndarray) -> str:  # type: ignore[type-arg]
+        return f"{value.dtype} {value.tolist()}"
+
+    async with serving(handler) as client:
+        answer = await client(b"[100000000000000000000, 1]")
+        refused = await client(b"[1" + b"0" * 400 + b"]")
+    assert b"float64 [1e+20, 1.0]" == answer.body
+    assert 422 == refused.status
+
+
 @pytest.mark.parametrize("annotation", [dict, Model, Point])
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
 async def test_what_is_no_json_is_refused(annotation: Any, body: bytes) -> None:

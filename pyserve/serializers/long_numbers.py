@@ -1,0 +1,82 @@
+"""Whole numbers beyond 64 bits, of which orjson writes none and reads floats."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+# What is beyond has this many digits; so have some numbers that are not.
+_DIGITS_MIN = len(str(-(2**63))) - 1
+_RUN = b"0" * _DIGITS_MIN
+_DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+# Not the digits of a fraction, nor a number that goes on with one or with an exponent.
+_LONG_NUMBER = re.compile(rb"(?<![\d.])[1-9]\d{%d,}+(?![.eE])" % (_DIGITS_MIN - 1))
+_RANGE = range(-(2**63), 2**64)
+_MAPPINGS = (dict, Mapping)
+_SEQUENCES = (list, tuple, set, frozenset, collections.deque)
+
+
+def may_have_long_number(text: bytes | bytearray) -> bool:
+    """Say whether a JSON text has to be read by Python's parser, to lose no digit.
+
+    Long numbers inside of its strings count too, which costs time only.
+    """
+    # A search for digits takes many times longer than both of these.
+    return _RUN in text.translate(_DIGITS_AS_ZERO) and _LONG_NUMBER.search(text) is not None
+
+
+def is_refusal_of_long_number(error: TypeError) -> bool:
+    """Say whether a whole number beyond 64 bits is why orjson refuses a value."""
+    return "64-bit" in str(error)
+
+
+def dumps_long_numbers(value: object, default: Callable[[Any], Any], options: int) -> bytes:
+    """Return what ``orjson.dumps`` would if it could write every whole number.
+
+    Raises:
+        TypeError: There is something else in it that it cannot write.
+    """
+
+    def simplified(unknown: Any) -> Any:
+        return _spelt(default(unknown))
+
+    try:
+        return orjson.dumps(_spelt(value), simplified, options)
+    except (RecursionError, ValueError) as error:  # rings; more digits than Python writes
+        raise TypeError(str(error)) from None
+
+
+def _spelt(value: Any) -> Any:
+    """Return the value with its long numbers as pieces of JSON."""
+    if isinstance(value, enum.Enum):
+        return _spelt(value.value)
+    if isinstance(value, int):
+        return value if value in _RANGE else orjson.Fragment(int.__repr__(value))
+    if isinstance(value, _MAPPINGS):
+        return {_spelt_key(key): _spelt(each) for key, each in value.items()}
+    if isinstance(value, _SEQUENCES):
+        return [_spelt(each) for each in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _spelt(each) for name, each in _fields(value)}
+    return value
+
+
+def _spelt_key(key: Any) -> Any:
+    if isinstance(key, int) and key not in _RANGE:
+        return int.__repr__(key)
+    return key
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    """Return what orjson writes of a dataclass: its attributes without a leading underscore."""
+    if hasattr(value, "__dict__"):
+        found = list(vars(value).items())
+    else:
+        found = [(each.name, getattr(value, each.name)) for each in dataclasses.fields(value)]
+    return [(name, each) for name, each in found if not name.startswith("_")]
