@@ -540,6 +540,7 @@ class DeploymentRoute:
         traffic: Sequence[tuple[str, float]] = (),  # go there instead
         mirror: Sequence[tuple[str, float]] = (),  # are repeated there, without an answer
         ranker: Ranker | None = None,  # asked before the policy
+        is_scaled_to_zero: bool = False,  # while there is no replica, calls end at once
     ) -> DeploymentRoute: ...
 
 @final

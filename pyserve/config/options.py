@@ -222,6 +222,11 @@ class DeploymentOptions:
             scaling.min_replicas if scaling.initial_replicas is None else scaling.initial_replicas
         )
 
+    @property
+    def is_scaled_to_zero(self) -> bool:
+        """Whether there are no replicas for the load to change that, but by another deploy."""
+        return self.num_replicas == 0 and self.autoscaling_config is None
+
     def ongoing_requests_limit(self, batch_capacity: int = 0) -> int:
         """Return how many requests a replica accepts at once.
 

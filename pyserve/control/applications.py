@@ -177,7 +177,9 @@ class Applications:
         yield from (wish for wish in routes if not wish.is_default)
         for key, desired in state.deployments.items():
             yield from (_Wish(key, prefix) for prefix in desired.http_prefixes)
-        yield from (wish for wish in routes if wish.is_default)
+        # Last those of which nobody knows yet whether they take it.
+        defaults = [wish for wish in routes if wish.is_default]
+        yield from sorted(defaults, key=lambda wish: not state.deployments[wish.key].http)
         for name, info in self.infos.items():
             former = info.previous
             if former is not None and former.route_prefix:
@@ -216,5 +218,10 @@ def _ingress(name: ApplicationName, info: ApplicationInfo) -> DeploymentKey:
 
 
 def _takes_http(state: MeshState, key: DeploymentKey) -> bool:
+    """Say whether a deployment does; of one that nobody starts it is not known, nor matters."""
     desired = state.deployments.get(key)
-    return desired is not None and desired.http
+    if desired is None:
+        return False
+    if desired.services or desired.target is None:
+        return desired.http
+    return desired.http or desired.target.options.is_scaled_to_zero

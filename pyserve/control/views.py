@@ -67,6 +67,7 @@ def _view(
             options.request_router_config, () if version is None else version.sys_path
         ),
         idempotent_methods=desired.idempotent_methods,
+        is_scaled_to_zero=options.is_scaled_to_zero,
     )
 
 

@@ -100,7 +100,10 @@ class TableFeed:
 
     def _on_view(self, state: ViewState) -> None:
         views = {
-            key: view for key, view in state.views.items() if view.services or self._for_handles
+            key: view
+            for key, view in state.views.items()
+            # Until a replica has been ready nothing leads there, but a way to be told that none is.
+            if view.services or view.http_prefixes or self._for_handles
         }
         routes = [route_of(view, self._defaults, self._policies) for view in views.values()]
         if self._extra_routes is not None:

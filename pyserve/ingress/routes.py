@@ -44,6 +44,7 @@ def route_of(
         idempotent_methods=view.idempotent_methods,
         traffic=[(_target(share.key), share.weight) for share in view.traffic],
         mirror=[(_target(share.key), share.weight) for share in view.mirror],
+        is_scaled_to_zero=view.is_scaled_to_zero,
         ranker=policies.ranker_of(view.router.policy_class, view.replicas),
     )
 

@@ -189,6 +189,7 @@ fn deployment(address: String) -> DeploymentRoute {
         deployment: "D".to_owned(),
         services: vec![ServiceRoute { name: SERVICE.to_owned(), methods: None }],
         replicas: vec![replica],
+        is_scaled_to_zero: false,
         max_queued_requests: u32::MAX,
         request_timeout: None,
         max_request_bytes: SIZE_MAX,

@@ -41,6 +41,7 @@ fn deployment(text: &str) -> DeploymentRoute {
         deployment: deployment.to_owned(),
         services: Vec::new(),
         replicas: Vec::new(),
+        is_scaled_to_zero: false,
         max_queued_requests: text.len() as u32,
         request_timeout: None,
         max_request_bytes: 0,

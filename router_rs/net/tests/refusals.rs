@@ -16,6 +16,7 @@ const EXPLAIN: (&str, &str) = ("x-pyserve-explain", "1");
 
 const RESOURCE_EXHAUSTED: u32 = 8;
 const DEADLINE_EXCEEDED: u32 = 4;
+const UNAVAILABLE: u32 = 14;
 
 /// A deployment whose replicas have one place each, and nobody may wait.
 fn impatient(replicas: &[&Replica]) -> DeploymentRoute {
@@ -165,5 +166,30 @@ async fn a_call_that_could_only_be_late_is_refused_at_once() {
     assert!(seen["predicted_wait_ms"].as_f64().unwrap() > 0.0, "{seen}");
     drop(calls);
     client.connection.abort();
+    front.settle().await;
+}
+
+#[tokio::test]
+async fn without_replicas_by_configuration_no_call_waits() {
+    let mut replica = Replica::start("r-1").await;
+    let scaled = |replicas| DeploymentRoute { is_scaled_to_zero: true, ..deployment(replicas) };
+    let front = Front::start(vec![deployment(Vec::new())]);
+    let client = front.client().await;
+    let parked = client.unary(request(PATH), "x");
+    until("it waits", || front.parked() == 1).await;
+
+    front.table.apply(vec![scaled(Vec::new())]);
+    let text = "app/Echo has no replicas, as it is configured (num_replicas=0)";
+    let reply = parked.reply().await;
+    assert_eq!((UNAVAILABLE, text), (reply.status(), reply.message()));
+    let reply = ask(&client, &[]).reply().await;
+    assert_eq!((UNAVAILABLE, text), (reply.status(), reply.message()));
+    assert_eq!("scaled_to_zero", explained(&reply.headers)["refused"]);
+
+    // One that somebody else has started serves.
+    front.table.apply(vec![scaled(vec![replica.route(1)])]);
+    let call = client.unary(request(PATH), "x");
+    replica.next().await.reply("1");
+    assert_eq!(0, call.reply().await.status());
     front.settle().await;
 }

@@ -66,7 +66,7 @@ impl DeploymentRoute {
         max_request_bytes, model_matching_timeout_s = 1.0, http_prefixes = Vec::new(),
         queue_full_status = 503, file_descriptors = Vec::new(), router = None,
         retry_after_s = None, idempotent_methods = Vec::new(), traffic = Vec::new(),
-        mirror = Vec::new(), ranker = None,
+        mirror = Vec::new(), ranker = None, is_scaled_to_zero = false,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -87,6 +87,7 @@ impl DeploymentRoute {
         traffic: Vec<(String, f64)>,
         mirror: Vec<(String, f64)>,
         ranker: Option<&Ranker>,
+        is_scaled_to_zero: bool,
     ) -> PyResult<Self> {
         http_prefixes.iter().try_for_each(|prefix| check_prefix("http_prefixes", prefix))?;
         let request_timeout = request_timeout_s
@@ -103,6 +104,7 @@ impl DeploymentRoute {
             deployment,
             services,
             replicas,
+            is_scaled_to_zero,
             max_queued_requests,
             request_timeout,
             max_request_bytes,

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 import pyserve
-from pyserve.errors import BackPressure
-from tests.mesh.routing.apps import Held
+from pyserve.errors import BackPressure, DeploymentUnavailable
+from tests.mesh.routing.apps import Front, Held
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -54,3 +54,25 @@ async def test_a_handle_is_told_as_much(client: httpx.Client) -> None:
     await handle.broadcast("open")
     assert ["done"] == [await each for each in held]
     pyserve.delete("held")
+
+
+@pytest.mark.parametrize("has_served", [False, True])
+def test_who_asks_for_a_deployment_without_replicas_is_told_at_once(
+    client: httpx.Client, has_served: bool
+) -> None:
+    if has_served:
+        pyserve.run(Front.bind("new"), name="zero", route_prefix="/zero")
+        assert "new" == client.post("/zero").text
+    none = Front.options(num_replicas=0).bind("new")
+    handle = pyserve.run(none, name="zero", route_prefix="/zero")
+    told = "zero/Front has no replicas, as it is configured (num_replicas=0)"
+
+    answer = client.post("/zero")
+    assert (503, told) == (answer.status_code, answer.text.strip())
+    with pytest.raises(DeploymentUnavailable, match="num_replicas=0"):
+        handle.remote().result(timeout_s=10)
+    assert 404 == client.post("/other").status_code
+
+    pyserve.run(Front.bind("again"), name="zero", route_prefix="/zero")
+    assert "again" == client.post("/zero").text
+    pyserve.delete("zero")

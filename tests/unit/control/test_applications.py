@@ -20,7 +20,9 @@ class World:
         self.applications = Applications()
         self.state = MeshState()
 
-    def deploy(self, name: str, prefix: str, *, default: bool = False) -> Desired:
+    def deploy(
+        self, name: str, prefix: str, *, default: bool = False, num_replicas: int = 1
+    ) -> Desired:
         """Deploy; nothing is ready yet."""
         application = ApplicationName(name)
         request = control_pb2.DeployRequest(
@@ -32,7 +34,7 @@ class World:
         info = self.applications.check(application, request, self.state)
         self.applications.admit(application, info, self.state)
         key = DeploymentKey(application, DeploymentName("Main"))
-        version = Version(f"v{len(self.state.notes)}", DeploymentOptions())
+        version = Version(f"v{len(self.state.notes)}", DeploymentOptions(num_replicas=num_replicas))
         self.state.on_deploy(application, {key: version})
         self.applications.settle(self.state)
         return self.state.deployments[key]
@@ -164,3 +166,19 @@ def test_what_is_no_prefix_is_refused(world: World, prefix: str) -> None:
 def test_reserved_and_relative_prefixes_are_refused(world: World, prefix: str) -> None:
     with pytest.raises(OptionError, match="route_prefix="):
         world.deploy("shop", prefix)
+
+
+def test_prefix_of_one_without_replicas_leads_to_it_all_the_same(world: World) -> None:
+    desired = world.deploy("shop", "/shop", num_replicas=0)
+    world.deploy("later", "/later")
+    routes = world.applications.routes(world.state)
+
+    assert {desired.key: ("/shop",)} == routes.of_deployment
+
+
+def test_one_without_replicas_keeps_the_default_prefix_from_nobody(world: World) -> None:
+    none = world.deploy("none", "/", default=True, num_replicas=0)
+    assert {none.key: ("/",)} == world.applications.routes(world.state).of_deployment
+
+    shop = world.ready("shop", "/", default=True)
+    assert {shop.key: ("/",)} == world.applications.routes(world.state).of_deployment

@@ -59,3 +59,12 @@ def test_no_share_goes_to_a_deployment_before_its_services_are_known() -> None:
     assert [] == list(shown(state)["Echo"].traffic)
     desired(state, "Canary").services = (ServiceName("s"),)
     assert ["Canary"] == [share.key.name for share in shown(state)["Echo"].traffic]
+
+
+def test_one_that_nobody_starts_says_so_unless_the_load_may() -> None:
+    zero: dict[str, object] = {"num_replicas": 0}
+    scaling: dict[str, object] = {"num_replicas": "auto", "autoscaling_config": {"min_replicas": 0}}
+    views = shown(deployed(One={}, Zero=zero, Auto=scaling))
+    assert {"One": False, "Zero": True, "Auto": False} == {
+        name: view.is_scaled_to_zero for name, view in views.items()
+    }

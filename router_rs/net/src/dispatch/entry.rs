@@ -59,6 +59,8 @@ struct Locked {
     /// The tasks of calls that give way when somebody waits.
     slow: Vec<Waker>,
     is_removed: bool,
+    /// Nobody starts replicas of it; who comes nevertheless is a member like others.
+    is_scaled_to_zero: bool,
     /// Until when the ticker sleeps; `None` when there is no ticker.
     ticker: Option<Nanos>,
     /// Where an ask has to stand.
@@ -84,7 +86,7 @@ impl Waiting {
 enum Wakeup {
     Send(Assignment),
     Expired,
-    Removed,
+    Closed(Refused),
 }
 
 /// What becomes of a call that asked for a replica.
@@ -117,6 +119,7 @@ impl DeploymentEntry {
             released: Vec::new(),
             slow: Vec::new(),
             is_removed: false,
+            is_scaled_to_zero: false,
             ticker: None,
             wanted_asks: Vec::new(),
         };
@@ -144,8 +147,8 @@ impl DeploymentEntry {
             loads::on_call(self, now);
         }
         let mut locked = self.locked.lock();
-        if locked.is_removed {
-            return Admission::Refused(Refused::Removed);
+        if let Some(refused) = locked.closed() {
+            return Admission::Refused(refused);
         }
         let decision = locked.router.offer(wish.offer(deadline), now);
         self.admit(locked, decision, Wakers::new())
@@ -214,7 +217,7 @@ impl DeploymentEntry {
                 locked.router.complete(assignment.ticket, Outcome::Cancelled, now, released);
             }
             Some(Waiting::Parked(_)) => locked.router.abandon(waiter, now),
-            Some(Waiting::Over(Wakeup::Expired | Wakeup::Removed)) | None => {}
+            Some(Waiting::Over(Wakeup::Expired | Wakeup::Closed(_))) | None => {}
         }
         self.finish(guard);
     }
@@ -259,7 +262,7 @@ impl DeploymentEntry {
                 Poll::Ready(match wakeup {
                     Wakeup::Send(assignment) => Ok(self.guard(&locked, assignment)),
                     Wakeup::Expired => Err(Refused::Expired(Crowd::of(&locked.router))),
-                    Wakeup::Removed => Err(Refused::Removed),
+                    Wakeup::Closed(refused) => Err(refused),
                 })
             }
             None => {
@@ -339,11 +342,12 @@ impl DeploymentEntry {
 
 impl DeploymentEntry {
     /// Makes `members` the replicas, and `config` what the router goes by from now on if there is
-    /// one; parked calls go to new replicas at once.
+    /// one; parked calls go to new replicas at once, or end where none is wanted.
     pub(super) fn apply(
         &self,
         members: Vec<(ReplicaSpec, Arc<Target>)>,
         config: Option<RouterConfig>,
+        is_scaled_to_zero: bool,
     ) {
         let now = self.clock.now();
         let specs: Vec<ReplicaSpec> = members.iter().map(|(spec, _)| *spec).collect();
@@ -362,7 +366,10 @@ impl DeploymentEntry {
             locked.router.configure(config, now, &mut locked.released);
         }
         locked.router.apply(&specs, now, &mut locked.released);
+        locked.is_scaled_to_zero = is_scaled_to_zero;
+        let wakers = locked.close_parked(now);
         self.finish(guard);
+        wake_all(wakers);
         self.loads.changed.notify_one();
     }
 
@@ -373,14 +380,7 @@ impl DeploymentEntry {
         let locked = &mut *guard;
         locked.is_removed = true;
         locked.router.apply(&[], now, &mut locked.released);
-        let mut wakers = locked.hand_out();
-        for (waiter, waiting) in &mut locked.waiting {
-            if let Waiting::Parked(waker) = waiting {
-                locked.router.abandon(*waiter, now);
-                wakers.extend(waker.take());
-                *waiting = Waiting::Over(Wakeup::Removed);
-            }
-        }
+        let wakers = locked.close_parked(now);
         drop(guard);
         wake_all(wakers);
         self.loads.changed.notify_one();
@@ -452,6 +452,28 @@ impl Locked {
             debug_assert!(matches!(before, Some(Waiting::Parked(_))), "{waiter:?} did not wait");
             if let Some(Waiting::Parked(Some(waker))) = before {
                 wakers.push(waker);
+            }
+        }
+        wakers
+    }
+
+    /// Why no call gets a replica here, whatever its deadline.
+    fn closed(&self) -> Option<Refused> {
+        if self.is_removed {
+            return Some(Refused::Removed);
+        }
+        (self.is_scaled_to_zero && self.router.members() == 0).then_some(Refused::ScaledToZero)
+    }
+
+    /// Like `hand_out`; if there will be no replica, the wait of all others is over too.
+    fn close_parked(&mut self, now: Nanos) -> Wakers {
+        let mut wakers = self.hand_out();
+        let Some(refused) = self.closed() else { return wakers };
+        for (waiter, waiting) in &mut self.waiting {
+            if let Waiting::Parked(waker) = waiting {
+                self.router.abandon(*waiter, now);
+                wakers.extend(waker.take());
+                *waiting = Waiting::Over(Wakeup::Closed(refused));
             }
         }
         wakers

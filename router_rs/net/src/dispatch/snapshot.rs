@@ -58,6 +58,8 @@ pub struct DeploymentRoute {
     pub deployment: String,
     pub services: Vec<ServiceRoute>,
     pub replicas: Vec<ReplicaRoute>,
+    /// No replica is wanted: while there is none, calls end at once.
+    pub is_scaled_to_zero: bool,
     /// Calls that may be parked; `u32::MAX`: any number.
     pub max_queued_requests: u32,
     /// Upper bound for every call's time.

@@ -221,7 +221,7 @@ impl RoutingTable {
         let rules = Rules::of(route);
         known.entry.set_retry_codes(route.router.retry_codes);
         let config = (rules != known.rules).then(|| config_of(route, known.seed));
-        known.entry.apply(specs, config);
+        known.entry.apply(specs, config, route.is_scaled_to_zero);
         watch::watch(&known.entry, targets);
         let advice = route.ranker.as_ref();
         let advice = advice.map(|ranker| Advice::of(Arc::clone(ranker), known.advice.as_ref()));

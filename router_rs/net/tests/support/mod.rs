@@ -326,6 +326,7 @@ pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
         deployment: "Echo".to_owned(),
         services: vec![open_service("pkg.Echo")],
         replicas,
+        is_scaled_to_zero: false,
         max_queued_requests: u32::MAX,
         request_timeout: None,
         max_request_bytes: 4 << 20,

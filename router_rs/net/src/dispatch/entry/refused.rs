@@ -28,6 +28,8 @@ pub(crate) enum Refused {
     Spent,
     /// The deployment is no longer in the table.
     Removed,
+    /// Its configuration wants no replica, and there is none.
+    ScaledToZero,
 }
 
 /// Who was there when a call got no replica.
@@ -85,6 +87,7 @@ impl Refused {
             Self::TooLate { .. } => "too_late",
             Self::Spent => "spent",
             Self::Removed => "removed",
+            Self::ScaledToZero => "scaled_to_zero",
         }
     }
 
@@ -122,6 +125,10 @@ impl Refused {
             }
             Self::Removed => {
                 Status::new(Code::Unavailable, format!("{name} is no longer deployed"))
+            }
+            Self::ScaledToZero => {
+                let text = format!("{name} has no replicas, as it is configured (num_replicas=0)");
+                Status::new(Code::Unavailable, text)
             }
         }
     }

@@ -15,27 +15,27 @@ impl DeploymentEntry {
         ticket: Ticket,
         outcome: Outcome,
     ) -> Admission {
-        self.send_again(ticket, outcome, Refused::Removed, |router, now, released| {
+        self.send_again(ticket, outcome, None, |router, now, released| {
             router.reoffer(ticket, outcome, now, released)
         })
     }
 
-    /// Lets the router decide `again` about a call that was sent, unless the deployment is gone: then
-    /// the call is over with this outcome, and `refused`.
+    /// Lets the router decide `again` about a call that was sent, unless the deployment takes none:
+    /// then the call is over with this outcome, and `refused`, by default for the reason.
     fn send_again(
         self: &Arc<Self>,
         ticket: Ticket,
         outcome: Outcome,
-        refused: Refused,
+        refused: Option<Refused>,
         again: impl FnOnce(&mut Router, Nanos, &mut Vec<Release>) -> Decision,
     ) -> Admission {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
         let locked = &mut *guard;
-        if locked.is_removed {
+        if let Some(closed) = locked.closed() {
             locked.router.complete(ticket, outcome, now, &mut locked.released);
             self.finish(guard);
-            return Admission::Refused(refused);
+            return Admission::Refused(refused.unwrap_or(closed));
         }
         let decision = again(&mut locked.router, now, &mut locked.released);
         let wakers = locked.hand_out();
@@ -51,7 +51,7 @@ impl DeploymentEntry {
         pushback: Option<Duration>,
     ) -> Admission {
         let pushback = pushback.map(settings::nanos);
-        self.send_again(ticket, outcome, Refused::Spent, |router, now, released| {
+        self.send_again(ticket, outcome, Some(Refused::Spent), |router, now, released| {
             router.retry(ticket, outcome, pushback, now, released)
         })
     }
