@@ -76,13 +76,15 @@ def read_access_file(file: Path) -> AccessSettings:
     Raises:
         OptionError: a file cannot be read, or says something that is not allowed.
     """
-    reader = _Reader(file)
+    reader, text = _Reader(file), _read_text(file)
     try:
-        content = yaml.safe_load(_read_text(file))
+        content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}" if mark else str(file)
-        raise OptionError(f"{place}: this is no YAML: {error}") from None
+        # The rest of its text shows the lines around.
+        problem = getattr(error, "problem", None) or error
+        raise OptionError(f"{place}: this is no YAML: {problem}") from None
     except (ValueError, RecursionError) as error:
         # Values that only look like a date or a number, and thousands of brackets.
         raise OptionError(f"{file}: this cannot be read as YAML: {error}") from None

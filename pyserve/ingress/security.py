@@ -103,9 +103,11 @@ class IngressSecurity:
         try:
             settings = read_access_file(file)
         except OptionError as error:
+            # A file with a token is named by the one with the rules.
+            which = "" if str(file) in str(error) else f"={file}"
             raise OptionError(
-                f"{error} (PYSERVE_ACCESS_FILE={file}, the file with the access rules; without "
-                f"the variable everybody may call everything)"
+                f"{error} (PYSERVE_ACCESS_FILE{which} has the access rules; without the variable "
+                f"everybody may call everything)"
             ) from None
         access = self.access = _policy(file, settings)
 

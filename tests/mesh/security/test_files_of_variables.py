@@ -53,7 +53,29 @@ def test_a_missing_access_file_is_told_with_its_variable(mesh_environment: dict[
     error = refused(mesh_environment, PYSERVE_ACCESS_FILE="/no/rules.yaml")
 
     assert "/no/rules.yaml cannot be read: No such file or directory; give the path" in error
-    assert "PYSERVE_ACCESS_FILE=/no/rules.yaml" in error
+    assert "(PYSERVE_ACCESS_FILE has the access rules" in error
+    assert 1 == error.count("/no/rules.yaml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("rulez: []", "rulez is not allowed"),
+        ("rules: [", "this is no YAML"),
+        ('rules: [{paths: ["/*"], tokens: [{token_file: none}]}]', "none cannot be read"),
+    ],
+)
+def test_an_access_file_is_named_once_whatever_is_wrong(
+    mesh_environment: dict[str, str], tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(text)
+    error = refused(mesh_environment, PYSERVE_ACCESS_FILE=os.fspath(file))
+
+    assert told in error
+    assert "(PYSERVE_ACCESS_FILE" in error
+    assert 1 == error.count(os.fspath(file))
 
 
 @pytest.mark.slow
