@@ -26,4 +26,5 @@ def settings_for(controller: str | None) -> MeshSettings:
     settings = read_settings()
     if controller is None:
         return settings
-    return replace(settings, controller=check_address("--controller", controller, unix=True))
+    address = check_address("--controller", controller, unix=True)
+    return replace(settings, controller=address, controller_is_of="--controller")

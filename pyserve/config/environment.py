@@ -121,6 +121,7 @@ class MeshSettings:
     Attributes:
         home: private directory in which meshes of this user are found.
         controller: ``host:port`` or ``unix:path``; None: look in ``home``.
+        controller_is_of: the variable or option that names it, for people.
         token_file: file with the mesh token; None: beside what ``home`` names.
         run_dir: the mesh's own directory for sockets; set by the launcher, None elsewhere.
         development: whether a mesh that this process starts may tell clients the texts of
@@ -138,6 +139,7 @@ class MeshSettings:
 
     home: Path
     controller: str | None
+    controller_is_of: str = "PYSERVE_CONTROLLER"
     token_file: Path | None
     run_dir: Path | None
     node: NodeSettings

@@ -105,7 +105,7 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
             controller=settings.controller, token=read_token(Path(record.token_file))
         )
     raise MeshNotFound(
-        f"PYSERVE_CONTROLLER names {settings.controller}, but its token is unknown; "
+        f"{settings.controller_is_of} names {settings.controller}, but its token is unknown; "
         "set PYSERVE_TOKEN_FILE to the file that holds it"
     )
 

@@ -125,6 +125,18 @@ def test_without_a_mesh_these_commands_say_so(
     assert (1, True) == (result.returncode, "no mesh runs here" in result.stderr)
 
 
+@pytest.mark.parametrize("command", ["status", "shutdown"])
+def test_a_mesh_that_cannot_be_reached_is_named_as_it_was_given(
+    command: str, mesh_environment: dict[str, str]
+) -> None:
+    address = "127.0.0.1:1"
+    given = pyserve(command, "--controller", address, environment=mesh_environment)
+    set_ = pyserve(command, environment={**mesh_environment, "PYSERVE_CONTROLLER": address})
+    assert (1, 1) == (given.returncode, set_.returncode)
+    assert f"--controller names {address}, but its token is unknown" in given.stderr
+    assert f"PYSERVE_CONTROLLER names {address}, but its token is unknown" in set_.stderr
+
+
 @pytest.mark.slow
 def test_a_misspelt_variable_is_warned_of_once(mesh_environment: dict[str, str]) -> None:
     environment = {**mesh_environment, "PYSERVE_INGRESS_MAX_CONECTIONS": "5"}
