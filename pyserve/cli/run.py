@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
 _ALIVE_CHECK_S = 0.2
+_SHUT_DOWN = "the mesh was shut down by another command, or by a signal, and this run with it"
 _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 
 
@@ -125,9 +126,11 @@ def _run_in_mesh(
             stack.callback(_end, session, present, terminal)
             listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=present)
             _print_ready(session, packed.name, listening)
-            while _goes_on(session, terminal) and not interrupt.wait(_ALIVE_CHECK_S):
-                pass
+            while _goes_on(session, terminal):
+                if interrupt.wait(_ALIVE_CHECK_S):
+                    return
             _check_end(session, terminal)
+            click.echo(f"pyserve: {_SHUT_DOWN}", err=True)
         except _Interrupted:
             return
         except DeploymentFailed as error:

@@ -134,6 +134,8 @@ def test_shutdown_ends_every_run(mesh_environment: dict[str, str]) -> None:
     with foreground(mesh_environment) as first, second(mesh_environment, "--name", "b") as later:
         assert 0 == pyserve("shutdown", environment=mesh_environment).returncode
         assert (0, 0) == (first.process.wait(_TIMEOUT_S), later.process.wait(_TIMEOUT_S))
+        told = "pyserve: the mesh was shut down by another command"
+        assert (1, 1) == (first.output().count(told), later.output().count(told))
 
 
 def test_what_cannot_be_had_in_a_running_mesh_is_warned_of(
