@@ -7,7 +7,9 @@ is looked up in its module on first use.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+
+# Not that of typing: its import takes a while, in which Ctrl-C would show a traceback.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -14,7 +14,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from pyserve.cli.main import CommandFailed
+from pyserve.cli.commands import CommandFailed
 from pyserve.cli.messages import as_json, read_messages
 from pyserve.cli.reflection import Reflection
 from pyserve.cli.settings import PEM_FILE, settings_for

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from pyserve.cli.main import CommandFailed
+from pyserve.cli.commands import CommandFailed
 
 
 @click.command(short_help="Generate Python stubs for .proto files.")

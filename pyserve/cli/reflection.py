@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
 from grpc_reflection.v1alpha import reflection_pb2
 
-from pyserve.cli.main import CommandFailed
+from pyserve.cli.commands import CommandFailed
 
 _VERSIONS = ("grpc.reflection.v1", "grpc.reflection.v1alpha")
 

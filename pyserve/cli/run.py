@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from pyserve.api.graph import pack
+from pyserve.cli.commands import print_failure
 from pyserve.cli.in_process import run_in_process
-from pyserve.cli.main import print_failure
 from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal

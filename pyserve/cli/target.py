@@ -14,7 +14,7 @@ import click
 
 from pyserve.api.code import import_attribute
 from pyserve.api.deployment import Application, Deployment
-from pyserve.cli.main import CommandFailed
+from pyserve.cli.commands import CommandFailed
 from pyserve.errors import ImportPathError, PyserveError
 
 

@@ -191,7 +191,7 @@ def end_session() -> None:
 
 def _end_at_exit() -> None:
     end_session()
-    # Calls that errors have kept go before grpc's threads do, as in ``pyserve.cli.main``.
+    # Calls that errors have kept go before grpc's threads do, as in ``pyserve.cli.commands``.
     gc.collect()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pyserve.cli.main import CommandFailed
+from pyserve.cli.commands import CommandFailed
 from pyserve.cli.proto import proto
 
 PROTO = """

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from pyserve.cli.main import CommandFailed
+from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import load_application, parse_arguments
 
 SMALL = "tests.mesh.apps.small"

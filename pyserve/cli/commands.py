@@ -1,6 +1,6 @@
 """The command group, and the one place that turns errors into messages and exit statuses.
 
-Exit statuses: 0 fine, 1 the mesh or the user's code said no, 2 wrong usage.
+Exit statuses: 0 fine, 1 the mesh or the user's code said no, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import click
 
+from pyserve.cli import INTERRUPTED
 from pyserve.errors import DeploymentFailed, OptionError, PyserveError
 
 _COMMANDS = {
@@ -62,7 +63,7 @@ def commands() -> None:
     """Serve Python models as a mesh of gRPC services."""
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
+def run_commands(arguments: list[str] | None) -> NoReturn:
     """Run the command line and exit."""
     status = _run(arguments)
     # The end of the interpreter ends grpc's threads wherever they are, also where they hold the
@@ -84,7 +85,7 @@ def _run(arguments: list[str] | None) -> str | int | None:
     except SystemExit as request:
         return request.code
     except (click.Abort, KeyboardInterrupt):
-        return 130  # What a shell reports for a program that SIGINT ended.
+        return INTERRUPTED
     except CommandFailed as error:
         _print_error(str(error), error.traceback)
         return 1
