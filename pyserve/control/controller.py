@@ -19,6 +19,7 @@ from pyserve.config import check_name
 from pyserve.control.applications import Applications
 from pyserve.control.deploys import DeployWatch
 from pyserve.control.launching import Launcher, order_of
+from pyserve.control.members import Members
 from pyserve.control.reconcile import (
     NOT_NEEDED,
     Action,
@@ -32,17 +33,17 @@ from pyserve.control.reconcile import (
     reconcile,
 )
 from pyserve.control.registry import Registry
-from pyserve.control.replicas import learn_services, new_replica, place_of, ready_place
+from pyserve.control.replicas import new_replica
 from pyserve.control.runs import Run, Runs
 from pyserve.control.sessions import Session
 from pyserve.control.specs import Versions, changes_limits_only, read_versions, serving_specs
-from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Phase, Replica, Version
+from pyserve.control.state import MeshState, Phase, Replica, Version
 from pyserve.control.status import application_statuses
 from pyserve.control.traffic import check_traffic
 from pyserve.control.views import views_of
 from pyserve.control.vitals import watch_vitals
 from pyserve.errors import MeshError, MeshNotFound
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
@@ -89,7 +90,7 @@ class Controller:
         self._applications = Applications()
         self._refused_prefixes: set[tuple[DeploymentKey, str, DeploymentKey]] = set()
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
-        self._sessions: dict[ReplicaId, Session] = {}
+        self._sessions = Members(self.state, self._specs, development=development)
         self._watches: set[DeployWatch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._deploys = itertools.count(1)
@@ -252,34 +253,10 @@ class Controller:
     # What replicas say.
 
     def join(self, hello: mesh_pb2.Hello) -> Session:
-        """Take a replica in, and queue its Assign.
-
-        Raises:
-            MeshNotFound: its deployment does not exist, or it is not wanted any more.
-        """
-        key = DeploymentKey(ApplicationName(hello.application), DeploymentName(hello.deployment))
-        replica = self.state.replicas.get(ReplicaId(hello.replica_id))
-        if replica is None:
-            replica = self._adopt(key, hello)
-        spec = self._specs.get(replica.version)
-        if spec is None:
-            raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
-        place = replica.place if replica.place.address else place_of(hello)
-        self.state.on_joined(replica.id, pid=hello.pid, place=place)
-        session = Session(replica.id)
-        former = self._sessions.pop(replica.id, None)
-        if former is not None:
-            former.end()
-        self._sessions[replica.id] = session
+        """Take a replica in, as ``Members`` says."""
+        session = self._sessions.join(hello, self._loop.time())
         # Its constructor may call deployments that start together with it.
         self.registry.publish_new()
-        assign = mesh_pb2.Assign(
-            replica_id=replica.id,
-            spec=spec,
-            deployment_version=replica.version,
-            development=self.development,
-        )
-        session.send(mesh_pb2.ReplicaCommand(assign=assign))
         if self._vitals is None:
             self._vitals = self._spawn(watch_vitals(self.state, self._sessions, self._changed))
         self._changed()
@@ -287,58 +264,13 @@ class Controller:
 
     def hear(self, session: Session, message: mesh_pb2.ReplicaMessage) -> None:
         """Take one message of a replica that has joined."""
-        replica = self.state.replicas.get(session.replica_id)
-        if replica is None or self._sessions.get(session.replica_id) is not session:
-            return
-        now = self._loop.time()
-        match message.WhichOneof("kind"):
-            case "ready":
-                self._on_ready(replica, message.ready, now)
-            case "failed":
-                failure = Failure(
-                    message.failed.summary, message.failed.traceback, message.failed.user_code
-                )
-                self.state.on_failed(replica.id, failure=failure, now=now)
-            case "health":
-                healthy, reason = message.health.healthy, message.health.reason
-                self.state.on_health(replica.id, healthy=healthy, now=now, reason=reason)
-            case "routing_stats":
-                replica.routing_stats_json = message.routing_stats.json
-            case "pong":
-                self.state.on_heard(replica.id)
-            case "draining":
-                grace_s = replica.options.graceful_shutdown_timeout_s
-                self.state.on_draining(replica.id, grace_s=grace_s, now=now)
-            case _:
-                _LOGGER.warning("replica %s sent a message of no known kind", replica.id)
-        self._changed()
+        if self._sessions.hear(session, message, self._loop.time()):
+            self._changed()
 
     def leave(self, session: Session) -> None:
         """The replica's stream has ended."""
-        if self._sessions.get(session.replica_id) is session:
-            del self._sessions[session.replica_id]
-            if session.replica_id in self.state.replicas:
-                self.state.on_left(session.replica_id, now=self._loop.time())
+        if self._sessions.leave(session, self._loop.time()):
             self._changed()
-
-    def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
-        place, metadata = ready_place(replica, ready), ready.replica_metadata_json
-        self.state.on_ready(replica.id, place=place, now=now, metadata_json=metadata)
-        desired = self.state.deployments.get(replica.key)
-        if desired is not None:
-            target = desired.target
-            if not desired.services or (target and target.id == replica.version):
-                learn_services(desired, ready)
-
-    def _adopt(self, key: DeploymentKey, hello: mesh_pb2.Hello) -> Replica:
-        """Make a place for a replica that nobody here started."""
-        desired = self.state.deployments.get(key)
-        if desired is None or desired.target is None:
-            raise MeshNotFound(f"there is no deployment {key}; deploy the application first")
-        now, taken = self._loop.time(), self.state.replicas
-        replica = new_replica(key, desired.target, EXTERNAL_SLOT, now, taken, name=hello.replica_id)
-        self.state.on_external(replica)
-        return replica
 
     # Steps.
 
@@ -480,7 +412,8 @@ class Controller:
         used = {replica.version for replica in self.state.replicas.values()}
         for desired in self.state.deployments.values():
             used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
-        self._specs = {name: spec for name, spec in self._specs.items() if name in used}
+        for unused in self._specs.keys() - used:
+            del self._specs[unused]
 
     async def _next_step(self) -> None:
         # Shielded, because one waiter's cancellation must not cancel the others' wait.
