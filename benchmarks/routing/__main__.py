@@ -145,7 +145,11 @@ def main() -> int:
     options = parser.parse_args()
     seconds, many = options.seconds, options.noop_replicas
     results: dict[str, object] = {"machine": stamp(), "seeds": SEEDS}
-    for name, work in (("picks", native.picks), ("parked", native.parked)):
+    for name, work in (
+        ("picks", native.picks),
+        ("loaded", native.loaded),
+        ("parked", native.parked),
+    ):
         results[name] = work()
         print(name, json.dumps(results[name]), flush=True)
     pyserve.start(address="127.0.0.1:0")

@@ -31,6 +31,16 @@ def picks() -> dict[str, Any]:
     return found
 
 
+def loaded() -> dict[str, Any]:
+    """Return how long calls of a busy ingress take for their decision, by policy.
+
+    There is no bar: beside the decision this has the lock of four threads that share the cores with
+    clients and replicas, and caches that other work has used since.
+    """
+    rows = bench_rows("pyserve-router-net", "loaded", features="stopwatch")
+    return {row.pop("policy"): row for row in rows}
+
+
 def parked() -> dict[str, Any]:
     """Return how soon a waiting call follows one that ends, and whether the bar holds.
 

@@ -18,6 +18,7 @@ use super::guards::TicketGuard;
 use super::place::Placement;
 use super::ranker::{Followed, Ranker};
 use super::settings::{CallOptions, Wish};
+use super::stopwatch;
 use super::upload::Upload;
 use crate::client::dial::Target;
 use crate::grpc::{Code, Status};
@@ -152,7 +153,9 @@ impl<'a, C: Caller> Exchange<'a, C> {
         if explain::is_asked(&self.head.parts.headers) {
             self.explained = Some(entry.explain(&self.wish(), self.head.share));
         }
+        let decision = stopwatch::Decision::begin();
         let mut admission = entry.offer(&self.wish());
+        decision.end();
         let mut last = None;
         let ending = loop {
             let ticket = match self.wait_for_place(entry, admission, last.as_ref()).await {

@@ -26,6 +26,7 @@ pub(crate) mod settings;
 mod silence;
 mod snapshot;
 mod split;
+mod stopwatch;
 mod table;
 mod ticker;
 mod upload;
@@ -44,6 +45,8 @@ pub(crate) use snapshot::{Deployment, Found};
 pub use snapshot::{DeploymentRoute, ReplicaRoute, ServiceRoute};
 pub use split::Share;
 pub(crate) use split::Way;
+#[cfg(feature = "stopwatch")]
+pub use stopwatch::take_decisions;
 pub(crate) use table::TableReader;
 pub use table::{DeploymentStats, ReplicaModels, RoutingTable, TableConfig};
 pub(crate) use upload::{Upload, poll_room};

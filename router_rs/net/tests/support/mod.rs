@@ -363,8 +363,16 @@ impl Front {
 
     /// On a port of its own, with two threads.
     pub fn configured(table: Arc<RoutingTable>, config: IngressConfig) -> Self {
+        Self::with_threads(table, config, 2)
+    }
+
+    pub fn with_threads(
+        table: Arc<RoutingTable>,
+        config: IngressConfig,
+        io_threads: usize,
+    ) -> Self {
         let addresses = vec!["127.0.0.1:0".to_owned()];
-        let config = IngressConfig { addresses, io_threads: 2, ..config };
+        let config = IngressConfig { addresses, io_threads, ..config };
         let ingress = Ingress::new(Arc::clone(&table), config);
         let bound = ingress.start().unwrap().remove(0);
         let address = bound.address.as_socket().unwrap().to_string();
