@@ -15,14 +15,6 @@ use simulator::{
     BARS, Bar, End, Executes, Figure, Limit, Log, Rule, Scenario, mean, median, quantile, run,
 };
 
-const POLICIES: [PolicyKind; 5] = [
-    PolicyKind::P2c,
-    PolicyKind::Least,
-    PolicyKind::RoundRobin,
-    PolicyKind::ConsistentHash,
-    PolicyKind::Predicted,
-];
-
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let after = |name: &str| {
@@ -41,7 +33,7 @@ fn report(bar: &Bar, seeds: u64) -> String {
     let scenario = Scenario::read(bar.scenario);
     let rules = rules(&scenario);
     let mut rows = vec![String::new(); rules.len()];
-    let mut bars = vec![String::new(); POLICIES.len()];
+    let mut bars = vec![String::new(); PolicyKind::ALL.len()];
     let half = rows.len() / 2;
     let (first, second) = rows.split_at_mut(half);
     let play = |rows: &mut [String], rules: &[Rule]| {
@@ -53,15 +45,15 @@ fn report(bar: &Bar, seeds: u64) -> String {
         scope.spawn(|| play(first, &rules[..half]));
         play(second, &rules[half..]);
     });
-    let (first, second) = bars.split_at_mut(POLICIES.len() / 2);
+    let (first, second) = bars.split_at_mut(PolicyKind::ALL.len() / 2);
     let measure = |bars: &mut [String], policies: &[PolicyKind]| {
         for (text, policy) in bars.iter_mut().zip(policies) {
             *text = bar_of(bar, *policy, seeds);
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| measure(first, &POLICIES[..POLICIES.len() / 2]));
-        measure(second, &POLICIES[POLICIES.len() / 2..]);
+        scope.spawn(|| measure(first, &PolicyKind::ALL[..PolicyKind::ALL.len() / 2]));
+        measure(second, &PolicyKind::ALL[PolicyKind::ALL.len() / 2..]);
     });
     let (rows, bars) = (rows.join(","), bars.concat());
     let bars = bars.trim_end_matches(',');
@@ -69,7 +61,7 @@ fn report(bar: &Bar, seeds: u64) -> String {
 }
 
 fn rules(scenario: &Scenario) -> Vec<Rule> {
-    let mut rules: Vec<Rule> = POLICIES.into_iter().map(Rule::Router).collect();
+    let mut rules: Vec<Rule> = PolicyKind::ALL.into_iter().map(Rule::Router).collect();
     rules.push(Rule::Seeds);
     // It knows who is free and not who fails, and it takes a stream for work.
     if scenario.failing == 0 && scenario.executes != Executes::Workers {

@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
 
+mod rounds;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
+use rounds::percentiles_json;
 use router_core::PolicyKind;
 use router_net::dispatch::{DeploymentRoute, ReplicaRoute, RouterSettings};
 use router_net::ingress::IngressConfig;
@@ -36,22 +38,15 @@ const THREADS: usize = 4;
 const CONNECTIONS: usize = 16;
 const CALLS_EACH: usize = 8;
 const ROUNDS: usize = 9;
-const POLICIES: [PolicyKind; 5] = [
-    PolicyKind::P2c,
-    PolicyKind::Least,
-    PolicyKind::RoundRobin,
-    PolicyKind::ConsistentHash,
-    PolicyKind::Predicted,
-];
 
 fn main() {
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let round = if is_measuring { Duration::from_secs(1) } else { Duration::from_millis(20) };
     let (replicas, _replicas_run) = start_replicas();
     let runtime = runtime();
-    for policy in POLICIES {
+    for policy in PolicyKind::ALL {
         let rounds: Vec<Round> = runtime.block_on(measure(policy, &replicas, round));
-        println!("{{\"policy\": \"{policy:?}\", {}}}", json(&rounds));
+        println!("{{\"policy\": \"{policy:?}\", {}}}", json(rounds));
     }
 }
 
@@ -160,25 +155,13 @@ fn decisions() -> Vec<u64> {
 }
 
 /// Medians over the rounds, and the spread of the slowest hundredth.
-fn json(rounds: &[Round]) -> String {
-    let over_rounds = |value: &dyn Fn(&Round) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(value).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        values
-    };
-    let calls = over_rounds(&|round| round.calls_per_s)[ROUNDS / 2];
-    let calls = format!("\"calls_per_s\": {calls:.0}");
-    if rounds.iter().any(|round| round.decisions.is_empty()) {
+fn json(rounds: Vec<Round>) -> String {
+    let mut rates: Vec<f64> = rounds.iter().map(|round| round.calls_per_s).collect();
+    rates.sort_unstable_by(f64::total_cmp);
+    let calls = format!("\"calls_per_s\": {:.0}", rates[ROUNDS / 2]);
+    let decisions: Vec<_> = rounds.into_iter().map(|round| round.decisions).collect();
+    if decisions.iter().any(Vec::is_empty) {
         return calls;
     }
-    let at = |of_1000: usize| {
-        over_rounds(&move |round: &Round| {
-            round.decisions[(round.decisions.len() - 1) * of_1000 / 1000] as f64
-        })
-    };
-    let names = [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)];
-    let medians = names.map(|(name, of_1000)| format!("\"{name}\": {}", at(of_1000)[ROUNDS / 2]));
-    let p99 = at(990);
-    let spread = format!("\"p99_least\": {}, \"p99_most\": {}", p99[0], p99[ROUNDS - 1]);
-    format!("{calls}, \"decision_ns\": {{{}, {spread}}}", medians.join(", "))
+    format!("{calls}, \"decision_ns\": {{{}}}", percentiles_json(&decisions))
 }

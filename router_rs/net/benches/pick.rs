@@ -9,6 +9,8 @@
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
 
+mod rounds;
+
 use std::hint::{self, black_box};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
@@ -16,6 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::Instant;
 
+use rounds::percentiles_json;
 use router_core::{
     Decision, Nanos, Offer, Outcome, PolicyKind, ReplicaId, ReplicaSpec, Router, RouterConfig,
     Ticket, Tier,
@@ -28,18 +31,11 @@ const THREADS: usize = 4;
 const ROUNDS: usize = 9;
 /// Between two batches of calls; it only has to be a time.
 const SERVICE: Nanos = Nanos::from_micros(10);
-const POLICIES: [PolicyKind; 5] = [
-    PolicyKind::P2c,
-    PolicyKind::Least,
-    PolicyKind::RoundRobin,
-    PolicyKind::ConsistentHash,
-    PolicyKind::Predicted,
-];
 
 fn main() {
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let (samples, calls) = if is_measuring { (100, 20_000) } else { (2, 100) };
-    for policy in POLICIES {
+    for policy in PolicyKind::ALL {
         let alone = [2, 8, 64].map(|replicas| {
             let (offer, complete) = alone(policy, replicas, samples, calls);
             format!("\"{replicas}\": {{\"offer\": {offer:.1}, \"complete\": {complete:.1}}}")
@@ -96,21 +92,10 @@ fn locked_json(policy: PolicyKind, calls: usize) -> String {
             latencies
         })
         .collect();
-    let over_rounds = |of_1000: usize| {
-        let at = |latencies: &Vec<u64>| latencies[(latencies.len() - 1) * of_1000 / 1000];
-        let mut values: Vec<u64> = rounds.iter().map(at).collect();
-        values.sort_unstable();
-        values
-    };
-    let names = [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)];
-    let medians =
-        names.map(|(name, of_1000)| format!("\"{name}\": {}", over_rounds(of_1000)[ROUNDS / 2]));
-    let p99 = over_rounds(990);
-    let spread = format!("\"p99_least\": {}, \"p99_most\": {}", p99[0], p99[ROUNDS - 1]);
     lines_ns.sort_unstable_by(f64::total_cmp);
     let (line, most) = (lines_ns[ROUNDS / 2], lines_ns[ROUNDS - 1]);
     let line = format!("\"cache_line\": {line:.0}, \"cache_line_most\": {most:.0}");
-    format!("{}, {spread}, {line}", medians.join(", "))
+    format!("{}, {line}", percentiles_json(&rounds))
 }
 
 /// How long a word takes from one core to another, there and back halved.

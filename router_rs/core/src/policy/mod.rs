@@ -42,6 +42,10 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// Each of them.
+    pub const ALL: [Self; 5] =
+        [Self::P2c, Self::Least, Self::RoundRobin, Self::ConsistentHash, Self::Predicted];
+
     pub(crate) fn build(self) -> Box<dyn Policy> {
         match self {
             Self::P2c => Box::new(P2c),

@@ -148,8 +148,9 @@ fn out(replica: &Replica) -> Option<Out> {
 }
 
 impl Explanation {
-    /// One line of JSON. `name` says what the driver knows a replica by. Times are milliseconds; `until` counts from the router's start. Of many replicas those
-    /// that no line has room for are only counted; the chosen one is always there.
+    /// One line of JSON. `name` says what the driver knows a replica by. Times are milliseconds;
+    /// `until` counts from the router's start. Of many replicas those that no line has room for are
+    /// only counted; the chosen one is always there.
     pub fn to_json(&self, told: Told<'_>, name: impl Fn(ReplicaId) -> String) -> String {
         let mut json = String::from("{\"chosen\":");
         let chosen = match told.fate {
