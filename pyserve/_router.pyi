@@ -674,6 +674,9 @@ def certificate_lifetime_s(chain: bytes) -> tuple[int, int]:
 def keep_freed_memory() -> None:
     """Let malloc keep up to 64 MiB of freed memory for the next large messages."""
 
+def has_digits(text: bytes | bytearray, count: int) -> bool:
+    """Say whether ``text`` has ``count`` ASCII digits in a row."""
+
 def forked() -> bool:
     """This process is a fork of the one that started the I/O threads: the runtime is unusable."""
 

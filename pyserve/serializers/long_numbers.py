@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
+from pyserve._router import has_digits
+
 # What is beyond has this many digits; so have some numbers that are not.
 _DIGITS_MIN = len(str(-(2**63))) - 1
-_RUN = b"0" * _DIGITS_MIN
-_DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 # Not the digits of a fraction, nor a number that goes on with one or with an exponent.
 _LONG_NUMBER = re.compile(rb"(?<![\d.])[1-9]\d{%d,}+(?![.eE])" % (_DIGITS_MIN - 1))
 _RANGE = range(-(2**63), 2**64)
@@ -27,8 +27,8 @@ def may_have_long_number(text: bytes | bytearray) -> bool:
 
     Long numbers inside of its strings count too, which costs time only.
     """
-    # A search for digits takes many times longer than both of these.
-    return _RUN in text.translate(_DIGITS_AS_ZERO) and _LONG_NUMBER.search(text) is not None
+    # The pattern takes many times longer.
+    return has_digits(text, _DIGITS_MIN) and _LONG_NUMBER.search(text) is not None
 
 
 def is_refusal_of_long_number(error: TypeError) -> bool:

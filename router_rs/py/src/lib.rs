@@ -7,6 +7,7 @@ mod access;
 mod allocator;
 mod client;
 mod convert;
+mod digits;
 mod doorbell;
 mod endpoint;
 mod http;
@@ -50,6 +51,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tls::ClientTls>()?;
     module.add_function(wrap_pyfunction!(tls::certificate_lifetime_s, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(digits::has_digits, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::close_listeners_after_fork, module)?)?;
     for (name, value) in [
