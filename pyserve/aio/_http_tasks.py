@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -23,10 +25,61 @@ _UNANSWERED_DETAILS = "The service did not answer the request."
 _CANCELLED_DETAILS = "The handler of the request was cancelled."
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class HttpFunction:
+    """An ``HttpHandler`` that answers with what a coroutine function returns.
+
+    A server runs it with one coroutine less for each request than a handler that awaits the
+    function itself.
+
+    Attributes:
+        function: Gets one argument.
+        prepare: Waits for what ``argument`` wants of a request that has not come whole; ``False``
+            when it has answered the request.
+        argument: Returns the argument.
+        answer: Answers with the result. Returns the rest of the work, to be awaited; ``None`` when
+            everything is said.
+        answer_failure: Answers with an exception of any of them.
+    """
+
+    function: Callable[[Any], Awaitable[Any]]
+    prepare: Callable[[HttpCall], Awaitable[bool]]
+    argument: Callable[[HttpCall], Any]
+    answer: Callable[[HttpCall, Any], Awaitable[None] | None]
+    answer_failure: Callable[[HttpCall, Exception], None]
+
+    async def __call__(self, http: HttpCall) -> None:
+        """Answer a request; see ``HttpHandler``."""
+        try:
+            if http.whole_body is None and not await self.prepare(http):
+                return
+            rest = self.answer(http, await self.function(self.argument(http)))
+            if rest is not None:
+                await rest
+        except Exception as error:
+            self.answer_failure(http, error)
+
+
+_Run = Callable[[HttpCall], Coroutine[Any, Any, None]]
+
+
 def http_starter(handler: HttpHandler, kit: CallKit) -> CallStarter:
     """Return what starts plain HTTP requests as tasks of ``handler``."""
     receivers = kit.receivers
     spawn = kit.spawn
+    run = _run_function(handler) if isinstance(handler, HttpFunction) else _run_handler(handler)
+
+    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+        http = HttpCall(token, call, message, kit)
+        receivers[token] = http
+        task = spawn(run(http))
+        if not task.done():  # One that began at once may have ended, and released the request.
+            http.task = task
+
+    return start
+
+
+def _run_handler(handler: HttpHandler) -> _Run:
     set_current = CURRENT.set
 
     async def run(http: HttpCall) -> None:
@@ -40,14 +93,34 @@ def http_starter(handler: HttpHandler, kit: CallKit) -> CallStarter:
         finally:
             http.release()
 
-    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
-        http = HttpCall(token, call, message, kit)
-        receivers[token] = http
-        task = spawn(run(http))
-        if not task.done():  # One that began at once may have ended, and released the request.
-            http.task = task
+    return run
 
-    return start
+
+def _run_function(each: HttpFunction) -> _Run:
+    """Return what ``_run_handler`` would, of both coroutines made one: the hot path."""
+    function, prepare, argument = each.function, each.prepare, each.argument
+    answer, answer_failure = each.answer, each.answer_failure
+    set_current = CURRENT.set
+
+    async def run(http: HttpCall) -> None:
+        set_current(http)
+        try:
+            try:
+                if http.whole_body is None and not await prepare(http):
+                    return
+                rest = answer(http, await function(argument(http)))
+                if rest is not None:
+                    await rest
+            except Exception as error:
+                answer_failure(http, error)
+            if not http.finished and not http.is_over:
+                _answer_for_handler(http)
+        except BaseException as error:
+            _fail(http, error)
+        finally:
+            http.release()
+
+    return run
 
 
 def _answer_for_handler(http: HttpCall) -> None:

@@ -37,10 +37,18 @@ class Arguments:
     Attributes:
         read: Returns them; raises ``InvalidJson`` and ``InvalidBody``.
         needs_body: ``read`` wants the whole body to be there.
+        only: Returns the one argument, as ``read`` does, where there is always one and it has no
+            keyword.
     """
 
     read: Callable[[HttpCall], Given]
     needs_body: bool
+    only: Callable[[HttpCall], Any] | None = None
+
+    @classmethod
+    def of_one(cls, only: Callable[[HttpCall], Any], *, needs_body: bool) -> Arguments:
+        """Return those of a handler with one argument."""
+        return cls(lambda http: ((only(http),), _NO_KEYWORDS), needs_body, only)
 
 
 def arguments_of(function: Callable[..., Any], *, batched: bool) -> Arguments:
@@ -87,7 +95,7 @@ def _request(parameter: inspect.Parameter) -> Arguments:
     if parameter.kind is _KINDS.KEYWORD_ONLY:
         name = parameter.name
         return Arguments(lambda http: ((), {name: make(http)}), needs_body=False)
-    return Arguments(lambda http: ((make(http),), _NO_KEYWORDS), needs_body=False)
+    return Arguments.of_one(make, needs_body=False)
 
 
 def _request_class() -> Callable[[HttpCall], Any]:
@@ -103,14 +111,22 @@ def _whole(parameter: inspect.Parameter, annotation: Any) -> Arguments:
     has_default = _has_default(parameter)
     name = parameter.name if parameter.kind is _KINDS.KEYWORD_ONLY else ""
 
-    def read(http: HttpCall) -> Given:
-        body = http.whole_body or b""
-        if not body and has_default:
-            return _NOTHING
-        value = _text_of(body) if takes_text and _is_text(http) else read_body(body)
-        return ((), {name: value}) if name else ((value,), _NO_KEYWORDS)
+    def value_of(http: HttpCall) -> Any:
+        return read_body(http.whole_body or b"")
 
-    return Arguments(read, needs_body=True)
+    def text_of(http: HttpCall) -> Any:
+        return _text_of(http.whole_body or b"") if _is_text(http) else value_of(http)
+
+    only = text_of if takes_text else value_of
+
+    def read(http: HttpCall) -> Given:
+        if has_default and not http.whole_body:
+            return _NOTHING
+        return ((), {name: only(http)}) if name else ((only(http),), _NO_KEYWORDS)
+
+    if has_default or name:
+        return Arguments(read, needs_body=True)
+    return Arguments.of_one(only, needs_body=True)
 
 
 def _is_text(http: HttpCall) -> bool:

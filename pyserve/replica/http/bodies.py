@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from pyserve.replica.http.converters import converter_of
+from pyserve.replica.http.converters import converter_of, kept_type
 from pyserve.replica.http.errors import InvalidJson
 from pyserve.replica.http.models import has_models, model_reader
 from pyserve.serializers.long_numbers import may_have_long_number
@@ -36,10 +36,11 @@ def reader_of(annotation: object) -> Callable[[bytes], Any]:
         return annotation
     if has_models(annotation):
         return model_reader(annotation)
-    convert = converter_of(annotation)
+    convert, kept = converter_of(annotation), kept_type(annotation)
 
     def read(body: bytes) -> Any:
-        return convert(parse_json(body), ("body",))
+        value = parse_json(body)
+        return value if type(value) is kept else convert(value, ("body",))
 
     return read
 

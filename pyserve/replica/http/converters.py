@@ -120,10 +120,12 @@ _BASIC: tuple[tuple[tuple[Any, ...], tuple[type, ...], str], ...] = (
     ((int,), (int,), "an integer"),
     ((float,), (float, int), "a number"),
 )
+# Types of `_BASIC` that are made of what JSON's value is.
+_REBUILT = frozenset({tuple, set, frozenset, float})
 
 
 def _container(kind: Any, accepted: tuple[type, ...], text: str, args: tuple[Any, ...]) -> Convert:
-    make = kind if kind in {tuple, set, frozenset, float} else None
+    make = kind if kind in _REBUILT else None
     refuses_bool = kind in {int, float}
     element = _element(kind, args)
 
@@ -142,6 +144,17 @@ def _container(kind: Any, accepted: tuple[type, ...], text: str, args: tuple[Any
             refuse(where, f"expected values that a {kind.__name__} can hold: {error}", "set_item")
 
     return convert
+
+
+def kept_type(annotation: Any) -> type | None:
+    """Return the type of JSON's values that ``converter_of`` returns as they are, if there is one.
+
+    To look at it takes less than to call the converter.
+    """
+    kind, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if kind in _REBUILT or typing_extensions.is_typeddict(kind) or _element(kind, args) is not None:
+        return None
+    return next((accepted[0] for kinds, accepted, _ in _BASIC if kind in kinds), None)
 
 
 def _element(kind: Any, args: tuple[Any, ...]) -> Convert | None:

@@ -6,6 +6,7 @@ import contextvars
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from pyserve.aio import HttpFunction
 from pyserve.replica.http.answers import answer
 from pyserve.replica.http.arguments import Arguments, arguments_of
 from pyserve.replica.http.failures import answer_failure
@@ -37,41 +38,53 @@ def plain_handler(method: PlainMethod) -> HttpHandler:
 
 
 def _awaited(method: PlainMethod, arguments: Arguments) -> HttpHandler:
-    """Return the handler of an ``async def``: the hot path."""
-    function, read, needs_body = method.function, arguments.read, arguments.needs_body
+    """Return the handler of an ``async def``: with one argument the hot path."""
+    function = method.function
+    if arguments.only is None:
+        return _guarded(_called(function), arguments)
+    prepare = _prepare(needs_body=arguments.needs_body)
+    return HttpFunction(function, prepare, arguments.only, answer, answer_failure)
 
-    async def handle(http: HttpCall) -> None:
-        if http.head.is_websocket:
-            _refuse_websocket(http)
-            return
-        try:
-            if needs_body and http.whole_body is None:
-                await http.body()
-            args, kwargs = read(http)
-            rest = answer(http, await function(*args, **kwargs))
-            if rest is not None:
-                await rest
-        except Exception as error:
-            answer_failure(http, error)
 
-    return handle
+def _called(function: Callable[..., Any]) -> _Run:
+    async def run(http: HttpCall, given: Given) -> None:
+        args, kwargs = given
+        rest = answer(http, await function(*args, **kwargs))
+        if rest is not None:
+            await rest
+
+    return run
 
 
 def _guarded(run: _Run, arguments: Arguments) -> HttpHandler:
-    read, needs_body = arguments.read, arguments.needs_body
+    prepare = _prepare(needs_body=arguments.needs_body)
 
     async def handle(http: HttpCall) -> None:
-        if http.head.is_websocket:
-            _refuse_websocket(http)
-            return
         try:
-            if needs_body and http.whole_body is None:
-                await http.body()
-            await run(http, read(http))
+            if http.whole_body is None and not await prepare(http):
+                return
+            await run(http, arguments.read(http))
         except Exception as error:
             answer_failure(http, error)
 
     return handle
+
+
+def _prepare(*, needs_body: bool) -> Callable[[HttpCall], Awaitable[bool]]:
+    """Return what has to be done before the arguments of a request are read.
+
+    Not of one that came whole: it is there, and no WebSocket.
+    """
+
+    async def prepare(http: HttpCall) -> bool:
+        if http.head.is_websocket:
+            _refuse_websocket(http)
+            return False
+        if needs_body:
+            await http.body()
+        return True
+
+    return prepare
 
 
 def _refuse_websocket(http: HttpCall) -> None:

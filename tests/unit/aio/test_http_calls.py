@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyserve import _router
-from pyserve.aio import ClientDisconnected, HttpCall, ServerSettings
+from pyserve.aio import ClientDisconnected, HttpCall, HttpFunction, ServerSettings
 from pyserve.aio._server import Server
 from pyserve.request import current_request
 from tests.support.waiting import eventually
@@ -256,6 +256,49 @@ async def test_exceptions_become_a_failure_without_their_text(
     assert ("finish", INTERNAL) == command[:2]
     assert "secret" not in command[2]
     assert "a secret" in caplog.text
+    await server.stop(None)
+
+
+def _respond(status: int) -> Callable[[HttpCall, Any], None]:
+    return lambda http, told: http.respond(status, (), str(told).encode())
+
+
+def _in_a_handler(handler: HttpFunction) -> Callable[[HttpCall], Awaitable[None]]:
+    async def handle(http: HttpCall) -> None:
+        await handler(http)
+
+    return handle
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_a_function_is_answered_for_as_a_handler_is(is_direct: bool) -> None:
+    async def function(argument: bytes) -> bytes:
+        if argument == b"wrong":
+            raise ValueError("wrong")
+        return argument * 2
+
+    async def prepare(http: HttpCall) -> bool:
+        if await http.body() == b"no":
+            http.respond(400, (), b"refused")
+            return False
+        return True
+
+    def argument(http: HttpCall) -> bytes:
+        assert http.whole_body is not None
+        return http.whole_body
+
+    handler = HttpFunction(function, prepare, argument, _respond(200), _respond(500))
+    server, native = await _serve(handler if is_direct else _in_a_handler(handler))
+
+    assert ("respond", 200, (), b"b'aa'") == await _ended(_request(native, b"a"))
+    assert ("respond", 500, (), b"wrong") == await _ended(_request(native, b"wrong"))
+    for body, expected in [(b"no", (400, (), b"refused")), (b"a", (200, (), b"b'aa'"))]:
+        call = _request(native, None)
+        native.endpoint.push(_router.MESSAGE, call.token, None, body)
+        native.endpoint.push(_router.HALF_CLOSE, call.token)
+        assert ("respond", *expected) == await _ended(call)
+        assert ["respond"] == [name for name, *_ in call.commands]
+    await eventually(lambda: not server._endpoint.receivers)
     await server.stop(None)
 
 
