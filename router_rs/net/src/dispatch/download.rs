@@ -31,6 +31,8 @@ pub(crate) struct Download {
     /// Answers with these codes ask for another attempt, and are not passed on.
     repeats_on: CodeSet,
     http: StatusCode,
+    /// What the head said, which has the last word where no trailers follow.
+    load: Option<Load>,
     /// Goes to the caller with the head of an HTTP answer, or the trailers of a gRPC one.
     explanation: Option<HeaderValue>,
 }
@@ -99,6 +101,7 @@ impl Download {
             has_spoken: false,
             repeats_on,
             http: StatusCode::OK,
+            load: None,
             explanation: None,
         }
     }
@@ -171,7 +174,7 @@ impl Download {
         let is_last = body.is_end_stream();
         self.http = head.status;
         if !is_last {
-            self.strip(&mut head.headers);
+            self.load = self.take_mesh_headers(&mut head.headers);
             if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
                 self.add_explanation(&mut head.headers);
             }
@@ -208,7 +211,7 @@ impl Download {
         if self.is_trusted && trailers.contains_key(BROKEN) {
             return Answer::BrokenOff;
         }
-        let load = self.take_mesh_headers(&mut trailers);
+        let load = self.take_mesh_headers(&mut trailers).or(self.load);
         self.add_explanation(&mut trailers);
         let is_failure = blame::is_failure(self.http, &trailers, false);
         match caller.trailers(trailers) {
@@ -218,6 +221,9 @@ impl Download {
     }
 
     fn take_mesh_headers(&self, headers: &mut HeaderMap) -> Option<Load> {
+        if headers.keys().all(passes) {
+            return None;
+        }
         let load = headers.remove(LOAD).filter(|_| self.is_trusted);
         self.strip(headers);
         load.and_then(|value| parse_trailer(value.as_bytes()))
@@ -227,9 +233,6 @@ impl Download {
 impl Download {
     /// Removes what only the mesh may see. Who answered in the application's stead is for clients.
     fn strip(&self, headers: &mut HeaderMap) {
-        if headers.keys().all(passes) {
-            return;
-        }
         let is_true = |value: &HeaderValue| self.is_trusted && *value == ANSWERED_BY_REPLICA;
         let answered_by = headers.remove(ANSWERED_BY).filter(is_true);
         strip_mesh_headers(headers);

@@ -176,7 +176,7 @@ pub(super) fn admit_plain<T: Transport + 'static>(
         _ => Opened::NotOurs(None),
     };
     match opened {
-        Opened::NotOurs(instead) => forward(connection, parts, client, instead),
+        Opened::NotOurs(instead) => forward(connection, parts, client, announced, instead),
         Opened::Call(transcoding) => {
             admit_transcoded(connection, client, transcoding, announced);
         }
@@ -193,6 +193,7 @@ fn forward<T: Transport + 'static>(
     connection: &Rc<ConnectionState>,
     parts: request::Parts,
     mut client: PlainEnd<T>,
+    announced: Announced,
     instead: Option<Response<Bytes>>,
 ) {
     if let Err(status) = connection.check_access(parts.uri.path(), &parts.headers) {
@@ -206,7 +207,7 @@ fn forward<T: Transport + 'static>(
             client.set_queue_full(upstream.queue_full_status(), upstream.retry_after());
             client.set_acceptance(acceptance);
             let is_bodiless = client.is_bodiless();
-            let awaited = awaited(connection, client.kind(), Announced::of(&head.parts.headers));
+            let awaited = awaited(connection, client.kind(), announced);
             let mirror = mirror.filter(|_| client.kind() == Kind::Plain);
             let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
             start(connection, call);
@@ -300,21 +301,26 @@ fn prepare<T: Transport>(
     }
     check_length(connection, &parts.headers)?;
     let route = connection.directory.http(parts.uri.path(), &parts.headers)?;
-    let timeout = match client_timeout(&parts.headers)? {
+    let client_timeout = client_timeout(&parts.headers)?;
+    let timeout = match client_timeout {
         ClientTimeout::After(timeout) => Some(timeout),
         ClientTimeout::Never => None,
         ClientTimeout::Unsaid => route.upstream.request_timeout().or(front.request_timeout()),
     };
-    let is_said = client_timeout(&parts.headers)? != ClientTimeout::Unsaid;
+    let is_said = client_timeout != ClientTimeout::Unsaid;
     // RFC 9110, 9.2.2; it matters only where the deployment asks for retries.
     let is_idempotent = parts.method.is_idempotent();
     let origin = Origin {
         peer: connection.peer,
         is_tls: connection.is_tls,
         root_path: &front.config.root_path,
+        said: &connection.said,
     };
     rewrite(&mut parts, origin, &route.prefix)?;
-    parts.headers.insert(REQUEST_ID, client.request_id().clone());
+    let mut request_id = client.request_id().clone();
+    // Each is another: in HPACK's table it would take the place of what is said again.
+    request_id.set_sensitive(true);
+    parts.headers.insert(REQUEST_ID, request_id);
     // A client may say more than the clock can count, which is for ever.
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut deadline, mut acceptance) = (until, None);

@@ -20,6 +20,7 @@ use super::access::Caller;
 use super::call::CALL_POINTS;
 use super::counters::ConnectionCount;
 use super::offenders::{Offence, WAIT};
+use super::plain_head::Said;
 use super::rest::{Rest, Room, Speech};
 use super::strangers::Visit;
 use super::turnstile::{self, pass};
@@ -67,6 +68,8 @@ pub(crate) struct ConnectionState {
     pub(super) gauge: Arc<Gauge>,
     room: Option<Rc<Room>>,
     visit: Visit,
+    /// What replicas were told of it.
+    pub(super) said: Said,
     /// No further request is wanted.
     pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
@@ -149,6 +152,7 @@ pub(crate) async fn open(
         is_suspect,
         gauge,
         visit,
+        said: Said::default(),
         is_draining: Cell::new(false),
         is_stopped: Cell::new(false),
         is_told: Cell::new(false),

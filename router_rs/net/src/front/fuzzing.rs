@@ -3,7 +3,7 @@
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::request;
 
-use super::plain_head::{Origin, client_timeout, is_detached, remove_hop_by_hop, rewrite};
+use super::plain_head::{Origin, Said, client_timeout, is_detached, remove_hop_by_hop, rewrite};
 use super::{request_id, websocket};
 
 /// Rewrites a head as for a replica; `None`: it is refused.
@@ -16,7 +16,9 @@ pub(crate) fn forwarded(parts: &request::Parts, prefix: &str) -> Option<request:
         let _refused = websocket::check(parts);
     }
     let peer = ([127, 0, 0, 1], 52100).into();
-    rewrite(&mut forwarded, Origin { peer, is_tls: false, root_path: "" }, prefix).ok()?;
+    let said = Said::default();
+    let origin = Origin { peer, is_tls: false, root_path: "", said: &said };
+    rewrite(&mut forwarded, origin, prefix).ok()?;
     for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
         assert!(!forwarded.headers.contains_key(&name), "{name} is about one hop");
     }

@@ -2,6 +2,7 @@
 //!
 //! Pure: what is removed, what is made, and what is refused.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -37,6 +38,18 @@ pub(super) struct Origin<'a> {
     pub is_tls: bool,
     /// What was removed from the path before it came here.
     pub root_path: &'a str,
+    pub said: &'a Said,
+}
+
+/// What replicas were told of a connection last: most have one client, version and prefix.
+#[derive(Debug, Default)]
+pub(super) struct Said(RefCell<Option<Told>>);
+
+#[derive(Debug)]
+struct Told {
+    version: Version,
+    prefix: String,
+    value: HeaderValue,
 }
 
 /// How long a request may take, as its client says.
@@ -57,7 +70,6 @@ pub(super) fn rewrite(
     prefix: &str,
 ) -> Result<(), HttpFailure> {
     let authority = authority(parts)?;
-    let version = version_text(parts.version);
     remove_hop_by_hop(&mut parts.headers);
     strip_mesh_headers(&mut parts.headers);
     if let Some(timeout) = parts.headers.remove(GRPC_TIMEOUT) {
@@ -65,19 +77,37 @@ pub(super) fn rewrite(
         parts.headers.insert(names::CLIENT_TIMEOUT, timeout);
     }
     join_cookies(&mut parts.headers);
-    let scheme = if origin.is_tls { "https" } else { "http" };
-    let text = format!("{version} {scheme} {} {}{prefix}", origin.peer, origin.root_path);
-    let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(text));
-    let value = value.map_err(|_| bad("the route prefix has control characters"))?;
-    parts.headers.insert(names::HTTP, value);
+    parts.headers.insert(names::HTTP, origin.say(parts.version, prefix)?);
     if let Some(authority) = &authority {
-        let host = HeaderValue::from_str(authority.as_str());
-        parts.headers.insert(HOST, host.map_err(|_| bad("the host is no name"))?);
+        // That of the target stands above the header, and most say the same.
+        if parts.headers.get(HOST).is_none_or(|host| host != authority.as_str()) {
+            let host = HeaderValue::from_str(authority.as_str());
+            parts.headers.insert(HOST, host.map_err(|_| bad("the host is no name"))?);
+        }
     }
     let path = full_path(origin.root_path, parts.uri.path_and_query())?;
     parts.uri = absolute(origin.is_tls, authority, path)?;
     parts.version = Version::HTTP_2;
     Ok(())
+}
+
+impl Origin<'_> {
+    /// The value of `names::HTTP`.
+    fn say(&self, version: Version, prefix: &str) -> Result<HeaderValue, HttpFailure> {
+        let mut said = self.said.0.borrow_mut();
+        if let Some(told) = said.as_ref() {
+            if told.version == version && told.prefix == prefix {
+                return Ok(told.value.clone());
+            }
+        }
+        let scheme = if self.is_tls { "https" } else { "http" };
+        let version_text = version_text(version);
+        let text = format!("{version_text} {scheme} {} {}{prefix}", self.peer, self.root_path);
+        let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(text));
+        let value = value.map_err(|_| bad("the route prefix has control characters"))?;
+        *said = Some(Told { version, prefix: prefix.to_owned(), value: value.clone() });
+        Ok(value)
+    }
 }
 
 /// The path before anything was removed from it: applications find their root path in front.
@@ -164,10 +194,12 @@ pub(super) fn check_codings(headers: &HeaderMap) -> Result<(), HttpFailure> {
 
 /// Removes what is about the client's connection only.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if let Some(names) = headers.get(CONNECTION).is_some().then(|| named_by_connection(headers)) {
-        for name in names {
-            headers.remove(name);
-        }
+    // One pass over a handful of names costs less than to look each of these up.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
+    }
+    for name in named_by_connection(headers) {
+        headers.remove(name);
     }
     for name in &HOP_BY_HOP {
         headers.remove(name);
@@ -238,8 +270,8 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn origin() -> Origin<'static> {
-        Origin { peer: "127.0.0.1:52100".parse().unwrap(), is_tls: false, root_path: "" }
+    fn origin(said: &Said) -> Origin<'_> {
+        Origin { peer: "127.0.0.1:52100".parse().unwrap(), is_tls: false, root_path: "", said }
     }
 
     #[test]
@@ -251,11 +283,28 @@ mod tests {
             (Version::HTTP_11, false, "/api", "", "1.1 http 127.0.0.1:52100 /api"),
         ] {
             let mut parts = parts(version, "/x?y=%20", &[("host", "h")]);
-            let origin = Origin { is_tls, root_path, ..origin() };
+            let said = Said::default();
+            let origin = Origin { is_tls, root_path, ..origin(&said) };
             rewrite(&mut parts, origin, prefix).unwrap();
             assert_eq!(expected, parts.headers[names::HTTP]);
             let expected = format!("{root_path}/x?y=%20");
             assert_eq!(expected, parts.uri.path_and_query().unwrap().as_str());
+        }
+    }
+
+    #[test]
+    fn each_version_and_prefix_of_a_connection_is_said_as_it_is() {
+        let said = Said::default();
+        for (version, prefix) in [
+            (Version::HTTP_11, "/a"),
+            (Version::HTTP_11, "/a"),
+            (Version::HTTP_11, "/b"),
+            (Version::HTTP_10, "/b"),
+        ] {
+            let mut parts = parts(version, "/a/b", &[("host", "h")]);
+            rewrite(&mut parts, origin(&said), prefix).unwrap();
+            let expected = format!("{} http 127.0.0.1:52100 {prefix}", version_text(version));
+            assert_eq!(expected, parts.headers[names::HTTP]);
         }
     }
 
@@ -267,12 +316,12 @@ mod tests {
             ("http://b/", &[], "b"),
         ] {
             let mut parts = parts(Version::HTTP_11, uri, headers);
-            rewrite(&mut parts, origin(), "").unwrap();
+            rewrite(&mut parts, origin(&Said::default()), "").unwrap();
             assert_eq!(expected, parts.uri.authority().unwrap().as_str(), "{uri} {headers:?}");
             assert_eq!(expected, parts.headers[HOST], "{uri} {headers:?}");
         }
         let mut old = parts(Version::HTTP_10, "/", &[]);
-        rewrite(&mut old, origin(), "").unwrap();
+        rewrite(&mut old, origin(&Said::default()), "").unwrap();
         assert_eq!("localhost", old.uri.authority().unwrap().as_str());
         assert!(!old.headers.contains_key(HOST));
     }
@@ -286,7 +335,7 @@ mod tests {
             (Version::HTTP_2, "http://a/", &[("host", "b")], "differ"),
         ] {
             let mut parts = parts(version, uri, headers);
-            let failure = rewrite(&mut parts, origin(), "").unwrap_err();
+            let failure = rewrite(&mut parts, origin(&Said::default()), "").unwrap_err();
             assert_eq!(StatusCode::BAD_REQUEST, failure.status);
             assert!(failure.text.contains(part), "{failure:?}");
         }
@@ -314,7 +363,7 @@ mod tests {
     fn what_clients_claim_in_the_name_of_the_mesh_is_removed() {
         let headers = [("host", "h"), ("pyserve-http", "2 https evil /"), ("pyserve-bypass", "1")];
         let mut parts = parts(Version::HTTP_11, "/", &headers);
-        rewrite(&mut parts, origin(), "").unwrap();
+        rewrite(&mut parts, origin(&Said::default()), "").unwrap();
         let values: Vec<_> = parts.headers.get_all(names::HTTP).iter().collect();
         assert_eq!(vec!["1.1 http 127.0.0.1:52100 "], values);
         assert!(!parts.headers.contains_key(names::BYPASS));
@@ -324,7 +373,7 @@ mod tests {
     fn cookies_are_joined_in_order() {
         let headers = [("host", "h"), ("cookie", "a=1"), ("cookie", "b=2; c=3"), ("cookie", "d")];
         let mut parts = parts(Version::HTTP_2, "http://h/", &headers);
-        rewrite(&mut parts, origin(), "").unwrap();
+        rewrite(&mut parts, origin(&Said::default()), "").unwrap();
         let values: Vec<_> = parts.headers.get_all(COOKIE).iter().collect();
         assert_eq!(vec!["a=1; b=2; c=3; d"], values);
     }

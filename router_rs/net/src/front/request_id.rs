@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use router_core::SplitMix64;
 
@@ -12,6 +11,11 @@ use crate::random::any_u64;
 
 /// A longer name of a client is replaced: every log line would carry it. Arbitrary.
 const BYTES_MAX: usize = 256;
+
+/// Where the groups of a UUID are parted.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 thread_local! {
     static RANDOM: RefCell<Option<SplitMix64>> = const { RefCell::new(None) };
@@ -33,15 +37,23 @@ fn fresh() -> HeaderValue {
     });
     let high = (high & !0xf000) | 0x4000;
     let low = (low & !(0b11 << 62)) | (0b10 << 62);
-    let text = format!(
-        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-        high >> 32,
-        (high >> 16) & 0xffff,
-        high & 0xffff,
-        low >> 48,
-        low & 0xffff_ffff_ffff,
-    );
-    HeaderValue::from_maybe_shared(Bytes::from(text)).expect("invariant: hex is visible ASCII")
+    HeaderValue::from_bytes(&text(high, low)).expect("invariant: hex is visible ASCII")
+}
+
+/// The 32 digits in their five groups. By hand: `format!` takes several times as long, for each
+/// request.
+fn text(high: u64, low: u64) -> [u8; 36] {
+    let mut text = [b'-'; 36];
+    let mut at = 0;
+    for byte in high.to_be_bytes().into_iter().chain(low.to_be_bytes()) {
+        if HYPHENS.contains(&at) {
+            at += 1;
+        }
+        text[at] = DIGITS[usize::from(byte >> 4)];
+        text[at + 1] = DIGITS[usize::from(byte & 0xf)];
+        at += 2;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -61,6 +73,12 @@ mod tests {
         for name in [String::new(), "x".repeat(BYTES_MAX + 1)] {
             assert_eq!(36, of(&with(&name)).len());
         }
+    }
+
+    #[test]
+    fn the_text_has_all_digits_in_order() {
+        let text = text(0x0123_4567_89ab_4def, 0x8edc_ba98_7654_3210);
+        assert_eq!("01234567-89ab-4def-8edc-ba9876543210", std::str::from_utf8(&text).unwrap());
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub const PROOF: HeaderName = HeaderName::from_static("pyserve-proof");
 /// A router's name, a decimal number: on the load stream for its asks, on a call for the place that
 /// was kept for it. Trusted connections only.
 pub const ASKER: HeaderName = HeaderName::from_static("pyserve-asker");
-/// Trailer `<in_flight>;<limit>` (decimal) of every answer to a trusted connection.
+/// Trailer `<in_flight>;<limit>` (decimal) of every answer to a trusted connection; header of a plain
+/// HTTP answer that is given whole, which has no trailers.
 pub const LOAD: HeaderName = HeaderName::from_static("pyserve-load");
 /// `1` in the Trailers-Only `RESOURCE_EXHAUSTED` of a gate: the call did not start.
 pub const REFUSED: HeaderName = HeaderName::from_static("pyserve-refused");
@@ -77,13 +78,13 @@ pub fn model_id(headers: &HeaderMap) -> Option<&HeaderValue> {
         let bytes = || name.as_str().bytes().map(|byte| if byte == b'-' { b'_' } else { byte });
         MODEL_ID_SPELLINGS.iter().any(|spelling| bytes().eq(spelling.bytes()))
     };
-    let found = headers.get(MODEL_ID).or_else(|| {
-        // Names of other lengths are most, and cost one comparison.
-        let is_as_long =
-            |name: &HeaderName| MODEL_ID_SPELLINGS.iter().any(|s| s.len() == name.as_str().len());
-        let mut pairs = headers.iter();
-        pairs.find(|(name, _)| is_as_long(name) && is_spelling(name)).map(|(_, value)| value)
-    });
+    // Names of other lengths are most, and cost one comparison.
+    let is_as_long =
+        |name: &HeaderName| MODEL_ID_SPELLINGS.iter().any(|s| s.len() == name.as_str().len());
+    let mut names = headers.keys();
+    let name = names.find(|name| is_as_long(name) && is_spelling(name))?;
+    // The one that the mesh itself sends has the last word.
+    let found = headers.get(MODEL_ID).or_else(|| headers.get(name));
     found.filter(|value| !value.is_empty())
 }
 
@@ -93,18 +94,18 @@ pub fn session_id(headers: &HeaderMap) -> &str {
     found.and_then(|session| std::str::from_utf8(session.as_bytes()).ok()).unwrap_or_default()
 }
 
-/// The header called `name` (with `-`), in any of its spellings: `_` is as good as `-`.
+/// The header called `name` (with `-`), in any of its spellings: `_` is as good as `-`. Of several
+/// that of `name` itself.
 pub fn spelled<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
-    headers.get(name).or_else(|| {
-        let wanted = name.as_str().as_bytes();
-        // Names of other lengths are most, and cost one comparison.
-        let is_it = |other: &HeaderName| {
-            let other = other.as_str().as_bytes();
-            other.len() == wanted.len()
-                && other.iter().zip(wanted).all(|(a, b)| a == b || (*a == b'_' && *b == b'-'))
-        };
-        headers.iter().find(|(other, _)| is_it(other)).map(|(_, value)| value)
-    })
+    let wanted = name.as_str().as_bytes();
+    // Names of other lengths are most, and cost one comparison.
+    let is_it = |other: &HeaderName| {
+        let other = other.as_str().as_bytes();
+        other.len() == wanted.len()
+            && other.iter().zip(wanted).all(|(a, b)| a == b || (*a == b'_' && *b == b'-'))
+    };
+    let (other, value) = headers.iter().find(|(other, _)| is_it(other))?;
+    if other == name { Some(value) } else { headers.get(name).or(Some(value)) }
 }
 
 #[cfg(test)]
@@ -141,6 +142,27 @@ mod tests {
             let other: HeaderName = spelling.parse().unwrap();
             headers.insert(other, HeaderValue::from_static("a"));
             assert_eq!(is_it, spelled(&headers, &name).is_some(), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn of_two_spellings_the_meshs_own_counts() {
+        for names in [["x_session_id", "x-session-id"], ["x-session-id", "x_session_id"]] {
+            let mut headers = HeaderMap::new();
+            for name in names {
+                headers.insert(name, HeaderValue::from_static(name));
+            }
+            assert_eq!("x-session-id", session_id(&headers));
+        }
+        for names in [["multiplexed-model-id", "multiplexed_model_id"], [MODEL_ID.as_str(), "te"]] {
+            let mut headers = HeaderMap::new();
+            for name in names {
+                headers.insert(name, HeaderValue::from_static(name));
+            }
+            assert_eq!(
+                Some("multiplexed_model_id"),
+                model_id(&headers).map(|id| id.to_str().unwrap())
+            );
         }
     }
 

@@ -132,13 +132,13 @@ impl Outlet {
         if matches!(self.stage, Stage::Head(_)) {
             self.send_block(HeaderMap::with_capacity(2), false);
         }
-        self.send_data(Framed::new(message));
+        self.send_data(Framed::new(message), false);
         Ok(())
     }
 
-    fn send_data(&mut self, data: Framed) {
+    fn send_data(&mut self, data: Framed, is_end: bool) {
         if let Stage::Body(stream) = &mut self.stage {
-            if stream.send_data(data, false).is_err() {
+            if stream.send_data(data, is_end).is_err() {
                 self.stage = Stage::Closed;
             }
         }

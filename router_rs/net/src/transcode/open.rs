@@ -125,10 +125,11 @@ fn preflight(
 /// Whether a request for a method that nobody has described is one of Connect's all the same.
 fn is_distinctly_connect(parts: &request::Parts) -> bool {
     let connect_type = parts.headers.get(CONTENT_TYPE).and_then(ConnectType::parse);
-    let names_version = parts.headers.contains_key(connect::VERSION);
     connect_type.is_some_and(|connect_type| match connect_type {
         ConnectType::StreamProto | ConnectType::StreamJson => true,
-        ConnectType::UnaryProto | ConnectType::UnaryJson => names_version,
+        ConnectType::UnaryProto | ConnectType::UnaryJson => {
+            parts.headers.contains_key(connect::VERSION)
+        }
     })
 }
 

@@ -1,8 +1,7 @@
 //! Answers to plain HTTP requests: whole, in pieces, or made here in the application's stead.
 //!
-//! Their last block carries the replica's load, as trailers of gRPC do. An answer without a body
-//! is one block, since HTTP/2 clients take a head with a length and no body for broken if anything
-//! but its end follows.
+//! Their last block carries the replica's load, as trailers of gRPC do: the head of those that are
+//! given whole, which have no trailers then, as each block costs both sides as much as the body.
 
 use std::time::Duration;
 
@@ -56,14 +55,10 @@ impl Outlet {
         body: Message,
         load: Option<HeaderValue>,
     ) {
-        let load = load.map(|load| (names::LOAD, load));
-        if body.is_empty() {
-            headers.extend(load);
-            self.send_response(status, headers, true);
-        } else {
-            self.send_response(status, headers, false);
-            self.send_data(Framed::raw(body));
-            self.send_trailers(load.into_iter().collect());
+        headers.extend(load.map(|load| (names::LOAD, load)));
+        self.send_response(status, headers, body.is_empty());
+        if !body.is_empty() {
+            self.send_data(Framed::raw(body), true);
         }
         self.stage = Stage::Closed;
     }
@@ -102,7 +97,7 @@ impl Outlet {
             return Err(Status::new(Code::Internal, text));
         }
         if !piece.is_empty() {
-            self.send_data(Framed::raw(piece));
+            self.send_data(Framed::raw(piece), false);
         }
         Ok(())
     }
