@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pyserve import _router
 from pyserve.aio._channel import Channel, live_channel
 from pyserve.aio._credentials import ChannelTls, LiveServerCredentials
-from pyserve.config.tls import TlsFiles
+from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.errors import OptionError
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,18 +58,15 @@ def read_pem(files: TlsFiles) -> Pem:
 
 
 def _read_once(files: TlsFiles) -> Pem:
-    def read(what: str, path: Path, name: str) -> bytes:
-        variable = f"{files.variables}_{name}" if files.variables else ""
-        return read_file(what, path, variable)
-
+    origins = files.origins
     return Pem(
         (
-            read("the private key", files.key_file, "KEY_FILE"),
-            read("the certificate", files.cert_file, "CERT_FILE"),
+            read_file("the private key", files.key_file, origins.key_file),
+            read_file("the certificate", files.cert_file, origins.cert_file),
         ),
         None
         if files.ca_file is None
-        else read("the file of root certificates", files.ca_file, "CA_FILE"),
+        else read_file("the file of root certificates", files.ca_file, origins.ca_file),
     )
 
 
@@ -97,37 +94,54 @@ def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> None:
     )
 
 
-def check_client_files(ca: Path | None, cert: Path | None, key: Path | None) -> None:
+def check_client_files(
+    ca: Path | None, cert: Path | None, key: Path | None, origins: TlsOrigins
+) -> None:
     """Look whether a client could use the files; ``None``: it does without.
 
     Raises:
         OptionError: one of them cannot be read or used.
     """
-    roots = None if ca is None else read_file("the file of root certificates", ca)
-    own_key = None if key is None else read_file("the private key", key)
-    chain = None if cert is None else read_file("the certificate", cert)
+    roots = None if ca is None else read_file("the file of root certificates", ca, origins.ca_file)
+    own_key = None if key is None else read_file("the private key", key, origins.key_file)
+    chain = None if cert is None else read_file("the certificate", cert, origins.cert_file)
     try:
         _router.ClientTls(roots, own_key, chain, None)
     except ValueError as error:
-        raise _unusable(error, cert, key, ca) from None
+        raise _unusable(error, cert, key, ca, origins) from None
+
+
+def check_server_files(files: TlsFiles) -> None:
+    """Look whether a server could use the files, where what names them is still known.
+
+    Raises:
+        OptionError: one of them cannot be read or used.
+    """
+    pem = read_pem(files)
+    try:
+        _router.ServerTls(
+            [pem.pair], pem.roots, files.peers_required, allowed_names=files.names or None
+        )
+    except ValueError as error:
+        raise unusable(error, files) from None
 
 
 def unusable(error: ValueError, files: TlsFiles) -> OptionError:
     """Return the error about files that can be read but not used; the caller raises it."""
-    return _unusable(error, files.cert_file, files.key_file, files.ca_file, files.variables)
+    return _unusable(error, files.cert_file, files.key_file, files.ca_file, files.origins)
 
 
 def _unusable(
-    error: ValueError, cert: Path | None, key: Path | None, ca: Path | None, variables: str = ""
+    error: ValueError, cert: Path | None, key: Path | None, ca: Path | None, origins: TlsOrigins
 ) -> OptionError:
     places = {
-        "certificate chain": ("CERT_FILE", cert),
-        "private key": ("KEY_FILE", key),
-        "root certificates": ("CA_FILE", ca),
+        "certificate chain": (origins.cert_file, cert),
+        "private key": (origins.key_file, key),
+        "root certificates": (origins.ca_file, ca),
     }
     named = ", ".join(
-        f"{what}: {path}" + (f" in {variables}_{name}" if variables else "")
-        for what, (name, path) in places.items()
+        f"{what}: {path}" + (f" in {origin}" if origin else "")
+        for what, (origin, path) in places.items()
         if path is not None
     )
     return OptionError(f"{error} ({named}); give PEM files that belong together")
@@ -251,13 +265,13 @@ def _signature_of(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def read_file(what: str, path: Path, variable: str = "") -> bytes:
+def read_file(what: str, path: Path, origin: str = "") -> bytes:
     """Return the content of a file.
 
     Args:
         what: what it holds.
         path: where it is.
-        variable: the environment's, which names it; "": none does.
+        origin: the variable or option that names it; "": none does.
 
     Raises:
         OptionError: it cannot be read.
@@ -265,7 +279,7 @@ def read_file(what: str, path: Path, variable: str = "") -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        named = f" ({variable})" if variable else ""
+        named = f" ({origin})" if origin else ""
         raise OptionError(
             f"{what} {path}{named} cannot be read: {error.strerror}; give the path of a PEM file "
             f"that this user may read"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from pyserve.aio.certificates import check_server_files
 from pyserve.api.graph import pack
 from pyserve.cli.commands import print_failure
 from pyserve.cli.in_process import run_in_process
@@ -25,7 +26,7 @@ from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
 from pyserve.config.environment import use_tls_files
 from pyserve.config.http import RoutePrefix, check_route_prefix
-from pyserve.config.tls import TlsFiles
+from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.ingress_options import IngressOptions
@@ -93,7 +94,7 @@ def run(
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
         _check_in_process(controller, route_prefix)
-        tls = read_settings().security.tls
+        tls = tls or read_settings().security.tls
         warn_of_names()
         application = load_application(target, parse_arguments(arguments))
         packed = pack(application, ApplicationName(name))
@@ -146,10 +147,19 @@ def _prefix(given: str | None) -> str | RoutePrefix | None:
 
 
 def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
-    """Return the certificates that the options name, with what variables say besides."""
+    """Return the certificates that the options name, with what variables say besides.
+
+    They are tried here: whoever uses them knows variables only, and would blame those.
+    """
     if cert is not None and key is not None:
         use_tls_files(TlsFiles(cert_file=cert, key_file=key, ca_file=client_ca))
-        return read_settings().security.tls
+        files = read_settings().security.tls
+        assert files is not None, "two of its variables have just been set"
+        ca_file = files.origins.ca_file if client_ca is None else "--tls-client-ca"
+        origins = TlsOrigins(cert_file="--tls-cert", key_file="--tls-key", ca_file=ca_file)
+        files = replace(files, origins=origins)
+        check_server_files(files)
+        return files
     given = {"--tls-cert": cert, "--tls-key": key, "--tls-client-ca": client_ca}
     names = [name for name, path in given.items() if path is not None]
     if names:

@@ -11,6 +11,7 @@ import click
 import grpc
 
 from pyserve.aio.certificates import check_client_files, read_file
+from pyserve.config.tls import TlsOrigins
 
 # A handshake on a network that works; this one only looks for a better text.
 _LOOK_TIMEOUT_S = 3.0
@@ -20,6 +21,7 @@ _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _NOT_YET_GOOD, _EXPIRED = 9, 10
 _UNKNOWN_ROOTS = (2, 18, 19, 20, 21)
 _OTHER_NAMES = (62, 64)
+_ORIGINS = TlsOrigins(cert_file="--cert", key_file="--key", ca_file="--ca")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,7 @@ class ClientTls:
             raise click.UsageError(f"{given} is given without {missing}; they belong together")
         if not (wanted or ca or cert or server_name):
             return None
-        check_client_files(ca, cert, key)
+        check_client_files(ca, cert, key, _ORIGINS)
         return cls(ca=ca, cert=cert, key=key, server_name=server_name)
 
     def credentials(self) -> grpc.ChannelCredentials:

@@ -7,7 +7,7 @@ can be exchanged while a mesh runs. ``docs/guide/security.md`` explains every va
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from pyserve.config import variables as read
@@ -17,7 +17,26 @@ from pyserve.errors import OptionError
 
 _INGRESS = "PYSERVE_TLS"
 _MESH = "PYSERVE_MESH_TLS"
+_INGRESS_VARIABLES = tuple(f"{_INGRESS}_{name}" for name in ("CERT_FILE", "KEY_FILE", "CA_FILE"))
 _CLIENT_CERT = "PYSERVE_TLS_CLIENT_CERT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsOrigins:
+    """What names the files of one side, for people: variables, or options; "": nothing does."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+
+    @classmethod
+    def of_variables(cls, prefix: str) -> TlsOrigins:
+        """Return the variables that begin with ``prefix``."""
+        return cls(
+            cert_file=f"{prefix}_CERT_FILE",
+            key_file=f"{prefix}_KEY_FILE",
+            ca_file=f"{prefix}_CA_FILE",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +49,7 @@ class TlsFiles:
         ca_file: the roots that peers' certificates must come from; None: peers show none.
         names: names in certificates, one of which a peer must have; (): any signed one will do.
         peers_required: a client must show a certificate; else one without it is let in as well.
-        variables: what the names of the variables begin with that name the files; "": none do.
+        origins: what names the files.
     """
 
     cert_file: Path
@@ -38,7 +57,12 @@ class TlsFiles:
     ca_file: Path | None = None
     names: tuple[str, ...] = ()
     peers_required: bool = True
-    variables: str = field(default="", compare=False)
+    origins: TlsOrigins = field(default=TlsOrigins(), compare=False)
+
+    def origin_of(self, variable: str) -> str:
+        """Return what names a file of the ingress that others are told of by ``variable``."""
+        own = dict(zip(_INGRESS_VARIABLES, astuple(self.origins), strict=True))
+        return own.get(variable) or variable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +113,23 @@ def read_mesh_tls(variables: Mapping[str, str]) -> TlsFiles | None:
     return files
 
 
+def files_of(http: HTTPOptions) -> TlsFiles | None:
+    """Return the files that options name; None: none, the ingress speaks plainly."""
+    if http.ssl_certfile is None or http.ssl_keyfile is None:
+        return None
+    return TlsFiles(
+        cert_file=Path(http.ssl_certfile),
+        key_file=Path(http.ssl_keyfile),
+        ca_file=None if http.ssl_ca_certs is None else Path(http.ssl_ca_certs),
+        peers_required=http.ssl_ca_certs is not None,
+        origins=TlsOrigins(
+            cert_file="http_options.ssl_certfile",
+            key_file="http_options.ssl_keyfile",
+            ca_file="http_options.ssl_ca_certs",
+        ),
+    )
+
+
 def environment_of_tls(http: HTTPOptions) -> dict[str, str]:
     """Return the variables that tell a mesh's process what options say about TLS."""
     return _environment(http.ssl_certfile, http.ssl_keyfile, http.ssl_ca_certs)
@@ -100,11 +141,10 @@ def environment_of_files(files: TlsFiles) -> dict[str, str]:
 
 
 def _environment(*paths: str | Path | None) -> dict[str, str]:
-    names = [f"{_INGRESS}_{name}" for name in ("CERT_FILE", "KEY_FILE", "CA_FILE")]
     # The mesh's process may have another working directory.
     return {
         name: str(Path(path).absolute())
-        for name, path in zip(names, paths, strict=True)
+        for name, path in zip(_INGRESS_VARIABLES, paths, strict=True)
         if path is not None
     }
 
@@ -121,7 +161,7 @@ def _read_files(variables: Mapping[str, str], prefix: str, names: str) -> TlsFil
             key_file=key_file,
             ca_file=found["ca_file"],
             names=read.words(variables, names),
-            variables=prefix,
+            origins=TlsOrigins.of_variables(prefix),
         )
     given = [f"{prefix}_{name.upper()}" for name, path in found.items() if path is not None]
     given += [names] if read.words(variables, names) else []

@@ -25,6 +25,7 @@ from pyserve.config import MeshSettings
 from pyserve.errors import MeshError, MeshNotFound
 
 TOKEN_BYTES = 32
+_WHAT_ONE_IS = "one is hexadecimal digits, in the file that a controller has written"
 # sun_path holds 108 bytes with the final zero (unix(7)).
 _UNIX_PATH_BYTES_MAX = 107
 _LONGEST_SOCKET_NAME = "replica-0123456789abcdef.sock"
@@ -99,7 +100,8 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
     if settings.controller is None:
         return record.address() if record is not None else None
     if settings.token_file is not None:
-        return MeshAddress(controller=settings.controller, token=read_token(settings.token_file))
+        token = read_token(settings.token_file, "PYSERVE_TOKEN_FILE")
+        return MeshAddress(controller=settings.controller, token=token)
     if record is not None and settings.controller in (record.controller, record.controller_tcp):
         return MeshAddress(
             controller=settings.controller, token=read_token(Path(record.token_file))
@@ -121,21 +123,31 @@ def read_record(home: Path) -> MeshRecord | None:
     return record if _listens(record.controller.removeprefix("unix:")) else None
 
 
-def read_token(path: Path) -> bytes:
+def read_token(path: Path, variable: str = "") -> bytes:
     """Read a mesh token from a file that only its owner may read.
 
+    Args:
+        path: where it is.
+        variable: the environment's, which names it; "": none does.
+
     Raises:
-        MeshError: the file is missing, not private, or empty.
+        MeshError: the file is missing, not private, or empty, or holds something else.
     """
+    named = f"{path} ({variable})" if variable else str(path)
     try:
         mode = path.stat().st_mode
         token = bytes.fromhex(path.read_text().strip())
-    except (OSError, ValueError) as error:
-        raise MeshError(f"the mesh token cannot be read from {path}: {error}") from error
+    except OSError as error:
+        raise MeshError(
+            f"the mesh token cannot be read from {named}: {error.strerror}; give the path of the "
+            f"file with the token of that mesh, which this user may read"
+        ) from error
+    except ValueError:
+        raise MeshError(f"{named} holds something else than a mesh token: {_WHAT_ONE_IS}") from None
     if stat.S_IMODE(mode) & 0o077:
-        raise MeshError(f"{path} holds a mesh token but others may read it; chmod 600 {path}")
+        raise MeshError(f"{named} holds a mesh token but others may read it; chmod 600 {path}")
     if not token:
-        raise MeshError(f"{path} holds no mesh token")
+        raise MeshError(f"{named} holds no mesh token: {_WHAT_ONE_IS}")
     return token
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyserve.aio.certificates import check_server_files
 from pyserve.config import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.http import check_location
 from pyserve.config.ingress import environment_of
-from pyserve.config.tls import TlsFiles, environment_of_files
+from pyserve.config.tls import TlsFiles, environment_of_files, files_of
 from pyserve.errors import MeshError
 
 if TYPE_CHECKING:
@@ -41,10 +42,13 @@ class IngressOptions:
         """Read what a user wrote.
 
         Raises:
-            OptionError: A value is not allowed.
+            OptionError: A value is not allowed, or a file with certificates cannot be used.
         """
+        found = None if http is None else HTTPOptions.of("http_options", http)
+        if found is not None and (files := files_of(found)) is not None:
+            check_server_files(files)
         return cls(
-            http=None if http is None else HTTPOptions.of("http_options", http),
+            http=found,
             grpc=None if grpc is None else gRPCOptions.of("grpc_options", grpc),
             location=None if location is None else check_location("proxy_location", location),
         )
@@ -97,10 +101,15 @@ class IngressOptions:
         environment = self.environment()
         timeout_s = environment.pop(_REQUEST_TIMEOUT, None)
         if environment:
-            names = ", ".join(sorted(environment))
+            names = ", ".join(sorted(self._told_as(name) for name in environment))
             raise MeshError(
                 f"a mesh runs already, and what these options set ({names}) acts when one is "
                 f"started; leave them out, or end the mesh with `pyserve shutdown`"
             )
         if timeout_s is not None:
             client.set_request_timeout(float(timeout_s))
+
+    def _told_as(self, variable: str) -> str:
+        """Return what the user wrote that sets a variable, where that is known."""
+        files = self.tls or (None if self.http is None else files_of(self.http))
+        return variable if files is None else files.origin_of(variable)

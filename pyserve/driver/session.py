@@ -240,7 +240,9 @@ def _attach_or_start(
     )
     for warning in _without_effect(addresses, settings, reply):
         sys.stderr.write(f"pyserve: warning: {warning}\n")
-    if settings.security.tls is not None and not reply.ingress.speaks_tls:
+    # Of files that options name, ``apply`` says it.
+    of_variables = settings.security.tls is not None and options.tls is None
+    if of_variables and not reply.ingress.speaks_tls:
         sys.stderr.write(
             "pyserve: warning: the certificate in PYSERVE_TLS_CERT_FILE has no effect, because "
             "that mesh was started without one; clients speak to it in plain text\n"

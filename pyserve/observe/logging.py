@@ -87,10 +87,12 @@ def _open_file(log_dir: Path, name: str) -> logging.Handler:
             log_dir / name, maxBytes=_FILE_BYTES_MAX, backupCount=_FILES_KEPT
         )
     except OSError as error:
+        # What lies in or above it may be what is wrong.
+        found = error.filename or str(log_dir)
+        place = "" if found == str(log_dir) else f", {found}"
         raise OptionError(
-            f"PYSERVE_LOG_DIR={log_dir}: {error.filename or log_dir} cannot be written: "
-            f"{error.strerror}; name a folder in which this user may write, or take the variable "
-            f"away to log to standard error only"
+            f"PYSERVE_LOG_DIR={log_dir}{place} cannot be written: {error.strerror}; name a folder "
+            f"in which this user may write, or take the variable away to log to standard error only"
         ) from None
 
 

@@ -121,25 +121,50 @@ def test_a_second_run_cannot_give_the_mesh_certificates(
             environment={**mesh_environment, **variables},
         )
     assert (1, True) == (second.returncode, "a mesh runs already" in second.stderr), second.stderr
+    assert "what these options set (--tls-cert, --tls-key) acts" in second.stderr
+    assert "PYSERVE_TLS" not in second.stderr
     assert "PYSERVE_TLS_CERT_FILE has no effect" in third.stderr
 
 
+@pytest.mark.parametrize("mode", [(), ("--in-process",)])
 @pytest.mark.parametrize(
-    ("cert", "key", "says"),
+    ("cert", "key", "ca", "says"),
     [
-        ("server.crt", "other.key", "the private key: it does not belong to the certificate"),
-        ("server.key", "server.crt", "the certificate chain: no PEM certificate in it"),
+        ("server.crt", "other.key", None, "the private key: it does not belong to the certificate"),
+        ("server.key", "server.crt", None, "the certificate chain: no PEM certificate in it"),
+        ("server.crt", "server.key", "other.key", "root certificates: no PEM certificate in it"),
     ],
 )
-def test_certificates_that_cannot_be_used_start_no_mesh(
-    cert: str, key: str, says: str, mesh_environment: dict[str, str], tmp_path: Path
+def test_certificates_that_cannot_be_used_are_told_with_their_options(
+    mode: tuple[str, ...],
+    cert: str,
+    key: str,
+    ca: str | None,
+    says: str,
+    mesh_environment: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     for name in ("server", "other"):
         write(Authority().issue("127.0.0.1"), tmp_path, name)
-    options = ("--tls-cert", str(tmp_path / cert), "--tls-key", str(tmp_path / key))
-    done = pyserve("run", TARGET, *options, environment=mesh_environment)
-    assert (1, True) == (done.returncode, says in done.stderr), done.stderr
-    assert f"private key: {tmp_path / key}" in done.stderr
+    options = {"--tls-cert": cert, "--tls-key": key, "--tls-client-ca": ca}
+    files = {option: str(tmp_path / name) for option, name in options.items() if name}
+    arguments = [word for pair in files.items() for word in pair]
+    done = pyserve("run", TARGET, *mode, *arguments, environment=mesh_environment)
+    assert (2, True) == (done.returncode, says in done.stderr), done.stderr
+    for option, path in files.items():
+        assert f"{path} in {option}" in done.stderr
+    assert "PYSERVE_TLS" not in done.stderr
+
+
+def test_roots_of_a_variable_beside_options_are_told_with_the_variable(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    cert, key = write(Authority().issue("127.0.0.1"), tmp_path, "server")
+    environment = {**mesh_environment, "PYSERVE_TLS_CA_FILE": "/no/such/file"}
+    options = ("--tls-cert", cert, "--tls-key", key)
+    done = pyserve("run", TARGET, *options, environment=environment)
+    assert 2 == done.returncode
+    assert "/no/such/file (PYSERVE_TLS_CA_FILE) cannot be read" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -102,16 +102,21 @@ def test_named_controller_without_its_token_says_what_to_set(running):
     [
         ("abcd", 0o644, "chmod 600"),
         ("", 0o600, "no mesh token"),
-        ("not hex", 0o600, "cannot be read"),
+        ("not hex", 0o600, "something else than a mesh token"),
+        (None, 0o600, "cannot be read from .*: No such file or directory; give the path"),
     ],
 )
 def test_token_that_cannot_be_trusted_is_refused(tmp_path, text, mode, part):
     path = tmp_path / "token"
-    path.write_text(text)
-    path.chmod(mode)
+    if text is not None:
+        path.write_text(text)
+        path.chmod(mode)
 
     with pytest.raises(MeshError, match=part):
         read_token(path)
+    with pytest.raises(MeshError, match=part) as raised:
+        find_mesh(settings(tmp_path, controller="far:1", token_file=path))
+    assert f"{path} (PYSERVE_TOKEN_FILE)" in str(raised.value)
 
 
 def test_home_that_others_may_write_to_is_refused(directory):

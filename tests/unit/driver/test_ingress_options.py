@@ -109,6 +109,14 @@ def test_other_options_are_refused_by_a_mesh_that_runs() -> None:
     assert [] == client.timeouts_s
 
 
+def test_certificates_are_told_with_the_options_that_name_them() -> None:
+    files = {"ssl_certfile": "/no/crt", "ssl_keyfile": __file__}
+    with pytest.raises(OptionError, match=r"/no/crt \(http_options.ssl_certfile\) cannot be read"):
+        IngressOptions.of(files, None, None)
+    with pytest.raises(OptionError, match=f"private key: {__file__} in http_options.ssl_keyfile"):
+        IngressOptions.of({**files, "ssl_certfile": __file__}, None, None)
+
+
 def test_unknown_location_is_refused() -> None:
     with pytest.raises(OptionError, match="proxy_location='Here'"):
         IngressOptions.of(None, None, "Here")
