@@ -16,7 +16,7 @@ import shutil
 import socket
 import stat
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,10 +38,12 @@ class MeshAddress:
     Attributes:
         controller: ``unix:path`` or ``host:port``, as channels take it.
         token: the mesh token.
+        named_by: the variable or option that names the controller, for people; "": it was found.
     """
 
     controller: str
     token: bytes
+    named_by: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +103,15 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
         return record.address() if record is not None else None
     if settings.token_file is not None:
         token = read_token(settings.token_file, "PYSERVE_TOKEN_FILE")
-        return MeshAddress(controller=settings.controller, token=token)
-    if record is not None and settings.controller in (record.controller, record.controller_tcp):
-        return MeshAddress(
-            controller=settings.controller, token=read_token(Path(record.token_file))
+    elif record is not None and settings.controller in (record.controller, record.controller_tcp):
+        token = read_token(Path(record.token_file))
+    else:
+        raise MeshNotFound(
+            f"{settings.controller_is_of} names {settings.controller}, but its token is unknown; "
+            "set PYSERVE_TOKEN_FILE to the file that holds it"
         )
-    raise MeshNotFound(
-        f"{settings.controller_is_of} names {settings.controller}, but its token is unknown; "
-        "set PYSERVE_TOKEN_FILE to the file that holds it"
+    return MeshAddress(
+        controller=settings.controller, token=token, named_by=settings.controller_is_of
     )
 
 

@@ -42,6 +42,7 @@ class ControlClient:
 
     def __init__(self, address: MeshAddress, tls: TlsFiles | None = None) -> None:
         self._target = address.controller
+        self._named_by = address.named_by
         self._metadata = (("pyserve-token-bin", address.token),)
         self._tls = None if address.controller.startswith("unix:") else tls
         self._pem: Pem | None = None
@@ -196,8 +197,8 @@ class ControlClient:
         code, details = call.code(), call.details()
         if code is grpc.StatusCode.UNAVAILABLE:
             return MeshUnavailable(
-                f"{what}: the controller at {self._target} does not answer ({details}); look "
-                f"whether it runs with `pyserve status`"
+                f"{what}: the controller at {self._target} does not answer ({details}); "
+                f"{self._advice()}"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             of_which = f"; not ready: {', '.join(sorted(missing))}" if missing else ""
@@ -210,6 +211,12 @@ class ControlClient:
                 f"PYSERVE_TOKEN_FILE to the file of that mesh"
             )
         return MeshError(f"{what}: {details}")
+
+    def _advice(self) -> str:
+        """Return what helps where the controller does not answer, whichever command was run."""
+        if self._named_by:
+            return f"look whether it runs there, or give {self._named_by} the address of one"
+        return "if its process has ended, `pyserve run module:app` starts another mesh"
 
 
 class Lines:

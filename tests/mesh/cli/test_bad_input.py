@@ -137,6 +137,26 @@ def test_a_mesh_that_cannot_be_reached_is_named_as_it_was_given(
     assert f"PYSERVE_CONTROLLER names {address}, but its token is unknown" in set_.stderr
 
 
+@pytest.mark.parametrize("command", ["status", "shutdown"])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_controller_that_does_not_answer_is_told_with_what_names_it(
+    given: bool, command: str, mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("ab" * 32)
+    token_file.chmod(0o600)
+    environment = {**mesh_environment, "PYSERVE_TOKEN_FILE": str(token_file)}
+    arguments = ("--controller", "127.0.0.1:1") if given else ()
+    if not given:
+        environment["PYSERVE_CONTROLLER"] = "127.0.0.1:1"
+    result = pyserve(command, *arguments, environment=environment)
+    name = "--controller" if given else "PYSERVE_CONTROLLER"
+    assert 1 == result.returncode
+    assert "the controller at 127.0.0.1:1 does not answer" in result.stderr
+    assert f"look whether it runs there, or give {name} the address of one" in result.stderr
+    assert "`pyserve" not in result.stderr
+
+
 @pytest.mark.slow
 def test_a_misspelt_variable_is_warned_of_once(mesh_environment: dict[str, str]) -> None:
     environment = {**mesh_environment, "PYSERVE_INGRESS_MAX_CONECTIONS": "5"}
