@@ -6,8 +6,8 @@ import click
 
 from pyserve.cli.settings import settings_for
 from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.control.discovery import not_found
 from pyserve.driver.session import end_session, find_session
-from pyserve.errors import MeshNotFound
 
 
 @click.command(short_help="Drain and end the mesh.")
@@ -22,9 +22,10 @@ from pyserve.errors import MeshNotFound
 )
 def shutdown(controller: str | None, grace_s: float) -> None:
     """Let calls in flight finish, then end every process of the mesh."""
-    session = find_session(settings_for(controller))
+    settings = settings_for(controller)
+    session = find_session(settings)
     if session is None:
-        raise MeshNotFound("no mesh runs here, so there is nothing to shut down")
+        raise not_found(settings.home, "there is nothing to shut down")
     try:
         session.shutdown(grace_s)
     finally:

@@ -8,9 +8,9 @@ import json
 import click
 
 from pyserve.cli.settings import settings_for
+from pyserve.control.discovery import not_found
 from pyserve.driver.session import end_session, find_session
 from pyserve.driver.status import DeploymentStatus, MeshStatus, read_status
-from pyserve.errors import MeshNotFound
 
 
 @click.command(short_help="Show what runs.")
@@ -18,11 +18,12 @@ from pyserve.errors import MeshNotFound
 @click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
 def status(as_json: bool, controller: str | None) -> None:
     """Show the applications, deployments and replicas of the mesh."""
-    session = find_session(settings_for(controller))
+    settings = settings_for(controller)
+    session = find_session(settings)
     if session is None:
-        raise MeshNotFound(
-            "no mesh runs here; start one with `pyserve run module:app`, or name one with "
-            "--controller"
+        raise not_found(
+            settings.home,
+            "start one with `pyserve run module:app`, or name one with --controller",
         )
     try:
         found = read_status(session.client.status())

@@ -2,7 +2,8 @@
 
 A running controller holds a lock in the home directory and writes ``mesh.json`` beside it, both
 for the owner only. The lock goes with the process, so a file that a killed controller left can
-never keep the next one from starting; readers find it stale because nothing listens any more.
+never keep the next one from starting; readers find it stale because nothing listens any more. The
+lock's file holds the record too: a mesh that keeps others from starting can always be found.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TOKEN_BYTES = 32
 _WHAT_ONE_IS = "one is hexadecimal digits, in the file that a controller has written"
 # sun_path holds 108 bytes with the final zero (unix(7)).
 _UNIX_PATH_BYTES_MAX = 107
+_LOCK, _RECORD = "mesh.lock", "mesh.json"
 _LONGEST_SOCKET_NAME = "replica-0123456789abcdef.sock"
 
 
@@ -117,13 +119,36 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
 
 def read_record(home: Path) -> MeshRecord | None:
     """Return the record in ``home`` if it is this user's and its controller still listens."""
+    return _record_in(home, _RECORD) or _record_in(home, _LOCK)
+
+
+def _record_in(home: Path, name: str) -> MeshRecord | None:
     try:
         if home.stat().st_uid != os.getuid():
             return None
-        record = MeshRecord.from_json((home / "mesh.json").read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        record = MeshRecord.from_json((home / name).read_text())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return None
     return record if _listens(record.controller.removeprefix("unix:")) else None
+
+
+def not_found(home: Path, advice: str) -> MeshNotFound:
+    """Return the error that no mesh is found in ``home``; the caller raises it.
+
+    Args:
+        home: where it was looked for.
+        advice: what to do if there is none.
+    """
+    try:
+        pid = _holder(home)
+        os.kill(pid, 0)
+        # Last, because it may be in the way of a mesh that starts where the process is another one.
+        is_held = _is_held(home)
+    except (OSError, ValueError):
+        is_held = False
+    if is_held:
+        return MeshNotFound(_held_in_silence(home, pid))
+    return MeshNotFound(f"no mesh runs here; {advice}")
 
 
 def read_token(path: Path, variable: str = "") -> bytes:
@@ -171,17 +196,19 @@ class MeshHome:
         _write_private(self.token_file, self.token.hex())
 
     def publish(self, record: MeshRecord) -> None:
-        """Write ``mesh.json`` in one step, so that no reader sees half of it."""
-        fresh = self.home / f"mesh.json.{os.getpid()}"
+        """Let others find the mesh, ``mesh.json`` in one step: no reader sees half of it."""
+        _note(self._lock, record.to_json())
+        fresh = self.home / f"{_RECORD}.{os.getpid()}"
         _write_private(fresh, record.to_json())
-        fresh.replace(self.home / "mesh.json")
+        fresh.replace(self.home / _RECORD)
 
     def close(self) -> None:
         """Remove what was written and let the lock go. Idempotent."""
         if self._lock < 0:
             return
-        (self.home / "mesh.json").unlink(missing_ok=True)
+        (self.home / _RECORD).unlink(missing_ok=True)
         shutil.rmtree(self.run_dir, ignore_errors=True)
+        _note(self._lock, "")
         os.close(self._lock)
         self._lock = -1
 
@@ -226,26 +253,69 @@ def _make_private(directory: Path) -> None:
 
 def _lock(home: Path) -> int:
     try:
-        descriptor = os.open(home / "mesh.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise MeshError(
-            f"mesh.lock cannot be written in {home}: {error.strerror}; set PYSERVE_HOME to a "
+            f"{_LOCK} cannot be written in {home}: {error.strerror}; set PYSERVE_HOME to a "
             "directory that you may write to"
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        record = read_record(home)
-        whose = f" (process {record.pid})" if record is not None else ""
-        raise MeshError(
-            f"a mesh runs already in {home}{whose}; attach to it, end it with "
-            "'pyserve shutdown', or set PYSERVE_HOME to another directory"
-        ) from None
+        raise _held(home) from None
     # Whoever held the lock before is gone, and what it left is nobody's.
     for left in home.glob("mesh-*"):
         shutil.rmtree(left, ignore_errors=True)
+    _note(descriptor, json.dumps({"pid": os.getpid()}))
     return descriptor
+
+
+def _note(lock: int, text: str) -> None:
+    """Say in the lock's file who holds it."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, text.encode(), 0)
+
+
+def _held(home: Path) -> MeshError:
+    record = read_record(home)
+    if record is not None:
+        return MeshError(
+            f"a mesh runs already in {home} (process {record.pid}); attach to it, end it with "
+            "`pyserve shutdown`, or set PYSERVE_HOME to another directory"
+        )
+    try:
+        pid = _holder(home)
+    except (OSError, ValueError):  # It has just taken the lock, or has just let it go.
+        pid = 0
+    return MeshError(_held_in_silence(home, pid))
+
+
+def _holder(home: Path) -> int:
+    """Return the process id in the lock's file; OSError or ValueError if there is none."""
+    match json.loads((home / _LOCK).read_text()):
+        case {"pid": int(pid)} if pid > 0:
+            return pid
+    raise ValueError("no process id")
+
+
+def _is_held(home: Path) -> bool:
+    with (home / _LOCK).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _held_in_silence(home: Path, pid: int) -> str:
+    """Return what is wrong and what to do where a mesh has its home, but does not answer."""
+    who, end = (f"process {pid}", f"`kill {pid}`") if pid else ("a process", "a signal")
+    return (
+        f"{who} holds {home / _LOCK}, but its mesh does not answer: it starts or ends just now, or "
+        f"its files have been removed; try again, and if that does not help, end it with {end} "
+        f"or set PYSERVE_HOME to another directory"
+    )
 
 
 def _make_run_dir(home: Path) -> Path:

@@ -15,9 +15,10 @@ from dataclasses import replace
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
-from pyserve.config import HTTPOptions, ProxyLocation, check_name, gRPCOptions
+from pyserve.config import HTTPOptions, ProxyLocation, check_name, gRPCOptions, read_settings
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.control.discovery import not_found
 from pyserve.control.runs import Run
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.local import end_local, find_local, local_status, open_local
@@ -32,7 +33,6 @@ from pyserve.driver.session import (
 from pyserve.driver.status import MeshStatus, read_status
 from pyserve.errors import (
     DeploymentFailed,
-    MeshNotFound,
     MeshUnavailable,
     UsageError,
 )
@@ -222,9 +222,10 @@ def _packed(app: object, name: str) -> PackedApplication:
 def _running() -> Session:
     session = find_session()
     if session is None:
-        raise MeshNotFound(
-            "no mesh runs here; start one with `pyserve run module:app` or pyserve.run(app), or "
-            "name one in PYSERVE_CONTROLLER"
+        raise not_found(
+            read_settings().home,
+            "start one with `pyserve run module:app` or pyserve.run(app), or name one in "
+            "PYSERVE_CONTROLLER",
         )
     return session
 

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -153,6 +154,21 @@ def test_what_cannot_be_had_in_a_running_mesh_is_warned_of(
             assert all("set PYSERVE_HOME to another directory" in line for line in warnings)
             end(later)
         end(first)
+
+
+def test_a_mesh_without_its_file_is_found_by_all_commands(
+    mesh_environment: dict[str, str],
+) -> None:
+    with foreground(mesh_environment) as first:
+        (Path(mesh_environment["PYSERVE_HOME"]) / "mesh.json").unlink()
+        status = status_of(mesh_environment)
+        assert ["default"] == list(status["applications"])
+        with second(mesh_environment, "--name", "other") as later:
+            assert f"attached to the mesh of process {status['controller_pid']}" in later.output()
+            end(later)
+        ended = pyserve("shutdown", environment=mesh_environment)
+        assert 0 == ended.returncode, ended.stderr
+        assert 0 == first.process.wait(_TIMEOUT_S)
 
 
 def test_the_terminal_shows_what_befalls_a_replica(mesh_environment: dict[str, str]) -> None:

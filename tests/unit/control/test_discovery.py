@@ -1,5 +1,6 @@
 """Which mesh applies, and that its files are private, locked and never stale."""
 
+import os
 import socket
 
 import pytest
@@ -11,6 +12,7 @@ from pyserve.control.discovery import (
     MeshHome,
     MeshRecord,
     find_mesh,
+    not_found,
     read_record,
     read_token,
 )
@@ -143,10 +145,49 @@ def test_home_whose_lock_cannot_be_written_is_named_with_what_to_set(directory):
 
 
 def test_home_is_held_by_one_mesh_at_a_time(directory):
-    with MeshHome(directory), pytest.raises(MeshError, match="runs already"):
+    with MeshHome(directory), pytest.raises(MeshError, match="holds"):
         MeshHome(directory)
 
     MeshHome(directory).close()
+
+
+@pytest.mark.parametrize("text", [None, "", '{"controller": "unix:/gone"}'])
+def test_mesh_that_holds_its_home_is_found_whatever_became_of_its_record(running, text):
+    record = running.home / "mesh.json"
+    record.unlink()
+    if text is not None:
+        record.write_text(text)
+
+    found = find_mesh(settings(running.home))
+
+    assert found is not None
+    assert running.token == found.token
+    with pytest.raises(MeshError, match=r"process 1\)"):
+        MeshHome(running.home)
+
+
+def test_mesh_whose_lock_was_removed_is_found_by_its_record(running):
+    (running.home / "mesh.lock").unlink()
+
+    assert find_mesh(settings(running.home)) is not None
+
+
+def test_home_that_is_held_in_silence_is_told_alike_by_everybody(directory):
+    says = f"process {os.getpid()} holds {directory}/mesh.lock, but its mesh does not answer"
+    with MeshHome(directory):
+        assert find_mesh(settings(directory)) is None
+        assert says in str(not_found(directory, "start one"))
+        with pytest.raises(MeshError, match=says):
+            MeshHome(directory)
+
+    assert "no mesh runs here; start one" == str(not_found(directory, "start one"))
+
+
+@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["another", "none"])
+def test_home_of_a_mesh_that_was_killed_is_nobodys(directory, pid):
+    (directory / "mesh.lock").write_text(f'{{"pid": {pid}}}')
+
+    assert "no mesh runs here; start one" == str(not_found(directory, "start one"))
 
 
 def test_home_removes_what_a_killed_mesh_left(directory):
