@@ -286,7 +286,7 @@ class MeshState:
         """The replica's process is being killed; ``failure`` says why its start failed."""
         replica = self.replicas[replica_id]
         if failure is not None:
-            self._count_start_failure(replica, failure)
+            self._fail_start(replica, failure)
         if replica.phase is not Phase.STOPPING:
             if failure is not None:
                 self._count_death(replica, now)
@@ -349,7 +349,7 @@ class MeshState:
         """The replica says that it cannot come up; it ends by itself now."""
         replica = self.replicas[replica_id]
         if replica.phase is Phase.STARTING:
-            self._count_start_failure(replica, failure)
+            self._fail_start(replica, failure)
             self._count_death(replica, now)
         replica.phase = Phase.STOPPING
         replica.kill_at = now + KILL_MARGIN_S
@@ -398,11 +398,12 @@ class MeshState:
         replica = self.replicas.pop(replica_id, None)
         if replica is None:
             return
+        said = f"replica {replica.id} {summary}"
         if replica.phase is Phase.STARTING:
-            self._count_start_failure(replica, Failure(f"replica {replica.id} {summary}"))
+            self._count_start_failure(replica, Failure(said))
         if replica.phase is not Phase.STOPPING:
             self._count_death(replica, now)
-            self.notes.append((replica.key, f"replica {replica.id} {summary}"))
+            self.notes.append((replica.key, said))
         if replica.phase is Phase.RUNNING:
             # Its last output is in the same terminal already.
             how = summary.partition("; ")[0].removeprefix("was ").removeprefix("ended with ")
@@ -443,6 +444,9 @@ class MeshState:
         first = version.first_failure
         if first is None or (failure.user_code and not first.user_code):
             version.first_failure = failure
+
+    def _fail_start(self, replica: Replica, failure: Failure) -> None:
+        self._count_start_failure(replica, failure)
         self.notes.append((replica.key, f"replica {replica.id} failed: {failure.summary}"))
 
     def _count_death(self, replica: Replica, now: float) -> None:

@@ -52,6 +52,38 @@ def test_version_completes_when_all_are_ready(world):
     assert [CompleteVersion(key())] == world.settle()
 
 
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (World.die, "was killed by SIGKILL"),
+        (World.fail, f"failed: {USER_ERROR.summary}"),
+    ],
+)
+def test_start_that_fails_is_told_once(world, end, says):
+    world.deploy(Echo=1)
+    world.settle()
+    (replica,) = world.replicas()
+
+    end(world, replica)
+
+    starts, *others = [note for _, note in world.state.notes]
+    assert f"replica {replica.id} starts" == starts
+    assert [f"replica {replica.id} {says}"] == others
+
+
+def test_start_that_hangs_is_told_once(world):
+    world.deploy(Echo={"startup_timeout_s": 5})
+    world.settle()
+    (replica,) = world.replicas()
+
+    world.advance()
+
+    told = [note for _, note in world.state.notes if note.startswith(f"replica {replica.id} ")]
+    assert [f"replica {replica.id} starts", f"replica {replica.id} failed"] == [
+        note.partition(":")[0] for note in told
+    ]
+
+
 def test_deployment_of_no_replicas_completes_at_once(world):
     world.deploy(Echo=0)
 
