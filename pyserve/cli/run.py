@@ -126,7 +126,7 @@ def _run_in_mesh(
             terminal = stack.enter_context(Terminal(session.client, present))
             stack.callback(_end, session, present, terminal)
             listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=present)
-            _print_ready(session, packed.name, listening)
+            _print_ready(session, packed, listening)
             while _goes_on(session, terminal):
                 if interrupt.wait(_ALIVE_CHECK_S):
                     return
@@ -229,22 +229,31 @@ class _Interrupt:
         os._exit(128 + number)
 
 
-def _print_ready(session: Session, name: str, listening: tuple[str, ...]) -> None:
-    where = " and ".join(listening) or "no address"
+def _print_ready(session: Session, packed: PackedApplication, listening: tuple[str, ...]) -> None:
+    name, where = packed.name, " and ".join(listening) or "no address"
     click.echo(f"pyserve: application {name!r} is ready at {where}")
     reply = session.client.status()
     found = next(item for item in reply.applications if item.name == name)
-    if found.route_prefix and listening:
+    # Only a replica knows what a deployment answers.
+    present = [each for each in found.deployments if each.wanted]
+    has_ingress = any(each.name == packed.ingress for each in present)
+    if found.route_prefix and listening and has_ingress:
         scheme = "https" if reply.ingress.speaks_tls else "http"
         click.echo(f"pyserve: plain HTTP at {scheme}://{listening[0]}{found.route_prefix}")
     tls = " --tls" if reply.ingress.speaks_tls else ""
-    services = sorted({service for each in found.deployments for service in each.services})
+    services = sorted({service for each in present for service in each.services})
     # Every deployment has a service of its own for handles, which has no .proto.
     of_handles = {f"{name}.{each.name}" for each in found.deployments}
     for service in services:
         if service not in of_handles:
             click.echo(
                 f"pyserve: serving {service}; try `pyserve call{tls} {service}/METHOD key=value`"
+            )
+    for each in found.deployments:
+        if not each.wanted:
+            click.echo(
+                f"pyserve: {each.name} has no replicas (num_replicas=0), so nothing answers its "
+                f"calls until it is deployed with some"
             )
 
 

@@ -68,6 +68,7 @@ class Small(echo_pb2_grpc.EchoServicer):
 
 
 app = Small.bind()
+none = Small.options(num_replicas=0).bind()
 
 
 def build(arguments: dict[str, str]) -> pyserve.Application:

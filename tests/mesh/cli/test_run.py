@@ -47,6 +47,16 @@ def test_the_commands_work_together(mesh_environment: dict[str, str]) -> None:
         assert 0 == running.process.wait(_TIMEOUT_S)
 
 
+def test_a_deployment_without_replicas_is_told_as_such(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment, "tests.mesh.apps.small:none") as running:
+        wait_until(lambda: "Small has no replicas (num_replicas=0)" in running.output())
+        _, _, after = running.output().partition("is ready at ")
+        assert "plain HTTP" not in after
+        assert "serving" not in after
+        running.process.send_signal(signal.SIGINT)
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
 def test_a_second_run_joins_the_mesh_and_leaves_it_alone(
     mesh_environment: dict[str, str], tmp_path: Path
 ) -> None:
