@@ -9,9 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
+from pyserve.observe.seldom import Seldom
+
 _LOGGER = logging.getLogger(__name__)
-# One line in so many seconds for each deployment, however many calls went without.
-_COMPLAINT_PERIOD_S = 60.0
 
 
 class LatePolicies:
@@ -27,28 +27,23 @@ class LatePolicies:
         self, counts: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._counts = counts
-        self._clock = clock
-        # What the last line of each has told, and until when there is no other.
-        self._told: dict[str, tuple[int, float]] = {}
+        self._lines = Seldom(clock)
+        # What the last line of each has told.
+        self._told: dict[str, int] = {}
 
     def look(self) -> None:
         """Say what has been counted since the last line; to be called now and then."""
-        now = self._clock()
         counts = self._counts()
         for target, count in counts.items():
-            told, silent_until = self._told.get(target, (0, now))
+            told = self._told.get(target, 0)
             more = count - told if count >= told else count
-            if now < silent_until or not more:
+            if not more or not self._lines.allows(target):
                 continue
-            self._told[target] = (count, now + _COMPLAINT_PERIOD_S)
+            self._told[target] = count
             _LOGGER.warning(
                 "the policy of %s has not answered within 100 ms %d times; it is asked less often "
                 "until it does, and the router's own policy picks replicas meanwhile",
                 target,
                 more,
             )
-        self._told = {
-            target: (told, silent_until)
-            for target, (told, silent_until) in self._told.items()
-            if target in counts or now < silent_until
-        }
+        self._told = {target: told for target, told in self._told.items() if target in counts}

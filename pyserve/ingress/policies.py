@@ -12,18 +12,16 @@ import json
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyserve import _router
 from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
 from pyserve.ingress.facts import ReplicaFacts
+from pyserve.observe.seldom import Seldom
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
-# One line in so many seconds for each policy, however many calls it fails.
-_COMPLAINT_PERIOD_S = 60.0
 # The loop that makes routes waits so long for a policy.
 _MAKING_WAIT_S = 0.1
 
@@ -125,7 +123,7 @@ class Chooser:
         self._on_routed: Callable[..., Any] = _nothing
         self._on_completed: Callable[..., Any] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._silent_until = 0.0
+        self._lines = Seldom()
         if policy is not None:
             self.begin(policy)
 
@@ -190,9 +188,8 @@ class Chooser:
         return self._loop
 
     def _complain(self, error: BaseException) -> None:
-        now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + _COMPLAINT_PERIOD_S
+        # However many calls it fails.
+        if self._lines.allows():
             _LOGGER.warning(
                 "the policy %s failed (%s: %s); replicas are picked without it",
                 self._name,

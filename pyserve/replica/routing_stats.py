@@ -12,13 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from pyserve.config import RequestRouterConfig
+from pyserve.observe.seldom import Seldom
 from pyserve.replica.hooks import Hook, HookFailed, Questioner
 
 _LOGGER = logging.getLogger(__name__)
 # All replicas' facts travel to all routers whenever one of them changes.
 FACTS_BYTES_MAX = 16 * 1024
-# One line in so many seconds, however often the method is asked.
-_COMPLAINT_PERIOD_S = 60.0
 
 
 def facts_json(value: object) -> str:
@@ -63,7 +62,7 @@ class StatsReporter(Questioner[str]):
         )
         self._period_s = config.request_routing_stats_period_s
         self._report = report
-        self._silent_until = 0.0
+        self._lines = Seldom()
 
     async def _ask_forever(self, hook: Hook[str]) -> None:
         said = ""
@@ -79,7 +78,6 @@ class StatsReporter(Questioner[str]):
             await asyncio.sleep(self._period_s)
 
     def _complain(self, error: HookFailed) -> None:
-        now = asyncio.get_running_loop().time()
-        if now >= self._silent_until:
-            self._silent_until = now + _COMPLAINT_PERIOD_S
+        # However often the method is asked.
+        if self._lines.allows():
             _LOGGER.warning("record_routing_stats %s; routers keep what it said before", error)
