@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.docs.page import read_blocks
+from tests.docs.page import read_blocks, run_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "http.md"
 BROKEN = 0  # in place of a status: the connection is closed without an answer
@@ -80,6 +80,15 @@ def test_it_gives_up_after_its_last_attempt(send: Callable[..., httpx.Response])
     ):
         send(client, "POST", url, attempts=2, pause_s=0.001)
     assert 2 == len(seen)
+
+
+@pytest.mark.slow
+def test_the_example_prints_the_same_when_one_more_answer_is_late(tmp_path: Path) -> None:
+    page = PAGE.read_text()
+    section = page[page.index("## A client that tries again") :]
+    assert 1 == section.count("if self.seen < 3:")
+
+    assert 1 == run_page(section.replace("if self.seen < 3:", "if self.seen < 4:"), tmp_path)
 
 
 @pytest.mark.parametrize("status", [200, 204, 400, 404, 422, 500])
