@@ -6,14 +6,17 @@ must not stop an event loop.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from pyserve.errors import OptionError
+from pyserve.observe.seldom import Seldom
 
 _QUEUE_LENGTH_MAX = 10_000
 _FILE_BYTES_MAX = 10 * 1024 * 1024
@@ -37,7 +40,7 @@ class LogSink:
         self._dropped = 0
         self._file: logging.Handler | None = None
         if log_dir is not None:
-            self._file = _open_file(log_dir, f"{name}.log")
+            self._file = _open_file(log_dir, f"{name}.log", self._write_line)
         self._thread = threading.Thread(target=self._write_all, name="log-sink", daemon=True)
         self._thread.start()
 
@@ -69,7 +72,9 @@ class LogSink:
             if self._file is not None:
                 self._file.emit(logging.makeLogRecord({"msg": line, "levelno": level}))
         if self._file is not None:
-            self._file.close()
+            # What its buffer still holds finds no room either.
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def _write_line(self, line: str) -> None:
         try:
@@ -80,12 +85,28 @@ class LogSink:
             return
 
 
-def _open_file(log_dir: Path, name: str) -> logging.Handler:
+class _File(logging.handlers.RotatingFileHandler):
+    """A log file; a line that it cannot take is missing there, which is told now and then."""
+
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        super().__init__(path, maxBytes=_FILE_BYTES_MAX, backupCount=_FILES_KEPT)
+        self._path = path
+        self._tell = tell
+        self._complaints = Seldom()
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Say why the file cannot be written; called where ``emit`` has failed."""
+        if self._complaints.allows():
+            self._tell(
+                f"pyserve: the log file {self._path} cannot be written: {sys.exception()}; lines "
+                f"are missing in it, and warnings are here only"
+            )
+
+
+def _open_file(log_dir: Path, name: str, tell: Callable[[str], None]) -> logging.Handler:
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
-        return logging.handlers.RotatingFileHandler(
-            log_dir / name, maxBytes=_FILE_BYTES_MAX, backupCount=_FILES_KEPT
-        )
+        return _File(log_dir / name, tell)
     except OSError as error:
         # What lies in or above it may be what is wrong.
         found = error.filename or str(log_dir)

@@ -86,3 +86,16 @@ def test_reader_that_is_gone_is_no_error(monkeypatch, tmp_path):
     sink.close()
 
     assert "one\ntwo\n" == (tmp_path / "test.log").read_text()
+
+
+def test_file_on_a_full_disk_is_told_once_and_lines_go_on(capsys, tmp_path):
+    path = tmp_path / "test.log"
+    path.symlink_to("/dev/full")
+    sink = LogSink("test", tmp_path)
+    for number in range(3):
+        sink.write(f"line {number}")
+    sink.close()
+
+    *lines, told = sorted(capsys.readouterr().err.splitlines())
+    assert [f"line {number}" for number in range(3)] == lines
+    assert f"the log file {path} cannot be written: [Errno 28] No space left on device;" in told
