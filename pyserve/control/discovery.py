@@ -183,24 +183,37 @@ class MeshHome:
     """The lock, the token and the run directory of a controller, until ``close``.
 
     Raises:
-        MeshError: another controller holds the home directory, or it is not private.
+        MeshError: another controller holds the home directory, it is not private, or it is full.
     """
 
     def __init__(self, home: Path) -> None:
         self.home = home
         _make_private(home)
         self._lock = _lock(home)
-        self.run_dir = _make_run_dir(home)
         self.token = secrets.token_bytes(TOKEN_BYTES)
-        self.token_file = self.run_dir / "token"
-        _write_private(self.token_file, self.token.hex())
+        try:
+            _note(self._lock, json.dumps({"pid": os.getpid()}))
+            self.run_dir = _make_run_dir(home)
+            self.token_file = self.run_dir / "token"
+            _write_private(self.token_file, self.token.hex())
+        except OSError as error:
+            os.close(self._lock)
+            raise _unwritable(home, error) from error
 
     def publish(self, record: MeshRecord) -> None:
-        """Let others find the mesh, ``mesh.json`` in one step: no reader sees half of it."""
-        _note(self._lock, record.to_json())
+        """Let others find the mesh, ``mesh.json`` in one step: no reader sees half of it.
+
+        Raises:
+            MeshError: the files cannot be written.
+        """
         fresh = self.home / f"{_RECORD}.{os.getpid()}"
-        _write_private(fresh, record.to_json())
-        fresh.replace(self.home / _RECORD)
+        try:
+            _note(self._lock, record.to_json())
+            _write_private(fresh, record.to_json())
+            fresh.replace(self.home / _RECORD)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise _unwritable(self.home, error) from error
 
     def close(self) -> None:
         """Remove what was written and let the lock go. Idempotent."""
@@ -238,10 +251,7 @@ def _make_private(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise MeshError(
-            f"{directory} cannot hold the files of a mesh: {error.strerror}; set PYSERVE_HOME to "
-            "a directory that you may write to"
-        ) from error
+        raise _unwritable(directory, error) from error
     found = directory.stat()
     if found.st_uid != os.getuid():
         raise MeshError(
@@ -249,6 +259,13 @@ def _make_private(directory: Path) -> None:
         )
     if stat.S_IMODE(found.st_mode) & 0o022:
         raise MeshError(f"others may write to {directory}; chmod 700 {directory}")
+
+
+def _unwritable(home: Path, error: OSError) -> MeshError:
+    return MeshError(
+        f"{home} cannot hold the files of a mesh: {error.strerror}; set PYSERVE_HOME to a "
+        "directory that you may write to"
+    )
 
 
 def _lock(home: Path) -> int:
@@ -267,7 +284,6 @@ def _lock(home: Path) -> int:
     # Whoever held the lock before is gone, and what it left is nobody's.
     for left in home.glob("mesh-*"):
         shutil.rmtree(left, ignore_errors=True)
-    _note(descriptor, json.dumps({"pid": os.getpid()}))
     return descriptor
 
 

@@ -1,6 +1,7 @@
 """Which mesh applies, and that its files are private, locked and never stale."""
 
 import os
+import resource
 import socket
 
 import pytest
@@ -135,6 +136,34 @@ def test_home_that_cannot_be_made_is_named_with_what_to_set(directory, below):
 
     with pytest.raises(MeshError, match=r"file.* cannot hold .*; set PYSERVE_HOME to a directory"):
         MeshHome(file / below)
+
+
+@pytest.fixture
+def full_disk():
+    """Files of this process that take no byte, as on a full disk, but for the error's number."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+
+    yield fill
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_home_on_a_full_disk_is_named_with_what_to_set(directory, full_disk):
+    full_disk()
+
+    with pytest.raises(MeshError, match=r"cannot hold the files of a mesh: File too large; set"):
+        MeshHome(directory)
+
+
+def test_disk_that_is_full_later_leaves_no_record(directory, full_disk):
+    with MeshHome(directory) as home:
+        full_disk()
+        with pytest.raises(MeshError, match=r"cannot hold the files of a mesh: File too large"):
+            home.publish(record(home, "unix:/x"))
+
+    assert ["mesh.lock"] == [each.name for each in directory.iterdir()]
 
 
 def test_home_whose_lock_cannot_be_written_is_named_with_what_to_set(directory):
