@@ -17,8 +17,9 @@ from google.protobuf.message import Message
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.messages import as_json, read_messages
 from pyserve.cli.reflection import Reflection
-from pyserve.cli.settings import PEM_FILE, settings_for
+from pyserve.cli.settings import PEM_FILE, Seconds, settings_for
 from pyserve.cli.tls import ClientTls, open_channel
+from pyserve.config import check_address
 from pyserve.driver.session import end_session, find_session
 
 _DEFAULT_ADDRESS = "127.0.0.1:8000"
@@ -44,7 +45,7 @@ _DEFAULT_ADDRESS = "127.0.0.1:8000"
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min_open=True),
     default=30.0,
     show_default=True,
     help="Seconds until the call is given up.",
@@ -72,6 +73,8 @@ def call(
     service, separator, name = method.strip("/").rpartition("/")
     if not separator:
         raise click.UsageError(f"{method!r} is no method; write package.Service/Method")
+    if address is not None:
+        check_address("--address", address, unix=True)
     tls = ClientTls.of(wants_tls, ca=ca, cert=cert, key=key, server_name=server_name)
     target = address or _mesh_address(controller, tls)
     pairs = _metadata(metadata)

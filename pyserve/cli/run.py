@@ -264,6 +264,11 @@ def _goes_on(session: Session, terminal: Terminal) -> bool:
 def _check_end(session: Session, terminal: Terminal) -> None:
     """Raise if the mesh has ended in another way than by a drain."""
     status = session.process.poll() if session.process is not None else None
+    if status and status < 0:
+        raise MeshUnavailable(
+            f"the mesh ended unexpectedly, by signal {-status} ({signal.strsignal(-status)}); if "
+            f"nobody sent it, the system's log tells whom the kernel kills for want of memory"
+        )
     if status:
         raise MeshUnavailable(
             f"the mesh ended unexpectedly, with status {status}; its output above says why"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,29 @@ from typing import Any
 import click
 
 from pyserve.config import MeshSettings, check_address, read_settings
+from pyserve.config.validation import SECONDS_MAX
 
 # Of an option that names a file with certificates or a key.
 PEM_FILE: dict[str, Any] = {
     "metavar": "FILE",
     "type": click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
 }
+
+
+class Seconds(click.FloatRange):
+    """A time as an option's value, at least (or above) 0 and at most a year."""
+
+    def __init__(self, *, min_open: bool = False) -> None:
+        super().__init__(min=0, max=SECONDS_MAX, min_open=min_open)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuse what is no number too: it compares as false with both bounds."""
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return found
 
 
 def settings_for(controller: str | None) -> MeshSettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pyserve.cli.settings import settings_for
+from pyserve.cli.settings import Seconds, settings_for
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.discovery import not_found
 from pyserve.driver.session import end_session, find_session
@@ -15,7 +15,7 @@ from pyserve.driver.session import end_session, find_session
 @click.option(
     "--grace",
     "grace_s",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=SHUTDOWN_GRACE_S,
     show_default=True,
     help="Seconds that calls in flight may take.",

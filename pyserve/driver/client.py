@@ -183,7 +183,7 @@ class ControlClient:
 
     @contextmanager
     def _errors(
-        self, what: str, timeout_s: float | None, missing: Collection[str] = ()
+        self, what: str, timeout_s: float | None, missing: Collection[str] | None = None
     ) -> Iterator[None]:
         try:
             yield
@@ -191,7 +191,11 @@ class ControlClient:
             raise self._translated(error, what, timeout_s, missing) from None
 
     def _translated(
-        self, error: grpc.RpcError, what: str, timeout_s: float | None, missing: Collection[str]
+        self,
+        error: grpc.RpcError,
+        what: str,
+        timeout_s: float | None,
+        missing: Collection[str] | None,
     ) -> PyserveError:
         call: Any = error  # What a stub raises is the call itself, which its type does not say.
         code, details = call.code(), call.details()
@@ -201,8 +205,9 @@ class ControlClient:
                 f"{self._advice()}"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            of_which = f"; not ready: {', '.join(sorted(missing))}" if missing else ""
-            return MeshUnavailable(f"{what} took longer than {timeout_s:g} s{of_which}")
+            return MeshUnavailable(
+                f"{what} took longer than {timeout_s:g} s{self._of_delay(missing)}"
+            )
         if code is grpc.StatusCode.NOT_FOUND:
             return MeshNotFound(f"{what}: {details}")
         if code is grpc.StatusCode.UNAUTHENTICATED:
@@ -211,6 +216,12 @@ class ControlClient:
                 f"PYSERVE_TOKEN_FILE to the file of that mesh"
             )
         return MeshError(f"{what}: {details}")
+
+    def _of_delay(self, missing: Collection[str] | None) -> str:
+        """Return what is waited for: deployments, or, without a list, the controller itself."""
+        if missing is None:
+            return f"; the controller at {self._target} is stopped or overloaded: try again later"
+        return f"; not ready: {', '.join(sorted(missing))}" if missing else ""
 
     def _advice(self) -> str:
         """Return what helps where the controller does not answer, whichever command was run."""

@@ -106,6 +106,11 @@ def test_a_target_that_cannot_be_loaded_starts_no_mesh(
         (("run", "tests.mesh.apps.small:app", "--address", "nowhere"), "HOST:PORT"),
         (("run", "tests.mesh.apps.small:app", "--name", "a b"), "--name='a b' is not allowed"),
         (("call", "Echo"), "write package.Service/Method"),
+        (("call", "a.B/C", "--timeout", "nan"), "'nan' is no number of seconds"),
+        (("call", "a.B/C", "--timeout", "0"), "not in the range"),
+        (("call", "a.B/C", "--timeout", "inf"), "not in the range"),
+        (("call", "a.B/C", "--address", "nowhere"), "--address='nowhere' is not allowed"),
+        (("shutdown", "--grace", "nan"), "'nan' is no number of seconds"),
         (("stauts",), "No such command"),
     ],
 )

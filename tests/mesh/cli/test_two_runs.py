@@ -129,6 +129,7 @@ def test_a_run_whose_mesh_is_gone_ends_and_says_so(mesh_environment: dict[str, s
         os.kill(status_of(mesh_environment)["controller_pid"], signal.SIGKILL)
         assert (1, 1) == (first.process.wait(_TIMEOUT_S), later.process.wait(_TIMEOUT_S))
         assert "the mesh of this application has ended unexpectedly" in later.output()
+        assert "the mesh ended unexpectedly, by signal 9 (Killed); if nobody" in first.output()
 
 
 def test_shutdown_ends_every_run(mesh_environment: dict[str, str]) -> None:

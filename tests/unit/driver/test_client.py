@@ -1,0 +1,32 @@
+"""What the driver's client says of a controller that does not do what it should."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pyserve.control.discovery import MeshAddress
+from pyserve.driver import client
+from pyserve.driver.client import ControlClient
+from pyserve.errors import MeshUnavailable
+
+
+def test_a_controller_that_is_stopped_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_ANSWER_TIMEOUT_S", 0.2)
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        address = MeshAddress(controller=f"unix:{path}", token=b"token")
+        with closing(ControlClient(address)) as control, pytest.raises(MeshUnavailable) as raised:
+            control.status()
+
+    assert (
+        f"asking for the status took longer than 0.2 s; the controller at unix:{path} is stopped "
+        f"or overloaded: try again later"
+    ) == str(raised.value)
