@@ -215,6 +215,11 @@ class ControlClient:
                 f"{what}: the controller at {self._target} does not accept the mesh token; set "
                 f"PYSERVE_TOKEN_FILE to the file of that mesh"
             )
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return MeshError(
+                f"{what}: what answers at {self._target} is no controller of this version "
+                f"({details}); the address of an ingress is none of a controller"
+            )
         return MeshError(f"{what}: {details}")
 
     def _of_delay(self, missing: Collection[str] | None) -> str:
