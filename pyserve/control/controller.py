@@ -354,7 +354,8 @@ class Controller:
             await self._launcher.start(order_of(replica, spec), on_exit)
         except Exception as error:
             # Whatever kept it from starting: an attempt that fails, not one that hangs.
-            _LOGGER.exception("replica %s cannot be started", replica.id)
+            is_ours = not isinstance(error, OSError)
+            _LOGGER.error("replica %s cannot be started: %s", replica.id, error, exc_info=is_ours)
             on_exit(f"cannot be started: {error}")
         if replica.killed:
             # The decision fell while the process was being made.

@@ -304,7 +304,7 @@ def test_children_of_multiprocessing_live_beside_a_routed_channel(drive) -> None
 
 @pytest.mark.parity("S-08")
 def test_a_reservation_beyond_the_machine_fails_with_both_figures(drive) -> None:
-    drive("""
+    output = drive("""
         class Greedy:
             def __call__(self): ...
 
@@ -316,3 +316,5 @@ def test_a_reservation_beyond_the_machine_fails_with_both_figures(drive) -> None
         else:
             raise AssertionError("it was deployed without its devices")
     """).finish()
+    assert "cannot be started: num_gpus is 1000" in output
+    assert "Traceback" not in output
