@@ -98,7 +98,8 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
         ``None`` when no controller is named and none runs.
 
     Raises:
-        MeshError: a controller is named, but the token that it asks for is not at hand.
+        MeshError: a controller is named, but the token that it asks for is not at hand; or the
+            home directory cannot be read.
     """
     record = read_record(settings.home)
     if settings.controller is None:
@@ -118,7 +119,11 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
 
 
 def read_record(home: Path) -> MeshRecord | None:
-    """Return the record in ``home`` if it is this user's and its controller still listens."""
+    """Return the record in ``home`` if it is this user's and its controller still listens.
+
+    Raises:
+        MeshError: nobody knows, because the directory cannot be read.
+    """
     return _record_in(home, _RECORD) or _record_in(home, _LOCK)
 
 
@@ -129,6 +134,11 @@ def _record_in(home: Path, name: str) -> MeshRecord | None:
         record = MeshRecord.from_json((home / name).read_text())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return None
+    except OSError as error:
+        raise MeshError(
+            f"{home / name} cannot be read: {error.strerror}; set PYSERVE_HOME to a directory of "
+            f"your own"
+        ) from error
     return record if _listens(record.controller.removeprefix("unix:")) else None
 
 

@@ -122,6 +122,15 @@ def test_token_that_cannot_be_trusted_is_refused(tmp_path, text, mode, part):
     assert f"{path} (PYSERVE_TOKEN_FILE)" in str(raised.value)
 
 
+def test_home_that_cannot_be_read_is_named_with_what_to_set(tmp_path):
+    home = tmp_path / "home"
+    # As little to be read as one without permission, for root too.
+    home.symlink_to(home)
+
+    with pytest.raises(MeshError, match=r"home/mesh.json cannot be read: .*; set PYSERVE_HOME to"):
+        find_mesh(settings(home))
+
+
 def test_home_that_others_may_write_to_is_refused(directory):
     directory.chmod(0o777)
 
