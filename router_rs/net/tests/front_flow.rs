@@ -436,3 +436,32 @@ async fn one_connection_cannot_keep_its_neighbours_waiting() {
         tokio::time::timeout(Duration::from_millis(1), client.stream.read(&mut buffer)).await;
     assert!(idle.is_err(), "nothing else was sent");
 }
+
+#[tokio::test]
+async fn a_call_without_an_end_goes_on_beside_the_next_and_after_its_connection() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    let mut streams = Vec::new();
+    for body in ["first", "later"] {
+        client.get("/app").await;
+        let mut incoming = replica.next().await;
+        let head = http::Response::builder().header("content-length", "5").body(()).unwrap();
+        let mut stream = incoming.respond.send_response(head, false).unwrap();
+        stream.send_data(Bytes::from(body), false).unwrap();
+        // The client has all that was announced; the replica may have more to do.
+        assert_eq!(body, client.reply().await.text());
+        streams.push(stream);
+    }
+    client.get("/app").await;
+    answer(replica.next().await, "between");
+    assert_eq!("between", client.reply().await.text());
+    until("two calls", || front.ingress.in_flight() == 2).await;
+    drop(client);
+    until("the connection to be closed", || front.stat("connections") == 0).await;
+    assert_eq!(2, front.ingress.in_flight());
+    for mut stream in streams {
+        stream.send_data(Bytes::new(), true).unwrap();
+    }
+    front.settle().await;
+    assert_eq!(3, front.stat("forwarded"));
+}

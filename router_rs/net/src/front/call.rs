@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::connection::{ConnectionState, StopListener};
 use super::counters::CallCount;
+use super::own_call::run;
 use super::shadow;
 use super::upstream::Upstream;
 use crate::dispatch::caller::ClientEnd;
@@ -35,7 +36,7 @@ pub(super) struct Call<E> {
     pub client: E,
 }
 
-/// Spawns the call's task.
+/// Runs the call, in a task of its own or in that of its connection.
 ///
 /// A panic in there ends this task only: the guards give everything back, and the client sees a
 /// broken answer.
@@ -43,9 +44,10 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
     let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
     let in_flight = CallCount::new(&connection.front);
     let connection = Rc::clone(connection);
+    let home = Rc::clone(&connection);
     // A block that captures its parts, not a function that would move them. In a box of its own,
     // since tokio copies a task of 2 KiB when it is made, when it ends and when it is let go.
-    tokio::task::spawn_local(Box::pin(async move {
+    let call = Box::pin(async move {
         let _in_flight = in_flight;
         // The connection reads on before this runs: a client that floods us with calls which it
         // resets at once costs nothing but this look.
@@ -73,7 +75,8 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
             }
         };
         conclude(&connection, &mut client, ending).await;
-    }));
+    });
+    run(&home, call);
 }
 
 /// Answers a request that becomes no call, in the words of its client.

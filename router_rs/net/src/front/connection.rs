@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use super::access::Caller;
 use super::call::CALL_POINTS;
 use super::counters::ConnectionCount;
 use super::offenders::{Offence, WAIT};
+use super::own_call::OwnCall;
 use super::plain_head::Said;
 use super::rest::{Rest, Room, Speech};
 use super::strangers::Visit;
@@ -70,6 +71,10 @@ pub(crate) struct ConnectionState {
     visit: Visit,
     /// What replicas were told of it.
     pub(super) said: Said,
+    /// Where its calls run, one at a time; dangling for a connection that may have several.
+    pub(super) own_call: RefCell<Weak<OwnCall>>,
+    /// Whoever reads what its call says is looked after next, and need not be woken.
+    pub(super) is_attentive: Cell<bool>,
     /// No further request is wanted.
     pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
@@ -153,6 +158,8 @@ pub(crate) async fn open(
         gauge,
         visit,
         said: Said::default(),
+        own_call: RefCell::default(),
+        is_attentive: Cell::new(false),
         is_draining: Cell::new(false),
         is_stopped: Cell::new(false),
         is_told: Cell::new(false),
@@ -332,10 +339,11 @@ impl Stop for StopListener {
             let text = format!("{} is shutting down", self.connection.directory.owner());
             return Poll::Ready(Status::new(Code::Unavailable, text));
         }
-        if self.place.get().is_none() {
-            // A call keeps its task, so its waker stays good.
-            let place = self.connection.waiting.borrow_mut().insert(cx.waker().clone());
-            self.place.set(Some(place));
+        let mut waiting = self.connection.waiting.borrow_mut();
+        match self.place.get().and_then(|place| waiting.get_mut(place)) {
+            // Another one since the call has moved from its connection's task to its own.
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.place.set(Some(waiting.insert(cx.waker().clone()))),
         }
         Poll::Pending
     }

@@ -26,6 +26,7 @@ use super::http1_end::{Answer, Busy, pair};
 use super::http1_socket::Http1Socket;
 use super::limits::FrontLimits;
 use super::offenders::Offence;
+use super::own_call::OwnCall;
 use super::plain::{Kind, PlainEnd};
 use super::plain_head::check_codings;
 use super::rest::{Rest, Speech};
@@ -43,7 +44,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub(crate) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
     let (held, mut released) = oneshot::channel();
     state.hold(held);
-    Driver::new(Rc::clone(&state), wire, phase.clone()).await;
+    let own_call = OwnCall::of(&state);
+    Driver::new(Rc::clone(&state), wire, phase.clone(), Rc::clone(&own_call)).await;
+    own_call.leave();
+    drop(own_call);
     // Calls may outlive the connection: WebSockets, and those that do not care for their client.
     // They have to learn of the end.
     let calls = Rc::downgrade(&state);
@@ -120,6 +124,7 @@ impl Service<Request<Incoming>> for Door {
 /// Polls hyper's connection, the front's phase and the clock.
 struct Driver {
     speaker: Speaker,
+    own_call: Rc<OwnCall>,
     state: Rc<ConnectionState>,
     phases: Phases,
     current: Phase,
@@ -139,14 +144,19 @@ enum Speaker {
 }
 
 impl Driver {
-    fn new(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) -> Self {
+    fn new(
+        state: Rc<ConnectionState>,
+        wire: Wire,
+        phase: watch::Receiver<Phase>,
+        own_call: Rc<OwnCall>,
+    ) -> Self {
         let (served, busy) = (Rc::default(), Busy::default());
         let patience = Patience::new(&state, &served, &busy);
         let door = Door { state: Rc::clone(&state), served, busy };
         let speaker = Speaker::speak(wire, door);
         let rest = state.rest(Speech::Http1);
         let (phases, current) = (Phases::new(phase), Phase::Serving);
-        Self { speaker, state, phases, current, patience, rest }
+        Self { speaker, own_call, state, phases, current, patience, rest }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -166,6 +176,21 @@ impl Driver {
     }
 
     /// Ready at the end of the connection.
+    fn poll_call_and_speaker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.state.is_attentive.set(true);
+        self.own_call.poll(cx);
+        self.state.is_attentive.set(false);
+        let served = self.patience.served.get();
+        if self.poll_speaker(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if served != self.patience.served.get() {
+            // A call has begun, and nobody but us polls it.
+            self.own_call.poll(cx);
+        }
+        Poll::Pending
+    }
+
     fn poll_speaker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Speaker::Resting(wire, _) = &mut self.speaker {
             if !ready!(wire.poll_begun(cx)) {
@@ -264,7 +289,7 @@ impl Future for Driver {
         }
         this.state.gauge.begin_turn();
         loop {
-            if this.poll_speaker(cx).is_ready() {
+            if this.poll_call_and_speaker(cx).is_ready() {
                 return Poll::Ready(());
             }
             let is_resting = matches!(this.speaker, Speaker::Resting(..));

@@ -1,8 +1,8 @@
 //! One HTTP/1.1 request as an end of the exchange, and the answer as hyper takes it.
 //!
-//! The call's task and hyper's connection meet in a slot that holds one piece of the answer: the
-//! next is accepted when hyper has taken it, so a client that does not read stalls the replica's
-//! stream. Both are on one thread.
+//! The call and hyper's connection meet in a slot that holds one piece of the answer: the next is
+//! accepted when hyper has taken it, so a client that does not read stalls the replica's stream.
+//! Both are on one thread, and mostly in one task.
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -151,6 +151,13 @@ impl Http1End {
         let mut state = self.slot.borrow_mut();
         if state.end.is_none() {
             state.end = Some(end);
+            self.tell(&mut state);
+        }
+    }
+
+    /// There is something for hyper.
+    fn tell(&self, state: &mut State) {
+        if !self.connection.is_attentive.get() {
             wake(&mut state.connection);
         }
     }
@@ -216,7 +223,7 @@ impl Caller for Http1End {
         if is_last {
             state.end = Some(Ok(()));
         }
-        wake(&mut state.connection);
+        self.tell(&mut state);
         Ok(())
     }
 
@@ -242,7 +249,7 @@ impl Caller for Http1End {
         }
         debug_assert!(state.piece.is_none(), "a piece was given without room");
         state.piece = Some(bytes);
-        wake(&mut state.connection);
+        self.tell(&mut state);
         Ok(())
     }
 
@@ -255,6 +262,8 @@ impl Caller for Http1End {
 impl Drop for Http1End {
     fn drop(&mut self) {
         self.end(Err(Broken));
+        // It would wake the connection, whose task this may be.
+        self.slot.borrow_mut().call = None;
     }
 }
 

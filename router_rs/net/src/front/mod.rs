@@ -27,6 +27,7 @@ mod http2;
 mod http2_end;
 mod limits;
 mod offenders;
+mod own_call;
 mod plain;
 mod plain_head;
 mod ration;
