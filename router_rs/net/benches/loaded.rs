@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
-use rounds::percentiles_json;
+use rounds::{percentiles_json, policies};
 use router_core::PolicyKind;
 use router_net::dispatch::{DeploymentRoute, ReplicaRoute, RouterSettings};
 use router_net::ingress::IngressConfig;
@@ -44,7 +44,7 @@ fn main() {
     let round = if is_measuring { Duration::from_secs(1) } else { Duration::from_millis(20) };
     let (replicas, _replicas_run) = start_replicas();
     let runtime = runtime();
-    for policy in PolicyKind::ALL {
+    for policy in policies() {
         let rounds: Vec<Round> = runtime.block_on(measure(policy, &replicas, round));
         println!("{{\"policy\": \"{policy:?}\", {}}}", json(rounds));
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::Instant;
 
-use rounds::percentiles_json;
+use rounds::{percentiles_json, policies};
 use router_core::{
     Decision, Nanos, Offer, Outcome, PolicyKind, ReplicaId, ReplicaSpec, Router, RouterConfig,
     Ticket, Tier,
@@ -35,7 +35,7 @@ const SERVICE: Nanos = Nanos::from_micros(10);
 fn main() {
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let (samples, calls) = if is_measuring { (100, 20_000) } else { (2, 100) };
-    for policy in PolicyKind::ALL {
+    for policy in policies() {
         let alone = [2, 8, 64].map(|replicas| {
             let (offer, complete) = alone(policy, replicas, samples, calls);
             format!("\"{replicas}\": {{\"offer\": {offer:.1}, \"complete\": {complete:.1}}}")

@@ -1,4 +1,14 @@
-//! What benches that measure in rounds say of them.
+//! What benches that measure in rounds measure, and say of it.
+
+use router_core::PolicyKind;
+
+/// Those whose names are arguments of the bench; without any, all.
+pub(crate) fn policies() -> Vec<PolicyKind> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let is_named = |policy: &PolicyKind| arguments.contains(&format!("{policy:?}"));
+    let named: Vec<PolicyKind> = PolicyKind::ALL.into_iter().filter(is_named).collect();
+    if named.is_empty() { PolicyKind::ALL.to_vec() } else { named }
+}
 
 /// Percentiles of each round, and of these the medians; and the spread of the slowest hundredth.
 /// Members of a JSON object. Each round is in order and not empty.
