@@ -193,12 +193,19 @@ impl Replica {
     /// Calls of other routers there, as far as known: what it told fades, because they end.
     #[inline]
     pub(crate) fn others(&self, now: Nanos) -> u32 {
+        self.others_until(now).0
+    }
+
+    /// As [`Replica::others`], and until when it is so many if the replica tells nothing else.
+    #[inline]
+    pub(crate) fn others_until(&self, now: Nanos) -> (u32, Nanos) {
         let (count, told_at) = self.others;
         if count == 0 {
-            return 0;
+            return (0, Nanos::MAX);
         }
         let age = now.saturating_sub(told_at).0 / OTHERS_HALVED.0;
-        count.checked_shr(age as u32).unwrap_or(0)
+        let halved_at = told_at.saturating_add(OTHERS_HALVED.saturating_mul(age + 1));
+        (count.checked_shr(age as u32).unwrap_or(0), halved_at)
     }
 
     /// After how many nanoseconds one more call here is expected to be answered.

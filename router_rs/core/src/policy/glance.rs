@@ -1,42 +1,99 @@
 //! What a scan reads of each replica first.
 
 use crate::learnt::Pool;
-use crate::replica::Replica;
+use crate::replica::{Replica, Tier};
 use crate::time::Nanos;
 
-/// A lower bound of a prediction, kept where a scan finds it: sixteen bytes a replica, instead of
-/// the three cache lines that a prediction reads.
+/// What a lower bound of a prediction follows from, kept where a scan finds it: sixteen bytes a
+/// replica, instead of the three cache lines that a prediction reads.
 ///
 /// It has to be made again when a call comes or goes at the replica, when it reports, and for all
-/// replicas when what is learnt of the deployment changes.
+/// replicas when they turn out to be shared with other routers. What is learnt of the deployment
+/// changes with each answer, so it is looked up when the bound is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Glance {
-    least_ns: f64,
     /// Until then the bound holds, and no probe is due.
     holds_until: Nanos,
+    /// Of what has ended there, without the time since.
+    slowness: f32,
+    /// With one more call, and those of other routers. More count as the highest number.
+    level: u16,
+    tier: Tier,
 }
 
 impl Glance {
     /// Says nothing.
-    pub(crate) const NONE: Self = Self { least_ns: 0.0, holds_until: Nanos::ZERO };
+    pub(crate) const NONE: Self =
+        Self { holds_until: Nanos::ZERO, slowness: 0.0, level: 0, tier: Tier::Any };
 
-    /// What follows from the calls that have ended there, without the time since. `NONE` where more
-    /// than time changes a prediction between two events: the batcher's plan, and what other
-    /// routers have there.
+    /// `NONE` where more than time changes a prediction between two events: the batcher's plan.
     #[inline]
-    pub(crate) fn of(replica: &Replica, pool: &Pool) -> Self {
-        if replica.batch.is_some() || replica.others.0 > 0 {
+    pub(crate) fn of(replica: &Replica, pool: &Pool, now: Nanos) -> Self {
+        if replica.batch.is_some() {
             return Self::NONE;
         }
-        let slowness = f64::from(replica.pace.usual_slowness(pool));
+        let (others, same_until) = replica.others_until(now);
+        let level = replica.pace.level() + others + 1;
         Self {
-            least_ns: pool.finish_ns(replica.pace.level() + 1) * slowness,
-            holds_until: replica.no_probe_before(pool),
+            holds_until: replica.no_probe_before(pool).min(same_until),
+            slowness: replica.pace.usual_slowness(pool),
+            level: u16::try_from(level).unwrap_or(u16::MAX),
+            tier: replica.tier,
         }
     }
 
     #[inline]
-    pub(crate) fn least_ns(self, now: Nanos) -> Option<f64> {
-        (now < self.holds_until).then_some(self.least_ns)
+    pub(crate) fn least_ns(self, pool: &Pool, now: Nanos) -> Option<f64> {
+        if now >= self.holds_until {
+            return None;
+        }
+        let finish_ns = pool.finish_ns(u32::from(self.level)) * f64::from(self.slowness);
+        Some(finish_ns + pool.turnaround_ns(self.tier))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::{ReplicaId, ReplicaSpec};
+
+    const NEVER: Nanos = Nanos(u64::MAX - 1);
+
+    fn replica_with_a_call(pool: &Pool) -> Replica {
+        let spec = ReplicaSpec { id: ReplicaId(1), tier: Tier::Zone, capacity: u32::MAX };
+        let mut replica = Replica::new(&spec);
+        replica.pace.on_sent(pool, 0, Nanos::ZERO);
+        replica
+    }
+
+    /// A bound below what all have in common rules nobody out, and all are predicted.
+    #[test]
+    fn a_bound_is_exact_while_nothing_is_late() {
+        let mut pool = Pool::default();
+        let replica = replica_with_a_call(&pool);
+        let glance = Glance::of(&replica, &pool, Nanos::ZERO);
+        let is_exact = |pool: &Pool| {
+            let finish_ns = replica.finish_ns(pool, Nanos::ZERO);
+            assert_eq!(Some(finish_ns), glance.least_ns(pool, Nanos::ZERO));
+            finish_ns
+        };
+        let before_ns = is_exact(&pool);
+        pool.on_turnaround(Tier::Zone, Nanos::from_millis(5), Nanos::from_millis(2));
+        let after_ns = is_exact(&pool);
+        assert_eq!(Nanos::from_millis(3), Nanos((after_ns - before_ns) as u64));
+    }
+
+    #[test]
+    fn what_others_have_there_is_in_the_bound_until_it_fades() {
+        let pool = Pool::default();
+        let mut replica = replica_with_a_call(&pool);
+        assert!(Glance::of(&replica, &pool, Nanos::ZERO).least_ns(&pool, NEVER).is_some());
+        replica.others = (5, Nanos::ZERO);
+        let glance = Glance::of(&replica, &pool, Nanos::ZERO);
+        let (others, fades_at) = replica.others_until(Nanos::ZERO);
+        let last = Nanos(fades_at.0 - 1);
+        assert_eq!((5, 5, 2), (others, replica.others(last), replica.others(fades_at)));
+        assert_eq!(Some(replica.finish_ns(&pool, last)), glance.least_ns(&pool, last));
+        assert_eq!(None, glance.least_ns(&pool, fades_at));
     }
 }

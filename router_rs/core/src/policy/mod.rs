@@ -164,7 +164,8 @@ impl<'a> Candidates<'a> {
     /// is known.
     #[inline]
     pub fn finish_ns_at_least(&self, index: usize) -> Option<f64> {
-        let least_ns = self.glances[self.open[index] as usize].least_ns(self.scene.now);
+        let glance = self.glances[self.open[index] as usize];
+        let least_ns = glance.least_ns(self.pool, self.scene.now);
         debug_assert!(!least_ns.is_some_and(|least_ns| least_ns > self.finish_ns(index)));
         debug_assert!(least_ns.is_none() || !self.is_probe_due(index));
         least_ns

@@ -25,7 +25,8 @@ impl Fleet {
             replica
         };
         let replicas: Vec<Replica> = in_flight.iter().zip(0..).map(replica).collect();
-        let glances = replicas.iter().map(|replica| Glance::of(replica, &pool)).collect();
+        let glances =
+            replicas.iter().map(|replica| Glance::of(replica, &pool, Nanos::ZERO)).collect();
         Self { replicas, glances, pool }
     }
 

@@ -303,7 +303,7 @@ impl Fleet {
         replica.in_flight += 1;
         self.in_flight += 1;
         replica.health.on_sent();
-        self.glance(slot);
+        self.glance(slot, now);
         self.refresh(slot);
     }
 
@@ -327,7 +327,7 @@ impl Fleet {
         replica.in_flight -= 1;
         self.in_flight -= 1;
         replica.health.on_ended();
-        self.glance(slot);
+        self.glance(slot, now);
         let replica = &self.replicas[slot as usize];
         if replica.is_member || replica.in_flight > 0 {
             self.refresh(slot);
@@ -369,25 +369,25 @@ impl Fleet {
         let was_shared = self.pool.is_shared();
         self.pool.on_others(others > 0);
         if self.pool.is_shared() == was_shared {
-            self.glance(slot);
+            self.glance(slot, now);
         } else {
-            self.glance_at_all();
+            self.glance_at_all(now);
         }
     }
 
     /// Something happened at the replica in `slot` that changes predictions.
     #[inline]
-    pub(super) fn glance(&mut self, slot: u32) {
+    pub(super) fn glance(&mut self, slot: u32, now: Nanos) {
         if self.is_patient {
             let slot = slot as usize;
-            self.glances[slot] = Glance::of(&self.replicas[slot], &self.pool);
+            self.glances[slot] = Glance::of(&self.replicas[slot], &self.pool, now);
         }
     }
 
     /// What predictions of all replicas depend on has changed.
     #[cold]
-    pub(super) fn glance_at_all(&mut self) {
-        (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot));
+    pub(super) fn glance_at_all(&mut self, now: Nanos) {
+        (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot, now));
     }
 
     /// A call took `latency`, of which it spent `processing` in the replica.

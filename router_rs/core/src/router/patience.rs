@@ -89,7 +89,7 @@ impl Fleet {
                 replica.held = held;
                 self.refresh(slot);
             }
-            self.glance(slot);
+            self.glance(slot, now);
         }
         self.watch_lasting(now);
     }

@@ -34,6 +34,7 @@ impl Fleet {
             replica.tier = spec.tier;
             replica.capacity = spec.capacity;
             replica.is_member = true;
+            self.glance(slot, now);
             self.refresh(slot);
         }
         for slot in before {
