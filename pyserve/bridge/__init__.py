@@ -7,7 +7,7 @@ It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.ingress`` give it receiv
 import os
 
 from pyserve import _router
-from pyserve._router import DONE, MESSAGE, keep_freed_memory
+from pyserve._router import DONE, MESSAGE, has_digits, keep_freed_memory
 from pyserve.bridge._endpoint import (
     CallStarter,
     EventReceiver,
@@ -25,6 +25,7 @@ __all__ = [
     "LoopEndpoint",
     "check_not_forked",
     "endpoint_of",
+    "has_digits",
     "keep_freed_memory",
     "running_endpoint",
 ]

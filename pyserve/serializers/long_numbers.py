@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from pyserve._router import has_digits
+from pyserve.bridge import has_digits
 
 # What is beyond has this many digits; so have some numbers that are not.
 _DIGITS_MIN = len(str(-(2**63))) - 1
