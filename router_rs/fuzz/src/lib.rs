@@ -12,12 +12,14 @@ mod heads;
 mod http2_script;
 mod input;
 mod mesh;
+mod relay;
 mod routes;
 mod transcoders;
 
 pub use connections::{ingress_http1, ingress_http2, server_http2};
 pub use grpc::{frames, headers};
 pub use heads::heads;
+pub use relay::relay;
 pub use routes::routes;
 pub use transcoders::{answers, descriptors, requests};
 
@@ -25,7 +27,7 @@ pub use transcoders::{answers, descriptors, requests};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them, by name.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("answers", answers),
     ("descriptors", descriptors),
     ("frames", frames),
@@ -33,6 +35,7 @@ pub const TARGETS: [Target; 10] = [
     ("heads", heads),
     ("ingress_http1", ingress_http1),
     ("ingress_http2", ingress_http2),
+    ("relay", relay),
     ("requests", requests),
     ("routes", routes),
     ("server_http2", server_http2),

@@ -3,5 +3,6 @@
 //! Every function panics when an invariant does not hold; what it returns is of no use.
 
 pub use crate::dispatch::fuzzing::routes;
+pub use crate::mesh::relay::fuzzing::frames as relay;
 pub use crate::server::fuzzing::http_head;
 pub use crate::transcode::fuzzing as transcode;

@@ -11,13 +11,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, SendStream};
-use http::Request;
+use http::{Method, Request, Version, header, request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::answer::Answering;
 use super::liveness::{Liveness, LivenessConfig, Verdict};
+use super::relay::{self, Relay};
 use super::stopwatch::Stopwatch;
+use crate::grpc::CONTENT_TYPE_GRPC;
+use crate::mesh::names::RELAY_PATH;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// Streams that may start before the peer has said its own limit.
@@ -41,6 +45,10 @@ pub(crate) struct Connection {
     state: Rc<State>,
     /// The peer proved nothing, but we did: it honours mesh metadata and we its load trailers.
     trusted: Cell<bool>,
+    /// The longest head that the peer takes by a relay; 0: it has none.
+    relayed_head_bytes_max: Cell<usize>,
+    /// Begun with the first call for it.
+    relay: RefCell<Option<Rc<Relay>>>,
     /// As grpc writes it, for example `ipv4:127.0.0.1:1234`.
     peer: Arc<str>,
 }
@@ -57,8 +65,9 @@ struct State {
 /// A started request. The connection counts it until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Started {
-    pub response: ResponseFuture,
-    pub body: SendStream<Bytes>,
+    pub response: Answering,
+    /// Where the body goes; `None`: all of it went with the head.
+    pub body: Option<SendStream<Bytes>>,
     pub permit: Permit,
 }
 
@@ -71,6 +80,12 @@ pub(crate) struct Permit {
 impl Permit {
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 
@@ -119,6 +134,8 @@ impl Connection {
             sender: RefCell::new(Some(sender)),
             state,
             trusted: Cell::new(false),
+            relayed_head_bytes_max: Cell::new(0),
+            relay: RefCell::default(),
             peer: peer.into(),
         });
         tokio::task::spawn_local(drive(
@@ -147,15 +164,66 @@ impl Connection {
         // The clone starts without memory of earlier streams that wait for the peer's limit.
         match sender.clone().send_request(request, end) {
             Ok((response, body)) => {
-                self.state.in_flight.set(self.state.in_flight.get() + 1);
-                let permit = Permit { connection: Rc::clone(self) };
-                Ok(Started { response, body, permit })
+                let response = Answering::Stream(response);
+                Ok(Started { response, body: Some(body), permit: self.permit() })
             }
             Err(error) => {
-                *slot = None;
+                drop(slot);
+                self.retire();
                 Err(error.to_string())
             }
         }
+    }
+
+    fn permit(self: &Rc<Self>) -> Permit {
+        self.state.in_flight.set(self.state.in_flight.get() + 1);
+        Permit { connection: Rc::clone(self) }
+    }
+
+    /// The peer has offered a relay.
+    pub(crate) fn has_relay(&self) -> bool {
+        self.relayed_head_bytes_max.get() > 0
+    }
+
+    /// Whether a call with such a head would find a relay here. Heads are as long as HTTP/2 counts
+    /// them, as the peer's limit is.
+    fn may_relay(&self, head: &request::Parts) -> bool {
+        let bytes_max = self.relayed_head_bytes_max.get();
+        self.is_open()
+            // As with streams: what is more waits where the peer does not have to know of it.
+            && (self.in_flight() as usize) < self.streams_max()
+            && relay::head_bytes(head) <= bytes_max
+    }
+
+    /// Starts a call whose `body` is complete by the connection's relay; `None` if it has to go by
+    /// [`Connection::start`].
+    pub(crate) fn start_relayed(
+        self: &Rc<Self>,
+        head: &request::Parts,
+        body: &[Bytes],
+    ) -> Option<Started> {
+        if !self.may_relay(head) || !relay::is_small(body) {
+            return None;
+        }
+        let mut relay = self.relay.borrow_mut();
+        if relay.is_none() {
+            *relay = Some(self.open_relay()?);
+        }
+        let response = Answering::Relay(relay.as_ref()?.call(head, body)?);
+        Some(Started { response, body: None, permit: self.permit() })
+    }
+
+    fn open_relay(&self) -> Option<Rc<Relay>> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(RELAY_PATH)
+            .version(Version::HTTP_11)
+            .header(header::CONTENT_TYPE, CONTENT_TYPE_GRPC)
+            .body(())
+            .expect("invariant: constants make a request");
+        // Where no stream begins, the call itself finds out why.
+        let (response, sending) = self.start_aside(request).ok()?;
+        Some(Relay::start(response, sending))
     }
 
     /// Starts a request that is no call, and whose body may go on: it does not count, so it neither keeps the
@@ -175,6 +243,9 @@ impl Connection {
     /// Takes no more calls; those in flight go on, then the connection closes.
     pub(crate) fn retire(&self) {
         self.sender.borrow_mut().take();
+        if let Some(relay) = &*self.relay.borrow() {
+            relay.close();
+        }
     }
 
     /// Whether a new call may start here.
@@ -197,6 +268,11 @@ impl Connection {
 
     pub(crate) fn trust(&self) {
         self.trusted.set(true);
+    }
+
+    /// The peer takes calls with heads up to this by a relay.
+    pub(crate) fn offer_relay(&self, head_bytes_max: usize) {
+        self.relayed_head_bytes_max.set(head_bytes_max);
     }
 
     pub(crate) fn peer(&self) -> Arc<str> {

@@ -8,8 +8,9 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
 use super::connection::Connection;
 use super::dial::DialError;
 use crate::grpc::CONTENT_TYPE_GRPC;
-use crate::mesh::names::{HELLO_PATH, NONCE, PROOF, PROVE_PATH, REPLICA_ID};
+use crate::mesh::names::{HELLO_PATH, NONCE, PROOF, PROVE_PATH, RELAY, REPLICA_ID};
 use crate::mesh::proof::{from_hex, proof};
+use crate::mesh::relay::read_offer;
 
 /// Asks who answers, then proves the token.
 ///
@@ -36,9 +37,12 @@ pub(crate) async fn introduce(
         return Ok(());
     }
     let claim = proof(token, &nonce, replica_id);
-    let (status, _) = ask(connection, PROVE_PATH, Some(&claim)).await?;
+    let (status, proven) = ask(connection, PROVE_PATH, Some(&claim)).await?;
     if status == StatusCode::OK {
         connection.trust();
+        if let Some(head_bytes_max) = text(&proven, &RELAY).and_then(read_offer) {
+            connection.offer_relay(head_bytes_max);
+        }
     }
     Ok(())
 }
@@ -55,7 +59,8 @@ async fn ask(
     }
     let request = request.body(()).expect("invariant: constant path and hex are valid");
     let started = connection.start(request, true).map_err(DialError::Handshake)?;
-    let response = started.response.await.map_err(|error| DialError::handshake(&error))?;
+    let response =
+        started.response.await.map_err(|error| DialError::Handshake(error.to_string()))?;
     let (head, _empty_body) = response.into_parts();
     Ok((head.status, head.headers))
 }

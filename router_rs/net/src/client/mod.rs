@@ -3,6 +3,7 @@
 //! Used by the ingress (through `dispatch`) and by channels. Decides how many connections a
 //! thread has and when they close; which replica a call goes to is decided in `router_core`.
 
+pub(crate) mod answer;
 mod call;
 mod channel;
 pub(crate) mod connection;
@@ -11,6 +12,7 @@ pub(crate) mod dial;
 mod handshake;
 pub(crate) mod liveness;
 pub(crate) mod pool;
+mod relay;
 mod runner;
 mod stopwatch;
 mod target;

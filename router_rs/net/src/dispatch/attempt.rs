@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use h2::Reason;
-use http::{Request, response};
+use http::{Method, Request, response};
 use router_core::Outcome;
 
 use super::blame::Repeat;
@@ -18,10 +18,12 @@ use super::exchange::{Ending, Exchange, Failure, Limits, deadline_exceeded};
 use super::guards::TicketGuard;
 use super::hedge::Won;
 use super::silence::Silence;
+use crate::client::answer::CallError;
 use crate::client::connection::{Connection, Started};
 use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
+use crate::mesh::names::{HTTP, UPGRADE};
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.
@@ -129,23 +131,22 @@ pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>
 }
 
 fn judge_break(
-    error: &h2::Error,
+    error: &CallError,
     before_head: bool,
     connection: &Connection,
     limits: &Limits<'_>,
 ) -> Attempt {
-    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-    // A GOAWAY of the peer fails only streams that it says it did not process (RFC 9113, 6.8).
-    let is_past_goaway = error.is_go_away() && error.is_remote();
-    let did_not_start = before_head && error.is_remote() && (is_refused || is_past_goaway);
-    let status = match error.reason() {
+    let is_refused =
+        matches!(error, CallError::Reset { reason: Reason::REFUSED_STREAM, is_remote: true });
+    let did_not_start = before_head && (is_refused || matches!(error, CallError::NotTaken(_)));
+    let status = match error {
         // Servers reset calls whose deadline has passed; who notices first is chance.
-        Some(Reason::CANCEL) if error.is_reset() && limits.is_past() => deadline_exceeded(),
-        Some(reason) if error.is_reset() => {
-            Status::new(Code::from_reset(reason), format!("the call was reset: {reason}"))
+        CallError::Reset { reason: Reason::CANCEL, .. } if limits.is_past() => deadline_exceeded(),
+        CallError::Reset { reason, .. } => {
+            Status::new(Code::from_reset(*reason), format!("the call was reset: {reason}"))
         }
-        _ => {
-            let cause = connection.end_reason().unwrap_or_else(|| error.to_string());
+        CallError::NotTaken(cause) | CallError::Broken(cause) => {
+            let cause = connection.end_reason().unwrap_or_else(|| cause.clone());
             Status::new(Code::Unavailable, format!("the connection broke: {cause}"))
         }
     };
@@ -178,8 +179,7 @@ impl<C: Caller> Exchange<'_, C> {
                 Ok(Err(error)) => return not_connected(error.to_string()),
                 Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
             };
-            let is_bodiless = self.upload.begin();
-            match connection.start(self.request(), is_bodiless) {
+            match self.start(&connection) {
                 Ok(started) => return self.run(started, target.silence_limit(), ticket).await,
                 Err(error) => reason = Some(error),
             }
@@ -199,7 +199,38 @@ impl<C: Caller> Exchange<'_, C> {
         }
     }
 
+    fn start(&mut self, connection: &Rc<Connection>) -> Result<Started, String> {
+        if let Some(started) = self.start_relayed(connection) {
+            self.upload.went_with_head();
+            return Ok(started);
+        }
+        let is_bodiless = self.upload.begin();
+        connection.start(self.request(), is_bodiless)
+    }
+
+    /// Starts an attempt by the connection's relay, if the call is one for it.
+    pub(super) fn start_relayed(&mut self, connection: &Rc<Connection>) -> Option<Started> {
+        if !connection.has_relay() || !self.is_plain_request() || self.upload.whole().is_none() {
+            return None;
+        }
+        self.set_timeout();
+        connection.start_relayed(&self.head.parts, self.upload.whole()?)
+    }
+
     pub(super) fn request(&mut self) -> Request<()> {
+        self.set_timeout();
+        Request::from_parts(self.head.parts.clone(), ())
+    }
+
+    /// Plain HTTP, and no tunnel.
+    fn is_plain_request(&self) -> bool {
+        let head = &self.head.parts;
+        head.headers.contains_key(HTTP)
+            && !head.headers.contains_key(UPGRADE)
+            && head.method != Method::CONNECT
+    }
+
+    fn set_timeout(&mut self) {
         if let Some(deadline) = self.limits.deadline {
             let now = Instant::now();
             let is_fresh = self.head.timeout_since.is_some_and(|since| now - since < TIMEOUT_SLACK);
@@ -208,7 +239,6 @@ impl<C: Caller> Exchange<'_, C> {
                 self.head.parts.headers.insert(GRPC_TIMEOUT, format_timeout(left));
             }
         }
-        Request::from_parts(self.head.parts.clone(), ())
     }
 
     async fn run(
@@ -242,7 +272,7 @@ impl<C: Caller> Exchange<'_, C> {
         }
         self.caller.on_sent(permit.connection());
         poll_fn(|cx| {
-            let uploaded = self.upload.poll(self.caller, &mut body, cx);
+            let uploaded = self.upload.poll(self.caller, body.as_mut(), cx);
             if let Poll::Ready(Err(Gone)) = uploaded {
                 return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
             }

@@ -5,8 +5,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use h2::RecvStream;
-use h2::client::ResponseFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use router_core::Load;
@@ -14,6 +12,7 @@ use router_core::Load;
 use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
 use super::gather;
+use crate::client::answer::{AnswerBody, Answering, CallError};
 use crate::grpc::{CodeSet, is_grpc_content_type};
 use crate::mesh::load::parse_trailer;
 use crate::mesh::names::{
@@ -39,15 +38,15 @@ pub(crate) struct Download {
 
 #[derive(Debug)]
 enum Phase {
-    Head(ResponseFuture),
+    Head(Answering),
     /// The head has come, or will not.
-    Headed(Option<Result<http::Response<RecvStream>, h2::Error>>),
+    Headed(Option<Result<http::Response<AnswerBody>, CallError>>),
     Body(Body),
 }
 
 #[derive(Debug)]
 struct Body {
-    stream: RecvStream,
+    stream: AnswerBody,
     /// Came and waits for the caller's room; its window is not yet returned.
     chunk: Bytes,
     first_data_at: Option<Instant>,
@@ -65,7 +64,7 @@ pub(crate) enum Answer {
     /// The replica's gate kept the call out. Nothing was passed on; the head says why.
     Refused { load: Option<Load>, head: Box<response::Parts> },
     /// The stream or the connection broke off.
-    Broken { error: h2::Error, before_head: bool },
+    Broken { error: CallError, before_head: bool },
     /// The application broke the body off, behind all that it had written.
     BrokenOff,
     /// The caller is gone.
@@ -81,13 +80,13 @@ impl From<Gone> for Answer {
 impl Download {
     /// `repeats_on`: the codes with which the call may be sent again; such an answer is not passed
     /// on.
-    pub(crate) fn new(response: ResponseFuture, is_trusted: bool, repeats_on: CodeSet) -> Self {
+    pub(crate) fn new(response: Answering, is_trusted: bool, repeats_on: CodeSet) -> Self {
         Self::of(Phase::Head(response), is_trusted, repeats_on)
     }
 
     /// Goes on with an answer whose head has been waited for.
     pub(super) fn begun(
-        response: Result<http::Response<RecvStream>, h2::Error>,
+        response: Result<http::Response<AnswerBody>, CallError>,
         is_trusted: bool,
         repeats_on: CodeSet,
     ) -> Self {
@@ -168,8 +167,8 @@ impl Download {
     fn on_head<C: Caller>(
         &mut self,
         caller: &mut C,
-        response: http::Response<RecvStream>,
-    ) -> Result<RecvStream, Answer> {
+        response: http::Response<AnswerBody>,
+    ) -> Result<AnswerBody, Answer> {
         let (mut head, body) = response.into_parts();
         let is_last = body.is_end_stream();
         self.http = head.status;
@@ -270,8 +269,7 @@ impl Body {
                 if let Err(gone) = caller.body(self.chunk.split_to(room)) {
                     return Poll::Ready(Err(gone.into()));
                 }
-                // Fails only for a stream that is over, whose window nobody needs.
-                let _window_of_an_ended_stream = self.stream.flow_control().release_capacity(room);
+                self.stream.release(room);
             }
         }
         Poll::Ready(Ok(()))

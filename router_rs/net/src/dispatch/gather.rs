@@ -7,6 +7,8 @@ use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
 use smallvec::SmallVec;
 
+use crate::client::answer::{AnswerBody, CallError};
+
 /// Frames below this are worth a copy: copying 1 KiB takes tens of nanoseconds, one more frame takes
 /// several locks here and a parse at its reader.
 const SMALL_BYTES: usize = 1024;
@@ -14,11 +16,44 @@ const SMALL_BYTES: usize = 1024;
 /// Joined frames stay within this, the default limit of a frame's length.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
+/// Where data comes from.
+pub(crate) trait Source {
+    type Error;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>>;
+
+    fn is_end_stream(&self) -> bool;
+}
+
+impl Source for RecvStream {
+    type Error = h2::Error;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        self.poll_data(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_end_stream()
+    }
+}
+
+impl Source for AnswerBody {
+    type Error = CallError;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CallError>>> {
+        self.poll_data(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_end_stream()
+    }
+}
+
 /// As `RecvStream::poll_data`, but for the joining. Errors come after the data before them.
-pub(crate) fn poll_data(
-    stream: &mut RecvStream,
+pub(crate) fn poll_data<S: Source>(
+    stream: &mut S,
     cx: &mut Context<'_>,
-) -> Poll<Option<Result<Bytes, h2::Error>>> {
+) -> Poll<Option<Result<Bytes, S::Error>>> {
     let first = match ready!(stream.poll_data(cx)) {
         Some(Ok(first)) if first.len() < SMALL_BYTES => first,
         other => return Poll::Ready(other),

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use h2::{RecvStream, SendStream};
+use h2::SendStream;
 use http::Response;
 use router_core::Outcome;
 
@@ -19,19 +19,20 @@ use super::exchange::{Ending, Exchange};
 use super::guards::TicketGuard;
 use super::silence::Silence;
 use super::upload::Upload;
+use crate::client::answer::{AnswerBody, CallError};
 use crate::client::connection::{Permit, Started};
 use crate::client::pool::{Acquired, acquire};
 use crate::io::Alarm;
 
 /// The attempt whose answer began, or broke, first.
 pub(super) struct Won {
-    pub response: Result<Response<RecvStream>, h2::Error>,
-    pub body: SendStream<Bytes>,
+    pub response: Result<Response<AnswerBody>, CallError>,
+    pub body: Option<SendStream<Bytes>>,
     pub permit: Permit,
 }
 
 impl Won {
-    fn new(started: Started, response: Result<Response<RecvStream>, h2::Error>) -> Self {
+    fn new(started: Started, response: Result<Response<AnswerBody>, CallError>) -> Self {
         let Started { body, permit, .. } = started;
         Self { response, body, permit }
     }
@@ -104,9 +105,14 @@ impl<C: Caller> Exchange<'_, C> {
         let Acquired::Open(connection) = acquire(ticket.target()) else { return None };
         self.claim(&ticket);
         let mut upload = self.upload.again();
-        let is_bodiless = upload.begin();
-        // A connection that has just closed: then there is no second attempt.
-        let started = connection.start(self.request(), is_bodiless).ok()?;
+        let started = if let Some(started) = self.start_relayed(&connection) {
+            upload.went_with_head();
+            started
+        } else {
+            let is_bodiless = upload.begin();
+            // A connection that has just closed: then there is no second attempt.
+            connection.start(self.request(), is_bodiless).ok()?
+        };
         Some(Second { started, upload, ticket })
     }
 }
@@ -118,7 +124,7 @@ impl Race {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Gone>> {
         match &mut self.first {
-            Some(first) => exchange.upload.poll(exchange.caller, &mut first.body, cx),
+            Some(first) => exchange.upload.poll(exchange.caller, first.body.as_mut(), cx),
             None => Poll::Ready(Ok(())),
         }
     }
@@ -152,7 +158,7 @@ impl Race {
         let Some(second) = &mut self.second else { return Poll::Pending };
         // Has everything already, so it asks nothing of the caller; what it could not send, its
         // answer explains.
-        let _sent_or_not = second.upload.poll(caller, &mut second.started.body, cx);
+        let _sent_or_not = second.upload.poll(caller, second.started.body.as_mut(), cx);
         let Poll::Ready(response) = Pin::new(&mut second.started.response).poll(cx) else {
             return Poll::Pending;
         };

@@ -62,6 +62,14 @@ impl Upload {
         self.is_closed
     }
 
+    /// Starts over, and all of the body has gone out with the head; only where it is
+    /// [`Upload::whole`].
+    pub(super) fn went_with_head(&mut self) {
+        self.unsent.clear();
+        self.sent = self.kept.pieces().iter().map(Bytes::len).sum();
+        self.is_closed = true;
+    }
+
     /// The same request for an attempt beside this one; only when it is complete and kept whole.
     /// It asks nothing of the caller.
     pub(super) fn again(&self) -> Self {
@@ -91,22 +99,29 @@ impl Upload {
     pub(crate) fn poll<C: Caller>(
         &mut self,
         caller: &mut C,
-        stream: &mut SendStream<Bytes>,
+        mut stream: Option<&mut SendStream<Bytes>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Gone>> {
         while !self.is_closed {
+            let Some(stream) = &mut stream else { break };
             if self.unsent.is_empty() {
                 ready!(self.poll_caller(caller, cx))?;
             }
             if ready!(self.poll_send(stream, cx)).is_err() {
                 self.is_closed = true;
             }
-            if self.sent > self.returned {
-                caller.accepted(self.sent - self.returned);
-                self.returned = self.sent;
-            }
+            self.give_back(caller);
         }
+        // Of what went with the head.
+        self.give_back(caller);
         Poll::Ready(Ok(()))
+    }
+
+    fn give_back<C: Caller>(&mut self, caller: &mut C) {
+        if self.sent > self.returned {
+            caller.accepted(self.sent - self.returned);
+            self.returned = self.sent;
+        }
     }
 
     fn poll_caller<C: Caller>(

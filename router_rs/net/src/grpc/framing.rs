@@ -222,6 +222,13 @@ impl Framed {
         Self { prefix: [0; PREFIX_BYTES], prefix_sent, segments, current: 0, unsent_bytes }
     }
 
+    /// What is left of it, in pieces.
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = Bytes> {
+        let prefix = Bytes::copy_from_slice(&self.prefix[usize::from(self.prefix_sent)..]);
+        let segments = self.segments.into_iter().skip(self.current);
+        std::iter::once(prefix).chain(segments).filter(|piece| !piece.is_empty())
+    }
+
     fn unsent(&self) -> impl Iterator<Item = &[u8]> {
         let prefix = &self.prefix[usize::from(self.prefix_sent)..];
         let segments = self.segments[self.current..].iter().map(|segment| &segment[..]);

@@ -6,3 +6,4 @@ pub mod load;
 pub(crate) mod messages;
 pub mod names;
 pub mod proof;
+pub(crate) mod relay;

@@ -16,12 +16,18 @@ pub const PROVE_PATH: &str = "/pyserve.mesh/Prove";
 /// A stream of `LoadReport`s (`proto/pyserve/wire/v1/load.proto`), for trusted connections.
 pub const LOAD_PATH: &str = "/pyserve.mesh/Load";
 
+/// A stream of frames ([`super::relay`]), for trusted connections.
+pub const RELAY_PATH: &str = "/pyserve.mesh/Relay";
+
 /// Who answers the handshake.
 pub const REPLICA_ID: HeaderName = HeaderName::from_static("pyserve-replica-id");
 /// Fresh random bytes of the server, in hex; one per connection.
 pub const NONCE: HeaderName = HeaderName::from_static("pyserve-nonce");
 /// What [`super::proof::proof`] returns for the nonce.
 pub const PROOF: HeaderName = HeaderName::from_static("pyserve-proof");
+/// In the answer to [`PROVE_PATH`]: the version of the frames at [`RELAY_PATH`], and the longest head
+/// that may come so.
+pub const RELAY: HeaderName = HeaderName::from_static("pyserve-relay");
 /// A router's name, a decimal number: on the load stream for its asks, on a call for the place that
 /// was kept for it. Trusted connections only.
 pub const ASKER: HeaderName = HeaderName::from_static("pyserve-asker");

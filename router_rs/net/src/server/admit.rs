@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -19,12 +20,14 @@ use super::intake::{Intake, Messages};
 use super::load;
 use super::methods::Method;
 use super::outlet::{HttpRequest, Outlet};
+use super::relay::{self, RelayedReply};
+use super::sink::Respond;
 use super::state::Refused;
 use super::trust;
 use crate::front::admit_other_http2;
 use crate::grpc::{
     CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, HttpFailure,
-    Status, compress, is_grpc_content_type, read_timeout, refuse_pickle, subtype,
+    Message, Status, compress, is_grpc_content_type, read_timeout, refuse_pickle, subtype,
 };
 use crate::io::Alarm;
 use crate::link::{Link, next_token};
@@ -38,7 +41,7 @@ pub(super) fn admit(
 ) {
     let (head, body) = request.into_parts();
     if connection.info.is_router() && head.headers.contains_key(names::HTTP) {
-        return admit_http(connection, head, body, respond);
+        return admit_http(connection, head, Body::Stream(body), respond.into());
     }
     if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
         return match &connection.guest {
@@ -57,17 +60,20 @@ pub(super) fn admit(
     if head.uri.path() == names::LOAD_PATH {
         return load::answer(connection, &head, body, respond);
     }
+    if head.uri.path() == names::RELAY_PATH {
+        return relay::answer(connection, body, respond);
+    }
     let (deadline, encoding) = match read_head(&head.headers) {
         Ok(read) => read,
-        Err(status) => return refuse(respond, &status, HeaderMap::new()),
+        Err(status) => return refuse(respond.into(), &status, HeaderMap::new()),
     };
     let server = &connection.server;
     let method = server.methods.find(head.uri.path());
     if let Err(status) = check_codec(connection, &method, &head) {
-        return refuse(respond, &status, HeaderMap::new());
+        return refuse(respond.into(), &status, HeaderMap::new());
     }
     if let Err(refused) = enter(connection, method.weight, &head) {
-        return keep_out(respond, refused, connection.info.is_router());
+        return keep_out(respond.into(), refused, connection.info.is_router());
     }
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
@@ -81,12 +87,28 @@ pub(super) fn admit(
     spawn(connection, exchange, method, intake, outlet);
 }
 
+/// As `admit`, for what comes by a relay: plain HTTP requests and nothing else.
+pub(super) fn admit_relayed(
+    connection: &Rc<ConnectionState>,
+    head: request::Parts,
+    body: Bytes,
+    reply: RelayedReply,
+) {
+    admit_http(connection, head, Body::Whole(body), Respond::Relay(reply));
+}
+
+/// The body of a plain HTTP request.
+enum Body {
+    Stream(RecvStream),
+    Whole(Bytes),
+}
+
 /// As `admit`, for a plain HTTP request that an ingress forwards.
 fn admit_http(
     connection: &Rc<ConnectionState>,
     head: request::Parts,
-    body: RecvStream,
-    respond: SendResponse<Framed>,
+    body: Body,
+    respond: Respond,
 ) {
     let Some(http) = connection.server.methods.http() else {
         let text = "this server takes no plain HTTP requests";
@@ -102,7 +124,7 @@ fn admit_http(
     };
     let request =
         HttpRequest { is_head: view.is_head_request(), is_websocket: view.is_websocket() };
-    let is_whole = !request.is_websocket && is_small(&head.headers, &body, http);
+    let is_whole = !request.is_websocket && body.is_small(&head.headers, http);
     if let Err(refused) = enter(connection, http.weight, &head) {
         return keep_out(respond, refused, true);
     }
@@ -115,15 +137,24 @@ fn admit_http(
         subtypes: None,
         message_bytes_max: None,
     };
-    let intake = Intake::Http(HttpBody::new(body, is_whole));
+    let intake = Intake::Http(match body {
+        Body::Stream(stream) => HttpBody::new(stream, is_whole),
+        Body::Whole(body) => HttpBody::of(body, is_whole),
+    });
     let outlet = Outlet::for_http(respond, request);
     spawn(connection, exchange, method, intake, outlet);
 }
 
-/// Whether a body is to come with its request: h2 makes sure that it is as long as announced.
-fn is_small(headers: &HeaderMap, body: &RecvStream, http: PlainHttp) -> bool {
-    let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<usize>().ok();
-    body.is_end_stream() || announced().is_some_and(|size| size <= http.whole_body_bytes_max)
+impl Body {
+    /// Whether it is to come with its request: h2 makes sure that it is as long as announced.
+    fn is_small(&self, headers: &HeaderMap, http: PlainHttp) -> bool {
+        let stream = match self {
+            Body::Whole(body) => return body.len() <= http.whole_body_bytes_max,
+            Body::Stream(stream) => stream,
+        };
+        let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<usize>().ok();
+        stream.is_end_stream() || announced().is_some_and(|size| size <= http.whole_body_bytes_max)
+    }
 }
 
 fn enter(connection: &ConnectionState, weight: u32, head: &request::Parts) -> Result<(), Refused> {
@@ -203,7 +234,7 @@ pub(super) fn accepted_encoding(headers: &HeaderMap, wish: Encoding) -> Encoding
 
 /// Answers a call that the gate does not let in. A router learns that it may go elsewhere by a
 /// mark of the mesh, another client of an ended server by `REFUSED_STREAM`.
-fn keep_out(mut respond: SendResponse<Framed>, refused: Refused, is_trusted: bool) {
+fn keep_out(respond: Respond, refused: Refused, is_trusted: bool) {
     let (status, load) = match refused {
         Refused::Full { status, load } => (status, Some(load)),
         Refused::Shut if is_trusted => {
@@ -221,7 +252,7 @@ fn keep_out(mut respond: SendResponse<Framed>, refused: Refused, is_trusted: boo
 
 /// A Trailers-Only answer: no task, nothing admitted. Dropping the stream tells a client that
 /// still sends to stop (RST_STREAM with NO_ERROR).
-pub(super) fn refuse(mut respond: SendResponse<Framed>, status: &Status, mut trailers: HeaderMap) {
+pub(super) fn refuse(respond: Respond, status: &Status, mut trailers: HeaderMap) {
     if status.code == Code::Unimplemented {
         // The specification asks for it with an unknown compression; it never does harm.
         trailers.insert(GRPC_ACCEPT_ENCODING, compress::ACCEPTED);
@@ -230,19 +261,14 @@ pub(super) fn refuse(mut respond: SendResponse<Framed>, status: &Status, mut tra
     trailers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
     let mut response = Response::new(());
     *response.headers_mut() = trailers;
-    // An error means that the client is gone: there is nobody to tell.
-    let _ = respond.send_response(response, true);
+    respond.send_whole(response, Message::default());
 }
 
 /// As `refuse`, for plain HTTP.
-fn refuse_http(mut respond: SendResponse<Framed>, status: StatusCode, text: &'static str) {
+fn refuse_http(respond: Respond, status: StatusCode, text: &'static str) {
     let failure = HttpFailure::new(status, text);
     let head = failure.head(names::ANSWERED_BY_REPLICA);
-    // An error means that the client is gone: there is nobody to tell.
-    let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), false) else {
-        return;
-    };
-    let _ = stream.send_data(Framed::raw(failure.body().into()), true);
+    respond.send_whole(Response::from_parts(head, ()), failure.body().into());
 }
 
 fn answer_http(mut respond: SendResponse<Framed>, status: StatusCode) {

@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use h2::RecvStream;
 
 use super::intake::Taken;
@@ -12,7 +13,7 @@ use crate::grpc::Message;
 #[derive(Debug)]
 pub(super) struct HttpBody {
     stage: Stage,
-    /// Collects a body that is handed over whole.
+    /// Collects a body that is handed over whole; or holds one that has come so.
     whole: Option<Message>,
 }
 
@@ -27,6 +28,12 @@ enum Stage {
 impl HttpBody {
     pub(super) fn new(stream: RecvStream, is_whole: bool) -> Self {
         Self { stage: Stage::Open(stream), whole: is_whole.then(Message::default) }
+    }
+
+    /// A body that has come with its head.
+    pub(super) fn of(body: Bytes, is_whole: bool) -> Self {
+        let body = (is_whole || !body.is_empty()).then(|| Message::from(body));
+        Self { stage: Stage::Ended, whole: body }
     }
 
     /// Nothing more will be read; h2 tells the client if it still sends.

@@ -45,7 +45,7 @@ pub(super) fn answer(
 ) {
     if !connection.info.is_trusted() {
         let text = "only routers of the mesh, which have proven its token, are told the load";
-        return refuse(respond, &Status::new(Code::Unimplemented, text), HeaderMap::new());
+        return refuse(respond.into(), &Status::new(Code::Unimplemented, text), HeaderMap::new());
     }
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);

@@ -18,6 +18,8 @@ mod listeners;
 mod load;
 mod methods;
 mod outlet;
+mod relay;
+mod sink;
 mod state;
 mod trust;
 
@@ -293,6 +295,7 @@ impl Server {
         vec![
             ("in_flight", u64::from(self.in_flight())),
             ("calls", read(&counters.calls)),
+            ("relayed", read(&counters.relayed)),
             ("refused", read(&counters.refused)),
             ("cancelled_by_client", read(&counters.cancelled_by_client)),
             ("deadlines_exceeded", read(&counters.deadlines_exceeded)),

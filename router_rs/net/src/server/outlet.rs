@@ -4,19 +4,19 @@ mod http_answer;
 
 use std::task::{Context, Poll};
 
-use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 pub(super) use self::http_answer::Started;
+use super::sink::{Respond, Sink};
 use crate::grpc::framing::check_size;
 use crate::grpc::{Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Message, Status, compress};
 
 enum Stage {
     /// No headers have been sent.
-    Head(SendResponse<Framed>),
-    Body(SendStream<Framed>),
+    Head(Respond),
+    Body(Sink),
     Closed,
 }
 
@@ -59,10 +59,10 @@ impl Outlet {
         size_max: usize,
     ) -> Self {
         let dialect = Dialect::Grpc(Grpc { content_type, encoding, size_max });
-        Self { stage: Stage::Head(respond), dialect }
+        Self { stage: Stage::Head(respond.into()), dialect }
     }
 
-    pub(super) fn for_http(respond: SendResponse<Framed>, request: HttpRequest) -> Self {
+    pub(super) fn for_http(respond: Respond, request: HttpRequest) -> Self {
         Self { stage: Stage::Head(respond), dialect: Dialect::Http(request) }
     }
 
@@ -80,24 +80,17 @@ impl Outlet {
     /// The client has reset the stream or is gone.
     pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.stage {
-            Stage::Head(respond) => respond.poll_reset(context).map(|_| ()),
-            Stage::Body(stream) => stream.poll_reset(context).map(|_| ()),
+            Stage::Head(respond) => respond.poll_gone(context),
+            Stage::Body(sink) => sink.poll_gone(context),
             Stage::Closed => Poll::Pending,
         }
     }
 
-    /// Waits until HTTP/2 would send something of a message of `size` bytes now. So it buffers
+    /// Waits until the other side would be sent something of a message of `size` bytes now. So it buffers
     /// one message beyond the peer's window at most (design decision 10).
     pub(super) fn poll_ready(&mut self, size: usize, context: &mut Context<'_>) -> Poll<()> {
-        let Stage::Body(stream) = &mut self.stage else { return Poll::Ready(()) };
-        stream.reserve_capacity(size.max(1));
-        while stream.capacity() == 0 {
-            match std::task::ready!(stream.poll_capacity(context)) {
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Poll::Ready(()),
-            }
-        }
-        Poll::Ready(())
+        let Stage::Body(sink) = &mut self.stage else { return Poll::Ready(()) };
+        sink.poll_room(size, context)
     }
 
     /// Sends the headers, once; later calls do nothing. `encoding` may narrow the default.
@@ -132,13 +125,13 @@ impl Outlet {
         if matches!(self.stage, Stage::Head(_)) {
             self.send_block(HeaderMap::with_capacity(2), false);
         }
-        self.send_data(Framed::new(message), false);
+        self.send_data(Framed::new(message));
         Ok(())
     }
 
-    fn send_data(&mut self, data: Framed, is_end: bool) {
-        if let Stage::Body(stream) = &mut self.stage {
-            if stream.send_data(data, is_end).is_err() {
+    fn send_data(&mut self, data: Framed) {
+        if let Stage::Body(sink) = &mut self.stage {
+            if sink.send_data(data).is_err() {
                 self.stage = Stage::Closed;
             }
         }
@@ -166,9 +159,8 @@ impl Outlet {
     }
 
     fn send_trailers(&mut self, trailers: HeaderMap) {
-        if let Stage::Body(stream) = &mut self.stage {
-            // An error means that the client is gone: there is nobody to tell.
-            let _ = stream.send_trailers(trailers);
+        if let Stage::Body(sink) = &mut self.stage {
+            sink.send_trailers(trailers);
         }
         self.stage = Stage::Closed;
     }
@@ -184,19 +176,39 @@ impl Outlet {
         if let Some(value) = grpc.encoding.header() {
             headers.insert(GRPC_ENCODING, value);
         }
-        self.send_response(StatusCode::OK, headers, is_end);
+        if is_end {
+            self.send_whole(StatusCode::OK, headers, Message::default());
+        } else {
+            self.send_response(StatusCode::OK, headers);
+        }
     }
 
-    fn send_response(&mut self, status: StatusCode, headers: HeaderMap, is_end: bool) {
-        let Stage::Head(respond) = &mut self.stage else { return };
-        let mut response = Response::new(());
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
-        self.stage = match respond.send_response(response, is_end) {
-            Ok(stream) if !is_end => Stage::Body(stream),
-            _ => Stage::Closed,
+    /// Sends the head of an answer that goes on.
+    fn send_response(&mut self, status: StatusCode, headers: HeaderMap) {
+        self.answer(|respond| respond.send_response(response(status, headers)).map(Stage::Body));
+    }
+
+    /// Sends all of an answer.
+    fn send_whole(&mut self, status: StatusCode, headers: HeaderMap, body: Message) {
+        self.answer(|respond| {
+            respond.send_whole(response(status, headers), body);
+            None
+        });
+    }
+
+    fn answer(&mut self, send: impl FnOnce(Respond) -> Option<Stage>) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Closed) {
+            Stage::Head(respond) => send(respond).unwrap_or(Stage::Closed),
+            stage => stage,
         };
     }
+}
+
+fn response(status: StatusCode, headers: HeaderMap) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
 }
 
 /// Refuses metadata that peers would not take.

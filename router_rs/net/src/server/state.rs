@@ -50,6 +50,8 @@ pub struct ServerConfig {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) calls: AtomicU64,
+    /// Those that came by a relay, with those that the gate refused.
+    pub(super) relayed: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) cancelled_by_client: AtomicU64,
     pub(super) deadlines_exceeded: AtomicU64,

@@ -6,7 +6,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::connection::ConnectionState;
 use crate::grpc::Framed;
-use crate::mesh::{names, proof};
+use crate::mesh::{names, proof, relay};
 
 const NONCE_BYTES: usize = 16;
 
@@ -29,6 +29,9 @@ pub(super) fn answer(
         hello(connection, &mut response);
     } else {
         *response.status_mut() = prove(connection, head.headers.get(names::PROOF));
+        if response.status() == StatusCode::OK {
+            offer_relay(connection, &mut response);
+        }
     }
     // An error means that the client is gone: there is nobody to tell.
     let _ = respond.send_response(response, true);
@@ -46,6 +49,18 @@ fn hello(connection: &ConnectionState, response: &mut Response<()>) {
     headers.insert(names::REPLICA_ID, id);
     headers.insert(names::NONCE, proof::to_hex(&nonce).parse().expect(printable));
     connection.nonce.replace(nonce);
+}
+
+/// A relay is a stream for ever: where few are allowed, calls need them all.
+const STREAMS_WITH_RELAY_MIN: u32 = 16;
+
+fn offer_relay(connection: &ConnectionState, response: &mut Response<()>) {
+    let config = &connection.server.config;
+    if connection.guest.is_none() && config.concurrent_streams_max >= STREAMS_WITH_RELAY_MIN {
+        let offer = relay::offer(config.metadata_bytes_max).parse();
+        let offer = offer.expect("invariant: numbers are printable ASCII");
+        response.headers_mut().insert(names::RELAY, offer);
+    }
 }
 
 /// A nonce serves once, right or wrong.

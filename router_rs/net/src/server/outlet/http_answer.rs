@@ -44,11 +44,11 @@ impl Outlet {
             headers.insert(CONTENT_LENGTH, body.len().into());
         }
         let body = if may_have_body { body } else { Message::default() };
-        self.send_whole(status, headers, body, Some(load));
+        self.send_whole_http(status, headers, body, Some(load));
         Ok(())
     }
 
-    fn send_whole(
+    fn send_whole_http(
         &mut self,
         status: StatusCode,
         mut headers: HeaderMap,
@@ -56,11 +56,7 @@ impl Outlet {
         load: Option<HeaderValue>,
     ) {
         headers.extend(load.map(|load| (names::LOAD, load)));
-        self.send_response(status, headers, body.is_empty());
-        if !body.is_empty() {
-            self.send_data(Framed::raw(body), true);
-        }
-        self.stage = Stage::Closed;
+        self.send_whole(status, headers, body);
     }
 
     /// Sends the head of an answer.
@@ -76,14 +72,14 @@ impl Outlet {
         let Dialect::Http(request) = &self.dialect else { return Err(not_http()) };
         check_headers(&headers)?;
         if request.is_websocket && status == StatusCode::SWITCHING_PROTOCOLS {
-            self.send_response(StatusCode::OK, headers, false);
+            self.send_response(StatusCode::OK, headers);
             return Ok(Started::Open);
         }
         if request.may_have_body(status) {
-            self.send_response(status, headers, false);
+            self.send_response(status, headers);
             return Ok(Started::Open);
         }
-        self.send_whole(status, headers, Message::default(), Some(load));
+        self.send_whole_http(status, headers, Message::default(), Some(load));
         Ok(Started::Whole)
     }
 
@@ -97,7 +93,7 @@ impl Outlet {
             return Err(Status::new(Code::Internal, text));
         }
         if !piece.is_empty() {
-            self.send_data(Framed::raw(piece), false);
+            self.send_data(Framed::raw(piece));
         }
         Ok(())
     }
@@ -120,9 +116,9 @@ impl Outlet {
                 self.send_trailers(load.into_iter().chain([broken]).collect());
             }
             // It is given up: nobody waits for what has been written.
-            Stage::Body(stream) => {
+            Stage::Body(sink) => {
                 let is_late = status.code == Code::DeadlineExceeded;
-                stream.send_reset(if is_late { Reason::CANCEL } else { Reason::INTERNAL_ERROR });
+                sink.send_reset(if is_late { Reason::CANCEL } else { Reason::INTERNAL_ERROR });
                 self.stage = Stage::Closed;
             }
             Stage::Closed => {}
@@ -138,7 +134,7 @@ impl Outlet {
         let may_have_body = request.may_have_body(failure.status);
         let body = if may_have_body { failure.body().into() } else { Message::default() };
         let headers = failure.headers(names::ANSWERED_BY_REPLICA);
-        self.send_whole(failure.status, headers, body, trailers.remove(names::LOAD));
+        self.send_whole_http(failure.status, headers, body, trailers.remove(names::LOAD));
     }
 }
 

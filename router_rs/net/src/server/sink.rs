@@ -1,0 +1,138 @@
+//! Where an answer goes: an HTTP/2 stream of its own, or a relay.
+//!
+//! Errors of HTTP/2 mean that the client is gone: there is nobody to tell.
+
+use std::task::{Context, Poll, ready};
+
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::{HeaderMap, Response};
+
+use super::relay::RelayedReply;
+use crate::grpc::{Framed, Message};
+
+/// An answer that has not begun. Dropping it resets the call.
+pub(super) enum Respond {
+    Stream(SendResponse<Framed>),
+    Relay(RelayedReply),
+}
+
+/// The rest of an answer. Dropping it resets the call, unless its end was sent.
+pub(super) enum Sink {
+    Stream(SendStream<Framed>),
+    Relay(RelayedReply),
+}
+
+/// The client takes no more.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl From<SendResponse<Framed>> for Respond {
+    fn from(respond: SendResponse<Framed>) -> Self {
+        Respond::Stream(respond)
+    }
+}
+
+// === impl Respond ===
+
+impl Respond {
+    /// Ready when the client has reset the call or is gone.
+    pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Respond::Stream(respond) => respond.poll_reset(context).map(|_| ()),
+            Respond::Relay(reply) => reply.poll_gone(context),
+        }
+    }
+
+    /// Sends the head of an answer that goes on; `None` if nobody wants the rest.
+    pub(super) fn send_response(self, response: Response<()>) -> Option<Sink> {
+        match self {
+            Respond::Stream(mut respond) => {
+                respond.send_response(response, false).ok().map(Sink::Stream)
+            }
+            Respond::Relay(reply) => {
+                reply.send_head(&response);
+                Some(Sink::Relay(reply))
+            }
+        }
+    }
+
+    /// Sends all of an answer.
+    pub(super) fn send_whole(self, response: Response<()>, body: Message) {
+        match self {
+            Respond::Stream(mut respond) => {
+                let is_bodiless = body.is_empty();
+                let Ok(mut stream) = respond.send_response(response, is_bodiless) else { return };
+                if !is_bodiless {
+                    let _nobody_to_tell = stream.send_data(Framed::raw(body), true);
+                }
+            }
+            Respond::Relay(reply) => reply.send_whole(&response, body),
+        }
+    }
+
+    pub(super) fn send_reset(self, reason: Reason) {
+        match self {
+            Respond::Stream(mut respond) => respond.send_reset(reason),
+            Respond::Relay(reply) => reply.send_reset(reason),
+        }
+    }
+}
+
+// === impl Sink ===
+
+impl Sink {
+    /// As [`Respond::poll_gone`].
+    pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Sink::Stream(stream) => stream.poll_reset(context).map(|_| ()),
+            Sink::Relay(reply) => reply.poll_gone(context),
+        }
+    }
+
+    /// Waits until something of `size` bytes would be sent now; ready as well when the client is
+    /// gone.
+    pub(super) fn poll_room(&mut self, size: usize, context: &mut Context<'_>) -> Poll<()> {
+        let stream = match self {
+            Sink::Stream(stream) => stream,
+            Sink::Relay(reply) => return reply.poll_room(context),
+        };
+        stream.reserve_capacity(size.max(1));
+        while stream.capacity() == 0 {
+            match ready!(stream.poll_capacity(context)) {
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// # Errors
+    /// The client takes no more.
+    pub(super) fn send_data(&mut self, data: Framed) -> Result<(), Gone> {
+        match self {
+            Sink::Stream(stream) => stream.send_data(data, false).map_err(|_| Gone),
+            Sink::Relay(reply) => {
+                reply.send_data(data.into_pieces());
+                Ok(())
+            }
+        }
+    }
+
+    /// The end of the answer; nothing may follow.
+    pub(super) fn send_trailers(&mut self, trailers: HeaderMap) {
+        match self {
+            Sink::Stream(stream) => {
+                let _nobody_to_tell = stream.send_trailers(trailers);
+            }
+            Sink::Relay(reply) => reply.send_trailers(trailers),
+        }
+    }
+
+    pub(super) fn send_reset(&mut self, reason: Reason) {
+        match self {
+            Sink::Stream(stream) => stream.send_reset(reason),
+            Sink::Relay(reply) => reply.send_reset(reason),
+        }
+    }
+}
