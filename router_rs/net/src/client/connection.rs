@@ -11,16 +11,16 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, SendStream};
-use http::{Method, Request, Version, header, request};
+use http::{Request, request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer::Answering;
+use super::handshake::post;
 use super::liveness::{Liveness, LivenessConfig, Verdict};
 use super::relay::{self, Relay};
 use super::stopwatch::Stopwatch;
-use crate::grpc::CONTENT_TYPE_GRPC;
 use crate::mesh::names::RELAY_PATH;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
@@ -214,13 +214,7 @@ impl Connection {
     }
 
     fn open_relay(&self) -> Option<Rc<Relay>> {
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(RELAY_PATH)
-            .version(Version::HTTP_11)
-            .header(header::CONTENT_TYPE, CONTENT_TYPE_GRPC)
-            .body(())
-            .expect("invariant: constants make a request");
+        let request = post(RELAY_PATH).body(()).expect("invariant: constants make a request");
         // Where no stream begins, the call itself finds out why.
         let (response, sending) = self.start_aside(request).ok()?;
         Some(Relay::start(response, sending))

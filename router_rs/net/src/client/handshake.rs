@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, request};
 
 use super::connection::Connection;
 use super::dial::DialError;
@@ -52,8 +52,7 @@ async fn ask(
     path: &'static str,
     claim: Option<&str>,
 ) -> Result<(StatusCode, HeaderMap), DialError> {
-    let mut request = Request::builder().method(Method::POST).uri(path).version(Version::HTTP_11);
-    request = request.header(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    let mut request = post(path);
     if let Some(claim) = claim {
         request = request.header(PROOF, claim);
     }
@@ -63,6 +62,12 @@ async fn ask(
         started.response.await.map_err(|error| DialError::Handshake(error.to_string()))?;
     let (head, _empty_body) = response.into_parts();
     Ok((head.status, head.headers))
+}
+
+/// What is between two processes of the mesh goes to a path alone: there is no host to name.
+pub(super) fn post(path: &'static str) -> request::Builder {
+    let request = Request::builder().method(Method::POST).uri(path).version(Version::HTTP_11);
+    request.header(CONTENT_TYPE, CONTENT_TYPE_GRPC)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -38,13 +38,13 @@ pub(super) struct Call<E> {
 
 /// Runs the call, in a task of its own or in that of its connection.
 ///
-/// A panic in there ends this task only: the guards give everything back, and the client sees a
+/// A panic in there ends that task only: the guards give everything back, and the client sees a
 /// broken answer.
 pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
     let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
     let in_flight = CallCount::new(&connection.front);
-    let connection = Rc::clone(connection);
-    let home = Rc::clone(&connection);
+    let home = connection;
+    let connection = Rc::clone(home);
     // A block that captures its parts, not a function that would move them. In a box of its own,
     // since tokio copies a task of 2 KiB when it is made, when it ends and when it is let go.
     let call = Box::pin(async move {
@@ -76,7 +76,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         };
         conclude(&connection, &mut client, ending).await;
     });
-    run(&home, call);
+    run(home, call);
 }
 
 /// Answers a request that becomes no call, in the words of its client.

@@ -86,8 +86,8 @@ impl Outlet {
         }
     }
 
-    /// Waits until the other side would be sent something of a message of `size` bytes now. So it buffers
-    /// one message beyond the peer's window at most (design decision 10).
+    /// Waits until the other side would be sent something of a message of `size` bytes now. So it
+    /// buffers one message beyond the peer's window at most (design decision 10).
     pub(super) fn poll_ready(&mut self, size: usize, context: &mut Context<'_>) -> Poll<()> {
         let Stage::Body(sink) = &mut self.stage else { return Poll::Ready(()) };
         sink.poll_room(size, context)
