@@ -126,7 +126,7 @@ bench-multiplexing: build ## A hundred models in slots for a quarter of them (a 
 	$(PY) -m benchmarks.multiplexing $(ARGS)
 
 .PHONY: bench-routing
-bench-routing: build ## What routing takes, and the router benchmarks of Ray Serve's guides (six minutes)
+bench-routing: build ## What routing takes, and the router benchmarks of Ray Serve's guides (nine minutes)
 	$(PY) -m benchmarks.routing $(ARGS)
 
 .PHONY: bench-payloads

@@ -5,6 +5,7 @@ Both are measured in Rust, by ``cargo bench``; the bars are those of the project
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from benchmarks.cargo_bench import bench_rows
@@ -14,21 +15,46 @@ _PICK_OF_TWO_MAX_NS = 100.0
 _SCAN_MAX_NS = 500.0
 # With four threads behind one lock.
 _LOCKED_P99_MAX_NS = 2_000.0
+# How often each policy is measured.
+_PICK_RUNS = 11
 # From the end of the answer that frees a place, read from the replica's socket, to the next call,
 # written to it; median.
 _PARKED_MAX_US = 50.0
 
 
 def picks() -> dict[str, Any]:
-    """Return what a decision costs, by policy, and whether the bars hold."""
-    found = {row.pop("policy"): row for row in bench_rows("pyserve-router-net", "pick")}
-    for policy, row in found.items():
-        alone_max_ns = _PICK_OF_TWO_MAX_NS if policy == "P2c" else _SCAN_MAX_NS
-        row["holds"] = (
-            row["ns_by_replicas"]["64"]["offer"] <= alone_max_ns
-            and row["locked_ns"]["p99"] <= _LOCKED_P99_MAX_NS
-        )
-    return found
+    """Return what a decision costs, by policy, and whether the bars hold.
+
+    The machine changes from minute to minute how long a cache line takes from core to core, and
+    with it how threads hand over the lock; so the policies take turns, each is measured so often in
+    a new process, and the bars are for the medians.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for _ in range(_PICK_RUNS):
+        for row in bench_rows("pyserve-router-net", "pick"):
+            rows.setdefault(row.pop("policy"), []).append(row)
+    return {policy: _middle_of(policy, runs) for policy, runs in rows.items()}
+
+
+def _middle_of(policy: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    alone_ns = [run["ns_by_replicas"]["64"]["offer"] for run in runs]
+    locked_ns = [run["locked_ns"]["p99"] for run in runs]
+    alone_max_ns = _PICK_OF_TWO_MAX_NS if policy == "P2c" else _SCAN_MAX_NS
+    return {
+        **_medians(runs),
+        "locked_runs_ns": [run["locked_ns"] for run in runs],
+        "holds": (
+            statistics.median(alone_ns) <= alone_max_ns
+            and statistics.median(locked_ns) <= _LOCKED_P99_MAX_NS
+        ),
+    }
+
+
+def _medians(runs: list[Any]) -> Any:
+    """Return what has the shape of each run, and the median wherever those have numbers."""
+    if isinstance(runs[0], dict):
+        return {name: _medians([run[name] for run in runs]) for name in runs[0]}
+    return statistics.median(runs)
 
 
 def loaded() -> dict[str, Any]:

@@ -34,7 +34,7 @@ const SERVICE: Nanos = Nanos::from_micros(10);
 
 fn main() {
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
-    let (samples, calls) = if is_measuring { (100, 20_000) } else { (2, 100) };
+    let (samples, calls) = if is_measuring { (30, 20_000) } else { (2, 100) };
     for policy in policies() {
         let alone = [2, 8, 64].map(|replicas| {
             let (offer, complete) = alone(policy, replicas, samples, calls);
