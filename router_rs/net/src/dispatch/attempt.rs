@@ -23,7 +23,7 @@ use crate::client::connection::{Connection, Started};
 use crate::client::dial::{DialError, Target};
 use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
-use crate::mesh::names::{HTTP, UPGRADE};
+use crate::mesh::names::UPGRADE;
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.
@@ -179,6 +179,9 @@ impl<C: Caller> Exchange<'_, C> {
                 Ok(Err(error)) => return not_connected(error.to_string()),
                 Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
             };
+            if connection.has_relay() && self.look_for_body().await.is_err() {
+                return Attempt::Over(Ending::Gone, Outcome::Cancelled);
+            }
             match self.start(&connection) {
                 Ok(started) => return self.run(started, target.silence_limit(), ticket).await,
                 Err(error) => reason = Some(error),
@@ -199,6 +202,11 @@ impl<C: Caller> Exchange<'_, C> {
         }
     }
 
+    /// Takes what has come of the request by now: a whole one may go by a relay.
+    async fn look_for_body(&mut self) -> Result<(), Gone> {
+        poll_fn(|cx| Poll::Ready(self.upload.look(self.caller, cx))).await
+    }
+
     fn start(&mut self, connection: &Rc<Connection>) -> Result<Started, String> {
         if let Some(started) = self.start_relayed(connection) {
             self.upload.went_with_head();
@@ -210,7 +218,7 @@ impl<C: Caller> Exchange<'_, C> {
 
     /// Starts an attempt by the connection's relay, if the call is one for it.
     pub(super) fn start_relayed(&mut self, connection: &Rc<Connection>) -> Option<Started> {
-        if !connection.has_relay() || !self.is_plain_request() || self.upload.whole().is_none() {
+        if !connection.has_relay() || self.is_tunnel() || self.upload.whole().is_none() {
             return None;
         }
         self.set_timeout();
@@ -222,12 +230,10 @@ impl<C: Caller> Exchange<'_, C> {
         Request::from_parts(self.head.parts.clone(), ())
     }
 
-    /// Plain HTTP, and no tunnel.
-    fn is_plain_request(&self) -> bool {
+    /// A conversation in the words of another protocol.
+    fn is_tunnel(&self) -> bool {
         let head = &self.head.parts;
-        head.headers.contains_key(HTTP)
-            && !head.headers.contains_key(UPGRADE)
-            && head.method != Method::CONNECT
+        head.method == Method::CONNECT || head.headers.contains_key(UPGRADE)
     }
 
     fn set_timeout(&mut self) {

@@ -52,6 +52,22 @@ impl Upload {
         self.unsent.push_back(piece.bytes);
     }
 
+    /// Takes a first piece that is here already, if there was none.
+    pub(super) fn look<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Gone> {
+        let is_awaited = !self.is_complete && self.sent == 0 && self.unsent.is_empty();
+        if !is_awaited {
+            return Ok(());
+        }
+        match self.poll_caller(caller, cx) {
+            Poll::Ready(taken) => taken,
+            Poll::Pending => Ok(()),
+        }
+    }
+
     /// Starts over; only while [`Upload::may_repeat`]. True: the request has no body at all.
     pub(crate) fn begin(&mut self) -> bool {
         if self.kept.is_whole() {

@@ -1,4 +1,4 @@
-//! The frames of a relay: one HTTP/2 stream that carries the small plain HTTP calls of a connection.
+//! The frames of a relay: one HTTP/2 stream that carries the small calls of a connection.
 //!
 //! A call on a stream of its own costs both ends the state of a stream, header compression and two
 //! frames of HTTP/2 or more each way. Here calls that go out in one turn share one DATA frame.
@@ -33,7 +33,7 @@ pub(crate) use decoder::Decoder;
 
 /// What the offer of a relay says first. To be raised with every change of the frames or of the
 /// list of names, so that two versions of the mesh never misread each other.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// What a call's or a whole answer's body may have; longer ones gain nothing from sharing a frame.
 pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024;

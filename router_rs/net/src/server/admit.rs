@@ -63,17 +63,48 @@ pub(super) fn admit(
     if head.uri.path() == names::RELAY_PATH {
         return relay::answer(connection, body, respond);
     }
+    admit_call(connection, head, Body::Stream(body), respond.into());
+}
+
+/// As `admit`, for what comes by a relay: calls and nothing else.
+pub(super) fn admit_relayed(
+    connection: &Rc<ConnectionState>,
+    head: request::Parts,
+    body: Bytes,
+    reply: RelayedReply,
+) {
+    let (body, respond) = (Body::Whole(body), Respond::Relay(reply));
+    if head.headers.contains_key(names::HTTP) {
+        admit_http(connection, head, body, respond);
+    } else {
+        admit_call(connection, head, body, respond);
+    }
+}
+
+/// The body of a request.
+enum Body {
+    Stream(RecvStream),
+    Whole(Bytes),
+}
+
+/// As `admit`, for a gRPC call.
+fn admit_call(
+    connection: &Rc<ConnectionState>,
+    head: request::Parts,
+    body: Body,
+    respond: Respond,
+) {
     let (deadline, encoding) = match read_head(&head.headers) {
         Ok(read) => read,
-        Err(status) => return refuse(respond.into(), &status, HeaderMap::new()),
+        Err(status) => return refuse(respond, &status, HeaderMap::new()),
     };
     let server = &connection.server;
     let method = server.methods.find(head.uri.path());
     if let Err(status) = check_codec(connection, &method, &head) {
-        return refuse(respond.into(), &status, HeaderMap::new());
+        return refuse(respond, &status, HeaderMap::new());
     }
     if let Err(refused) = enter(connection, method.weight, &head) {
-        return keep_out(respond.into(), refused, connection.info.is_router());
+        return keep_out(respond, refused, connection.info.is_router());
     }
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
@@ -82,25 +113,12 @@ pub(super) fn admit(
     let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
     let receive_bytes_max = own_max.unwrap_or(server.config.receive_bytes_max);
     let send_bytes_max = own_max.unwrap_or(server.config.send_bytes_max);
-    let intake = Intake::Grpc(Messages::new(body, encoding, receive_bytes_max));
+    let intake = Intake::Grpc(match body {
+        Body::Stream(stream) => Messages::new(stream, encoding, receive_bytes_max),
+        Body::Whole(body) => Messages::of(body, encoding, receive_bytes_max),
+    });
     let outlet = Outlet::new(respond, content_type, default_encoding, send_bytes_max);
     spawn(connection, exchange, method, intake, outlet);
-}
-
-/// As `admit`, for what comes by a relay: plain HTTP requests and nothing else.
-pub(super) fn admit_relayed(
-    connection: &Rc<ConnectionState>,
-    head: request::Parts,
-    body: Bytes,
-    reply: RelayedReply,
-) {
-    admit_http(connection, head, Body::Whole(body), Respond::Relay(reply));
-}
-
-/// The body of a plain HTTP request.
-enum Body {
-    Stream(RecvStream),
-    Whole(Bytes),
 }
 
 /// As `admit`, for a plain HTTP request that an ingress forwards.

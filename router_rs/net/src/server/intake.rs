@@ -1,7 +1,8 @@
 //! The request side of a call: DATA frames in, messages out.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use h2::RecvStream;
 
 use super::http_body::HttpBody;
@@ -35,7 +36,7 @@ impl Intake {
 
     pub(super) fn is_open(&self) -> bool {
         match self {
-            Intake::Grpc(messages) => messages.body.is_some(),
+            Intake::Grpc(messages) => !matches!(messages.source, Source::Closed),
             Intake::Http(body) => body.is_open(),
         }
     }
@@ -55,21 +56,38 @@ impl Intake {
 /// Reads the messages of one call.
 #[derive(Debug)]
 pub(super) struct Messages {
-    body: Option<RecvStream>,
-    chunk: bytes::Bytes,
+    source: Source,
+    chunk: Bytes,
     decoder: Decoder,
     encoding: Encoding,
     size_max: usize,
 }
 
+/// Where the bytes come from.
+#[derive(Debug)]
+enum Source {
+    Open(RecvStream),
+    /// All has come, and its end is to be told.
+    Ended,
+    Closed,
+}
+
 impl Messages {
     pub(super) fn new(body: RecvStream, encoding: Encoding, size_max: usize) -> Self {
-        let decoder = Decoder::new(size_max);
-        Self { body: Some(body), chunk: bytes::Bytes::new(), decoder, encoding, size_max }
+        Self::from(Source::Open(body), Bytes::new(), encoding, size_max)
+    }
+
+    /// Of a body that has come with its head.
+    pub(super) fn of(body: Bytes, encoding: Encoding, size_max: usize) -> Self {
+        Self::from(Source::Ended, body, encoding, size_max)
+    }
+
+    fn from(source: Source, chunk: Bytes, encoding: Encoding, size_max: usize) -> Self {
+        Self { source, chunk, decoder: Decoder::new(size_max), encoding, size_max }
     }
 
     fn close(&mut self) {
-        self.body = None;
+        self.source = Source::Closed;
         self.chunk.clear();
     }
 
@@ -78,8 +96,8 @@ impl Messages {
             if let Some(message) = self.decoder.decode(&mut self.chunk)? {
                 return Poll::Ready(self.plain(message).map(Taken::Message));
             }
-            let Some(body) = &mut self.body else { return Poll::Ready(Ok(Taken::End)) };
-            match std::task::ready!(body.poll_data(context)) {
+            let Source::Open(body) = &mut self.source else { return Poll::Ready(self.end()) };
+            match ready!(body.poll_data(context)) {
                 Some(Ok(chunk)) => {
                     // It fails only for a stream that is gone, which the next poll reports.
                     let _ = body.flow_control().release_capacity(chunk.len());
@@ -89,18 +107,18 @@ impl Messages {
                     self.close();
                     return Poll::Ready(Ok(Taken::Gone));
                 }
-                None => {
-                    self.body = None;
-                    if !self.decoder.is_between_messages() {
-                        return Poll::Ready(Err(Status::new(
-                            Code::Internal,
-                            "malformed frame: the request ended inside a message",
-                        )));
-                    }
-                    return Poll::Ready(Ok(Taken::End));
-                }
+                None => self.source = Source::Ended,
             }
         }
+    }
+
+    fn end(&mut self) -> Result<Taken, Status> {
+        self.source = Source::Closed;
+        if self.decoder.is_between_messages() {
+            return Ok(Taken::End);
+        }
+        let text = "malformed frame: the request ended inside a message";
+        Err(Status::new(Code::Internal, text))
     }
 
     fn plain(&self, message: Message) -> Result<Message, Status> {

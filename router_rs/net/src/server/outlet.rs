@@ -4,7 +4,6 @@ mod http_answer;
 
 use std::task::{Context, Poll};
 
-use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
@@ -53,13 +52,13 @@ pub(super) struct HttpRequest {
 
 impl Outlet {
     pub(super) fn new(
-        respond: SendResponse<Framed>,
+        respond: Respond,
         content_type: HeaderValue,
         encoding: Encoding,
         size_max: usize,
     ) -> Self {
         let dialect = Dialect::Grpc(Grpc { content_type, encoding, size_max });
-        Self { stage: Stage::Head(respond.into()), dialect }
+        Self { stage: Stage::Head(respond), dialect }
     }
 
     pub(super) fn for_http(respond: Respond, request: HttpRequest) -> Self {

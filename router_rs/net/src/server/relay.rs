@@ -19,7 +19,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 
-use self::replies::Replies;
+use self::replies::{COPIED_BYTES_MAX, Replies};
 use super::admit::{admit_relayed, refuse};
 use super::connection::ConnectionState;
 use crate::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Message, Status};
@@ -200,6 +200,9 @@ impl Task {
 
 impl Relay {
     fn begin(self: &Rc<Self>, id: CallId, payload: Bytes) -> Result<(), Malformed> {
+        // What it is cut from is as long as what came at once, and a call may last.
+        let is_short = payload.len() <= COPIED_BYTES_MAX;
+        let payload = if is_short { Bytes::copy_from_slice(&payload) } else { payload };
         let (head, body) = read_call(payload)?;
         self.replies.borrow_mut().begin(id)?;
         self.connection.server.counters.relayed.fetch_add(1, Ordering::Relaxed);

@@ -10,12 +10,12 @@ use http::{
 };
 
 use super::{Malformed, TooLong, Wire};
-use crate::grpc::GRPC_TIMEOUT;
+use crate::grpc::{GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_MESSAGE, GRPC_STATUS, GRPC_TIMEOUT};
 use crate::mesh::names;
 
 /// Names that most heads have, which travel as their index: neither end spells or parses them.
 /// A change is one of the frames' version.
-static NAMES: [HeaderName; 44] = [
+static NAMES: [HeaderName; 51] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::ACCEPT_LANGUAGE,
@@ -49,6 +49,10 @@ static NAMES: [HeaderName; 44] = [
     header::USER_AGENT,
     header::VARY,
     header::VIA,
+    GRPC_ACCEPT_ENCODING,
+    GRPC_ENCODING,
+    GRPC_MESSAGE,
+    GRPC_STATUS,
     GRPC_TIMEOUT,
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("x-forwarded-for"),
@@ -58,8 +62,11 @@ static NAMES: [HeaderName; 44] = [
     names::ANSWERED_BY,
     names::ASKER,
     names::BROKEN,
+    names::FRAMING,
     names::HTTP,
     names::LOAD,
+    names::MODEL_ID,
+    names::SESSION_ID,
 ];
 
 /// Of a name that is spelled.
@@ -80,7 +87,7 @@ static BY_LOOK: LazyLock<[u8; BUCKETS]> = LazyLock::new(|| {
 fn look(name: &[u8]) -> usize {
     let at = |index: usize| usize::from(name.get(index).copied().unwrap_or_default());
     let middle = at(name.len() / 2);
-    (name.len() * 179 + at(0) * 9 + middle * 177 + at(name.len().wrapping_sub(2)) * 104) % BUCKETS
+    (name.len() * 246 + at(0) * 187 + middle * 2 + at(name.len().wrapping_sub(2)) * 99) % BUCKETS
 }
 
 // === writing ===

@@ -237,8 +237,8 @@ fn frames_beyond_their_limits_are_malformed() {
 #[test]
 fn only_an_offer_of_this_version_is_taken() {
     assert_eq!(Some(16_384), read_offer(&offer(16_384)));
-    assert_eq!(Some(BLOCK_BYTES_MAX), read_offer("1;99999999"));
-    for other in ["", "1", "2;16384", "11;5", "1;", "1;x"] {
+    assert_eq!(Some(BLOCK_BYTES_MAX), read_offer("2;99999999"));
+    for other in ["", "2", "1;16384", "22;5", "2;", "2;x"] {
         assert_eq!(None, read_offer(other), "{other:?}");
     }
 }

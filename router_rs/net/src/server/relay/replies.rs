@@ -14,9 +14,9 @@ use crate::mesh::relay::{
     put_head, put_piece, put_reset, put_trailers, put_whole,
 };
 
-/// Bytes up to this are copied between the frames; longer ones go out from where they are. As
-/// gathering what is small, a copy is cheaper than a part of its own.
-const COPIED_BYTES_MAX: usize = 4096;
+/// Bytes up to this are copied, between the frames or out of them; longer ones stay where they are.
+/// As gathering what is small, a copy is cheaper than a part of its own.
+pub(super) const COPIED_BYTES_MAX: usize = 4096;
 
 pub(super) struct Replies {
     /// By the places that the client has given them.
@@ -166,7 +166,7 @@ impl Replies {
 
     pub(super) fn send_data(&mut self, id: CallId, pieces: impl IntoIterator<Item = Bytes>) {
         if let Some(reply) = get(&mut self.calls, id) {
-            reply.backlog.extend(pieces);
+            reply.backlog.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
             self.go_on(id);
         }
     }
@@ -199,17 +199,15 @@ impl Replies {
     /// Sends what there is credit for.
     fn go_on(&mut self, id: CallId) {
         let Some(reply) = get(&mut self.calls, id) else { return };
-        while let Some(piece) = reply.backlog.front_mut() {
-            if reply.credit == 0 {
+        loop {
+            let length = reply.backlog.iter().map(Bytes::len).sum::<usize>();
+            let length = length.min(reply.credit).min(PIECE_BYTES_MAX);
+            if length == 0 {
                 break;
             }
-            let length = piece.len().min(reply.credit).min(PIECE_BYTES_MAX);
             put_piece(&mut self.outgoing.wire, id, length, false);
-            self.outgoing.push(piece.split_to(length));
             reply.credit -= length;
-            if piece.is_empty() {
-                reply.backlog.pop_front();
-            }
+            reply.take(length, |bytes| self.outgoing.push(bytes));
         }
         if reply.is_finished && reply.backlog.is_empty() {
             let trailers = reply.trailers.take();
@@ -265,6 +263,20 @@ impl Reply {
             trailers: None,
             is_finished: false,
             waker: None,
+        }
+    }
+
+    /// Takes `length` bytes of what waits for credit.
+    fn take(&mut self, length: usize, mut push: impl FnMut(Bytes)) {
+        let mut left = length;
+        while left > 0 {
+            let Some(piece) = self.backlog.front_mut() else { return };
+            let part = piece.split_to(left.min(piece.len()));
+            left -= part.len();
+            if piece.is_empty() {
+                self.backlog.pop_front();
+            }
+            push(part);
         }
     }
 

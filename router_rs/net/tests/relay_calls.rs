@@ -1,0 +1,114 @@
+//! gRPC calls from a client through the ingress to a server and back, by a relay.
+
+#[allow(dead_code)] // its own part, as in every test file
+mod http_support;
+mod relay_support;
+#[allow(dead_code)] // as above
+mod server_support;
+mod support;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use relay_support::{config, front_of, replica, stat};
+use router_net::dispatch::DeploymentRoute;
+use router_net::link::CancelReason;
+use router_net::server::ServerConfig;
+use server_support::{ABOUT, BULKY, Fixture, PARTS, PICKY, SILENT, STREAM, UNARY, frame};
+
+use support::{Client, Front, Reply, deployment, open_service, request_with, until, within};
+
+fn start(config: ServerConfig) -> (Fixture, Front) {
+    let fixture = Fixture::start(config);
+    let replicas = vec![replica("replica-1", fixture.port)];
+    let services = vec![open_service("test.T")];
+    let front = front_of(DeploymentRoute { services, ..deployment(replicas) });
+    (fixture, front)
+}
+
+/// A path, headers, and a body.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Bytes);
+
+/// What a client sees of an answer.
+fn seen(reply: &Reply) -> (StatusCode, &HeaderMap, &Bytes, &HeaderMap) {
+    (reply.http, &reply.headers, &reply.body, &reply.trailers)
+}
+
+async fn ask(client: &Client, path: &str, headers: &[(&str, &str)], body: &Bytes) -> Reply {
+    client.unary(request_with(path, headers), body.clone()).reply().await
+}
+
+#[tokio::test]
+async fn answers_are_those_of_a_stream() {
+    let (by_relay, relayed) = start(config("replica-1"));
+    // Where few streams are allowed, calls need them all.
+    let few = ServerConfig { concurrent_streams_max: 15, ..config("replica-1") };
+    let (by_stream, streamed) = start(few);
+    let (one, other) = (relayed.client().await, streamed.client().await);
+    let three = [frame(0, b"a"), frame(0, b""), frame(0, &[7; 9000])].concat().into();
+    let cases: [Case<'_>; 20] = [
+        (UNARY, &[], frame(0, b"ping")),
+        (UNARY, &[], frame(0, b"")),
+        (UNARY, &[("x-a", "1"), ("x-a", "2"), ("x-b-bin", "AAE=")], frame(0, b"ping")),
+        (UNARY, &[], frame(0, &[5; 16_379])),
+        (UNARY, &[("grpc-encoding", "gzip")], frame(0, b"plain")),
+        (UNARY, &[("grpc-encoding", "gzip")], frame(1, b"no gzip")),
+        (UNARY, &[("grpc-encoding", "unheard-of")], frame(0, b"ping")),
+        (ABOUT, &[("multiplexed_model_id", "m-7")], frame(0, b"")),
+        (UNARY, &[], Bytes::new()),
+        (UNARY, &[], [frame(0, b"one"), frame(0, b"two")].concat().into()),
+        (UNARY, &[], Bytes::from_static(&[0, 0, 0, 0, 9, 1])),
+        (UNARY, &[], Bytes::from_static(&[7, 0, 0, 0, 0])),
+        (STREAM, &[], three),
+        (BULKY, &[], frame(0, b"i9000")),
+        (BULKY, &[], frame(0, b"t9000")),
+        (BULKY, &[], frame(0, b"t60000")),
+        (PARTS, &[], frame(0, b"3,70000,1")),
+        (PICKY, &[], frame(0, b"protobuf")),
+        ("/test.T/Unheard", &[], frame(0, b"ping")),
+        (PARTS, &[], frame(0, b"700000,1,100000")),
+    ];
+    for (number, (path, headers, body)) in cases.iter().enumerate() {
+        let relayed = ask(&one, path, headers, body).await;
+        let streamed = ask(&other, path, headers, body).await;
+        assert_eq!(seen(&streamed), seen(&relayed), "case {number}: {path} {headers:?}");
+        let expected = number as u64 + 1;
+        assert_eq!(expected, stat(&by_relay.server, "relayed"), "case {number}: {path}");
+    }
+    assert_eq!(0, stat(&by_stream.server, "relayed"));
+    relayed.settle().await;
+    by_relay.settle().await;
+}
+
+#[tokio::test]
+async fn what_is_long_or_not_over_has_a_stream_of_its_own() {
+    let (fixture, front) = start(config("replica-1"));
+    let client = front.client().await;
+    let long = ask(&client, UNARY, &[], &frame(0, &[5; 16_380])).await;
+    assert_eq!((0, 16_385), (long.status(), long.body.len()));
+    let mut call = client.start(request_with(STREAM, &[]), false);
+    call.body.send_data(frame(0, b"first"), false).unwrap();
+    let mut answer = within("the head", &mut call.response).await.unwrap().into_body();
+    let first = within("the echo", answer.data()).await.unwrap().unwrap();
+    assert_eq!(frame(0, b"first"), first);
+    call.body.send_data(frame(0, b"last"), true).unwrap();
+    assert_eq!(frame(0, b"last"), within("the echo", answer.data()).await.unwrap().unwrap());
+    front.settle().await;
+    assert_eq!((0, 2), (stat(&fixture.server, "relayed"), stat(&fixture.server, "calls")));
+}
+
+#[tokio::test]
+async fn a_late_call_is_4_and_a_reset_one_cancels() {
+    let (fixture, front) = start(config("replica-1"));
+    let client = front.client().await;
+    let late = ask(&client, SILENT, &[("grpc-timeout", "50m")], &frame(0, b"x")).await;
+    assert_eq!(4, late.status());
+    until("the user is told", || fixture.user.cancelled.lock().len() == 1).await;
+    let mut call = client.unary(request_with(SILENT, &[]), frame(0, b"x"));
+    until("the call is there", || fixture.server.in_flight() == 1).await;
+    call.body.send_reset(h2::Reason::CANCEL);
+    until("the user is told", || fixture.user.cancelled.lock().len() == 2).await;
+    assert_eq!(CancelReason::Client, fixture.user.cancelled.lock()[1]);
+    front.settle().await;
+    fixture.settle().await;
+    assert_eq!(2, stat(&fixture.server, "relayed"));
+}
