@@ -351,7 +351,8 @@ class Controller:
             self._changed()
 
         try:
-            await self._launcher.start(order_of(replica, spec), on_exit)
+            pid = await self._launcher.start(order_of(replica, spec), on_exit)
+            self.state.on_launched(replica.id, pid=pid)
         except Exception as error:
             # Whatever kept it from starting: an attempt that fails, not one that hangs.
             is_ours = not isinstance(error, OSError)

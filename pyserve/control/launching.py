@@ -50,8 +50,8 @@ def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
 class Launcher(Protocol):
     """Starts replicas, watches their end, and kills them. All methods belong to one loop."""
 
-    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> None:
-        """Start a process and return once it exists.
+    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
+        """Start a process and return its id once it exists.
 
         Raises:
             OSError: it cannot be started; the message says why. ``on_exit`` is not called then.

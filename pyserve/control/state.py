@@ -321,6 +321,11 @@ class MeshState:
 
     # What replicas and processes do.
 
+    def on_launched(self, replica_id: ReplicaId, *, pid: int) -> None:
+        """The replica's process exists, and may have ended since."""
+        if replica_id in self.replicas:
+            self.replicas[replica_id].pid = pid
+
     def on_joined(self, replica_id: ReplicaId, *, pid: int, place: Place) -> None:
         """The replica's Join stream stands."""
         replica = self.replicas[replica_id]

@@ -66,7 +66,7 @@ class LocalLauncher:
         self._liveness_reader, self._liveness_writer = os.pipe()
         self._closed = False
 
-    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> None:
+    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
         """Start a replica; see ``Launcher.start``."""
         if self._closed:
             raise OSError("the launcher is closed")
@@ -95,6 +95,7 @@ class LocalLauncher:
             os.close(token_reader)
         self._processes[order.replica_id] = process
         pin(process.pid, grant)
+        return process.pid
 
     def kill(self, replica_id: ReplicaId) -> None:
         """Kill the replica and its group; see ``Launcher.kill``."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.code import import_attribute
-from pyserve.errors import UsageError
+from pyserve.errors import ImportPathError, UsageError
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
@@ -26,7 +26,10 @@ def read_middlewares(path: str) -> Sequence[Middleware]:
     """
     from starlette.middleware import Middleware
 
-    function = import_attribute(path)
+    try:
+        function = import_attribute(path)
+    except ImportPathError as error:
+        raise ImportPathError(f"{_VARIABLE}={path}: {error}") from error
     if not callable(function):
         raise UsageError(
             f"{_VARIABLE}={path}: {function!r} cannot be called; name a function without "

@@ -28,9 +28,10 @@ class Settings(BaseModel):
 
 @pyserve.deployment
 class Numbers:
-    """Streams, and remembers which of its calls were cancelled."""
+    """Streams, and remembers which of its calls began and which were cancelled."""
 
     def __init__(self) -> None:
+        self.began: list[str] = []
         self.cancelled: list[str] = []
 
     async def count(self, to: int) -> AsyncIterator[int]:
@@ -38,11 +39,15 @@ class Numbers:
             yield number
 
     async def wait(self, name: str) -> None:
+        self.began.append(name)
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             self.cancelled.append(name)
             raise
+
+    async def which_began(self) -> list[str]:
+        return self.began
 
     async def which_were_cancelled(self) -> list[str]:
         return self.cancelled
@@ -112,7 +117,6 @@ class Frames:
 
     @api.get("/wait/{name}")
     async def wait(self, name: str) -> None:
-        self.began.add(name)
         await self.numbers.wait.remote(name)
 
     @api.get("/unhurried/{name}")

@@ -126,9 +126,10 @@ def test_a_client_may_leave_and_have_its_request_finished(mesh: RunningMesh) -> 
 def _leave(mesh: RunningMesh, path: str) -> None:
     """Send a request, go, and wait until the call that it has made is cancelled."""
     name = path.rpartition("/")[2]
-    with _send(mesh, path):
-        wait_until(lambda: name in _get(mesh, "/log")["began"])
     numbers = pyserve.get_deployment_handle("Numbers", "default")
+    with _send(mesh, path):
+        # A call that is cancelled before its task has run knows nothing of it.
+        wait_until(lambda: name in numbers.which_began.remote().result(timeout_s=20))
     wait_until(
         lambda: name in numbers.which_were_cancelled.remote().result(timeout_s=20),
         what="the child call was cancelled",
@@ -315,3 +316,12 @@ def test_middlewares_that_cannot_be_made_fail_the_deployment(
     assert 1 == done.returncode
     assert "the middlewares of tests.mesh.asgi.apps:no_middlewares" in done.stderr
     assert "LookupError: no middlewares today" in done.stderr
+
+
+def test_middlewares_that_nobody_has_are_told_with_their_variable(
+    mesh_environment: dict[str, str],
+) -> None:
+    environment = {**mesh_environment, "PYSERVE_HTTP_MIDDLEWARES": "nope:middlewares"}
+    done = command("run", "tests.mesh.asgi.apps:app", *_ANY_PORT, environment=environment)
+    assert 1 == done.returncode
+    assert "PYSERVE_HTTP_MIDDLEWARES=nope:middlewares: there is no module 'nope'" in done.stderr

@@ -10,6 +10,8 @@ from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
 TIMEOUT_S = 10.0
+# Of every fake process.
+PID = 4711
 
 
 class FakeReplica:
@@ -30,7 +32,7 @@ class FakeReplica:
             application=key.application,
             deployment=key.deployment,
             version=replica_version or version(),
-            pid=4711,
+            pid=PID,
             node="here",
         )
         await self._call.write(mesh_pb2.ReplicaMessage(hello=hello))
@@ -94,11 +96,12 @@ class FakeLauncher:
 
     async def start(self, order, on_exit):
         if self._closed:
-            return  # Those that end while the test does have successors, which nobody needs.
+            return 0  # Those that end while the test does have successors, which nobody needs.
         replica = FakeReplica(self.address, self.token, order, on_exit)
         self.started.append(replica)
         task = asyncio.get_running_loop().create_task(self.script(replica))
         self._tasks[order.replica_id] = (task, replica)
+        return PID
 
     def kill(self, replica_id):
         self.killed.append(replica_id)

@@ -15,7 +15,7 @@ from pyserve.ingress.watcher import ViewState
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2, mesh_pb2_grpc
-from tests.mesh.control.fakes import FakeLauncher, raise_in_constructor, serve
+from tests.mesh.control.fakes import PID, FakeLauncher, raise_in_constructor, serve
 from tests.support.waiting import eventually
 
 TOKEN = b"the mesh token of this test"
@@ -110,7 +110,19 @@ async def test_deploy_reports_progress_and_ends_when_all_serve(mesh):
     assert ["127.0.0.1:8000"] == list(events[-1].deployed.addresses)
     echo = (await mesh.status())["Echo"]
     assert ("HEALTHY", ["RUNNING"] * 2) == (echo.state, [item.state for item in echo.replicas])
-    assert {4711} == {item.pid for item in echo.replicas}
+    assert {PID} == {item.pid for item in echo.replicas}
+
+
+async def test_replica_that_has_not_joined_yet_has_its_process_in_the_status(mesh):
+    async def hang(_replica):
+        await asyncio.Event().wait()
+
+    mesh.launcher.script = hang
+    deploy = asyncio.create_task(mesh.deploy("Echo"))
+    await eventually(lambda: mesh.launcher.started, TIMEOUT_S)
+    (replica,) = (await mesh.status())["Echo"].replicas
+    assert ("STARTING", PID) == (replica.state, replica.pid)
+    deploy.cancel()
 
 
 async def test_replica_gets_its_code_and_options(mesh):
