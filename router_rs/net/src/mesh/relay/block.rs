@@ -172,6 +172,10 @@ fn uri(target: Bytes, authority: Bytes) -> Result<Uri, Malformed> {
         parts.authority = Some(authority);
         parts.scheme = Some(Scheme::HTTP);
     }
+    // Something else than a path, such as a fragment alone, would be read as no path at all.
+    if !target.starts_with(b"/") && target != "*" {
+        return Err(malformed);
+    }
     let target = PathAndQuery::from_maybe_shared(target).map_err(|_| malformed)?;
     parts.path_and_query = Some(target);
     Uri::from_parts(parts).map_err(|_| malformed)
@@ -254,6 +258,18 @@ mod tests {
     fn each_known_name_is_found_by_its_look() {
         for (name, index) in NAMES.iter().zip(1..) {
             assert_eq!(index, BY_LOOK[look(name.as_str().as_bytes())], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_call_without_a_path_is_malformed() {
+        for (target, is_read) in [("/a?b", true), ("*", true), ("#a", false), ("a", false)] {
+            let mut wire = Wire::new();
+            for text in ["GET", target, ""] {
+                put_text(&mut wire, text.as_bytes()).unwrap();
+            }
+            put_pairs(&mut wire, &HeaderMap::new()).unwrap();
+            assert_eq!(is_read, read_call(wire.into()).is_ok(), "{target}");
         }
     }
 
