@@ -105,6 +105,33 @@ async fn after_a_long_answer_calls_have_streams_for_a_while() {
 }
 
 #[tokio::test]
+async fn an_answer_that_lasts_leaves_the_relay_to_others() {
+    let (mut fixture, front) = one_app();
+    let (mut long, mut short) = (Http1::connect(&front).await, Http1::connect(&front).await);
+    long.get("/app").await;
+    let (lasting, _) = fixture.next_call().await;
+    start_response(&lasting, 200, &[]);
+    write(&lasting, &vec![7; (128 << 10) + 1]);
+    long.head().await;
+    let mut taken = 0;
+    while taken <= 128 << 10 {
+        taken += long.chunk().await.len();
+    }
+    // It says a word between any two calls of others, of which 64 have streams.
+    for _ in 0..100 {
+        write(&lasting, b"word");
+        assert_eq!(&b"word"[..], long.chunk().await);
+        short.get("/app").await;
+        respond(&fixture.next_call().await.0, 200, &[], b"");
+        assert_eq!(200, short.reply().await.status);
+    }
+    assert_eq!(1 + 36, stat(&fixture.server, "relayed"));
+    finish(&lasting, Code::Ok, "", &[]);
+    assert!(long.chunk().await.is_empty());
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn what_is_too_long_for_a_relay_has_a_stream_of_its_own() {
     let (mut fixture, front) = one_app();
     let mut client = Http1::connect(&front).await;

@@ -100,9 +100,13 @@ async fn what_is_long_or_not_over_has_a_stream_of_its_own() {
 async fn a_late_call_is_4_and_a_reset_one_cancels() {
     let (fixture, front) = start(config("replica-1"));
     let client = front.client().await;
+    // It dials, which the next one's deadline is not for.
+    assert_eq!(0, ask(&client, UNARY, &[], &frame(0, b"x")).await.status());
     let late = ask(&client, SILENT, &[("grpc-timeout", "50m")], &frame(0, b"x")).await;
     assert_eq!(4, late.status());
     until("the user is told", || fixture.user.cancelled.lock().len() == 1).await;
+    // Its user lets go of it a little later.
+    fixture.settle().await;
     let mut call = client.unary(request_with(SILENT, &[]), frame(0, b"x"));
     until("the call is there", || fixture.server.in_flight() == 1).await;
     call.body.send_reset(h2::Reason::CANCEL);
@@ -110,5 +114,20 @@ async fn a_late_call_is_4_and_a_reset_one_cancels() {
     assert_eq!(CancelReason::Client, fixture.user.cancelled.lock()[1]);
     front.settle().await;
     fixture.settle().await;
-    assert_eq!(2, stat(&fixture.server, "relayed"));
+    assert_eq!(3, stat(&fixture.server, "relayed"));
+}
+
+#[tokio::test]
+async fn a_request_whose_end_comes_apart_is_whole() {
+    let (fixture, front) = start(config("replica-1"));
+    let client = front.client().await;
+    ask(&client, UNARY, &[], &frame(0, b"x")).await;
+    for size in [0, 500, 2000] {
+        let mut call = client.start(request_with(UNARY, &[]), false);
+        call.body.send_data(frame(0, &vec![5; size]), false).unwrap();
+        call.body.send_data(Bytes::new(), true).unwrap();
+        assert_eq!(0, call.reply().await.status());
+    }
+    front.settle().await;
+    assert_eq!(4, stat(&fixture.server, "relayed"));
 }

@@ -22,6 +22,7 @@ use super::liveness::{Liveness, LivenessConfig, Verdict};
 use super::relay::{self, Relay};
 use super::stopwatch::Stopwatch;
 use crate::mesh::names::RELAY_PATH;
+use crate::mesh::relay::is_small;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// Streams that may start before the peer has said its own limit.
@@ -190,7 +191,8 @@ impl Connection {
     fn may_relay(&self, head: &request::Parts) -> bool {
         let bytes_max = self.relayed_head_bytes_max.get();
         self.is_open()
-            // As with streams: what is more waits where the peer does not have to know of it.
+            // The relay has as many places as the peer allows streams; what is more has a stream, so
+            // a connection carries up to twice as many calls.
             && (self.in_flight() as usize) < self.streams_max()
             && relay::head_bytes(head) <= bytes_max
     }
@@ -202,7 +204,7 @@ impl Connection {
         head: &request::Parts,
         body: &[Bytes],
     ) -> Option<Started> {
-        if !self.may_relay(head) || !relay::is_small(body) {
+        if !self.may_relay(head) || !is_small(body) {
             return None;
         }
         let mut relay = self.relay.borrow_mut();
@@ -220,8 +222,8 @@ impl Connection {
         Some(Relay::start(response, sending))
     }
 
-    /// Starts a request that is no call, and whose body may go on: it does not count, so it neither keeps the
-    /// connection from being idle nor makes it ask for signs of life.
+    /// Starts a request that is no call, and whose body may go on: it does not count, so it neither
+    /// keeps the connection from being idle nor makes it ask for signs of life.
     ///
     /// # Errors
     /// As [`Connection::start`].

@@ -20,8 +20,8 @@ use http::{HeaderMap, Response, StatusCode, request};
 use self::calls::Calls;
 use super::answer::CallError;
 use crate::mesh::relay::{
-    BODY_BYTES_MAX, CREDIT_BYTES_INITIAL, CallId, Decoder, Frame, Malformed, Wire, put_call,
-    put_credit, put_last, put_reset,
+    CREDIT_BYTES_INITIAL, CallId, Decoder, Frame, Malformed, Wire, put_call, put_credit, put_last,
+    put_reset,
 };
 
 /// One relay, shared by its task, its connection and its calls. It lives on one thread.
@@ -124,11 +124,6 @@ pub(super) fn head_bytes(head: &request::Parts) -> usize {
         + target
         + authority
         + lines.map(|bytes| bytes + LINE_BYTES).sum::<usize>()
-}
-
-/// Whether a body is for a relay.
-pub(super) fn is_small(body: &[Bytes]) -> bool {
-    body.iter().map(Bytes::len).sum::<usize>() <= BODY_BYTES_MAX
 }
 
 // === impl State ===

@@ -179,7 +179,8 @@ impl<C: Caller> Exchange<'_, C> {
                 Ok(Err(error)) => return not_connected(error.to_string()),
                 Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
             };
-            if connection.has_relay() && self.look_for_body().await.is_err() {
+            let may_relay = connection.has_relay() && !self.is_tunnel();
+            if may_relay && self.look_for_body().await.is_err() {
                 return Attempt::Over(Ending::Gone, Outcome::Cancelled);
             }
             match self.start(&connection) {
@@ -230,7 +231,7 @@ impl<C: Caller> Exchange<'_, C> {
         Request::from_parts(self.head.parts.clone(), ())
     }
 
-    /// A conversation in the words of another protocol.
+    /// WebSocket, or CONNECT: nothing of it is ever whole.
     fn is_tunnel(&self) -> bool {
         let head = &self.head.parts;
         head.method == Method::CONNECT || head.headers.contains_key(UPGRADE)

@@ -8,6 +8,7 @@ use h2::SendStream;
 
 use super::caller::{Caller, Gone, Piece};
 use super::kept::Kept;
+use crate::mesh::relay::is_small;
 
 /// A first piece up to this size goes out without asking for window: one frame of the size that
 /// every peer accepts. h2 gives a new stream no window before its connection has opened it, so
@@ -18,7 +19,8 @@ const FIRST_PIECE_BYTES_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Upload {
     kept: Kept,
-    /// Come and not yet sent in this attempt; at most one piece, but for what an attempt repeats.
+    /// Come and not yet sent in this attempt; at most one piece, but for what an attempt repeats or
+    /// came before it.
     unsent: VecDeque<Bytes>,
     /// The last piece has come.
     is_complete: bool,
@@ -52,20 +54,20 @@ impl Upload {
         self.unsent.push_back(piece.bytes);
     }
 
-    /// Takes a first piece that is here already, if there was none.
+    /// Takes what is here already, before anything is sent: no more than what shows whether all of
+    /// it is here and small.
     pub(super) fn look<C: Caller>(
         &mut self,
         caller: &mut C,
         cx: &mut Context<'_>,
     ) -> Result<(), Gone> {
-        let is_awaited = !self.is_complete && self.sent == 0 && self.unsent.is_empty();
-        if !is_awaited {
-            return Ok(());
+        while !self.is_complete && self.sent == 0 && is_small(&self.unsent) {
+            match self.poll_caller(caller, cx) {
+                Poll::Ready(taken) => taken?,
+                Poll::Pending => break,
+            }
         }
-        match self.poll_caller(caller, cx) {
-            Poll::Ready(taken) => taken,
-            Poll::Pending => Ok(()),
-        }
+        Ok(())
     }
 
     /// Starts over; only while [`Upload::may_repeat`]. True: the request has no body at all.

@@ -38,6 +38,9 @@ const VERSION: &str = "2";
 /// What a call's or a whole answer's body may have; longer ones gain nothing from sharing a frame.
 pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024;
 
+/// Payloads up to this are copied where they may be kept for as long as a call lasts.
+const DETACHED_BYTES_MAX: usize = 4096;
+
 /// What a block of names and values may have in any case, as blocks of HTTP/2 in the mesh.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 * 1024;
 
@@ -98,6 +101,17 @@ impl Malformed {
 /// A head that no frame can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
+
+/// Whether a call's body is for a relay.
+pub(crate) fn is_small<'a>(body: impl IntoIterator<Item = &'a Bytes>) -> bool {
+    body.into_iter().map(Bytes::len).sum::<usize>() <= BODY_BYTES_MAX
+}
+
+/// A payload that may be kept: what it is cut from is as long as what came at once, and a call may
+/// last. Long ones stay where they are, as copying them would cost more than it keeps free.
+pub(crate) fn detach(payload: Bytes) -> Bytes {
+    if payload.len() > DETACHED_BYTES_MAX { payload } else { Bytes::copy_from_slice(&payload) }
+}
 
 // === the offer ===
 

@@ -66,7 +66,8 @@ pub(super) fn admit(
     admit_call(connection, head, Body::Stream(body), respond.into());
 }
 
-/// As `admit`, for what comes by a relay: calls and nothing else.
+/// As `admit`, for what comes by a relay: calls and nothing else. Routers have checked the method
+/// and the content type.
 pub(super) fn admit_relayed(
     connection: &Rc<ConnectionState>,
     head: request::Parts,
@@ -79,12 +80,6 @@ pub(super) fn admit_relayed(
     } else {
         admit_call(connection, head, body, respond);
     }
-}
-
-/// The body of a request.
-enum Body {
-    Stream(RecvStream),
-    Whole(Bytes),
 }
 
 /// As `admit`, for a gRPC call.
@@ -142,7 +137,7 @@ fn admit_http(
     };
     let request =
         HttpRequest { is_head: view.is_head_request(), is_websocket: view.is_websocket() };
-    let is_whole = !request.is_websocket && body.is_small(&head.headers, http);
+    let is_whole = !request.is_websocket && body.comes_whole(&head.headers, http);
     if let Err(refused) = enter(connection, http.weight, &head) {
         return keep_out(respond, refused, true);
     }
@@ -163,9 +158,16 @@ fn admit_http(
     spawn(connection, exchange, method, intake, outlet);
 }
 
+/// The body of a request.
+enum Body {
+    Stream(RecvStream),
+    Whole(Bytes),
+}
+
 impl Body {
-    /// Whether it is to come with its request: h2 makes sure that it is as long as announced.
-    fn is_small(&self, headers: &HeaderMap, http: PlainHttp) -> bool {
+    /// Whether it is handed over with its request. h2 makes sure that a stream is as long as announced;
+    /// the ingress has, for what came whole.
+    fn comes_whole(&self, headers: &HeaderMap, http: PlainHttp) -> bool {
         let stream = match self {
             Body::Whole(body) => return body.len() <= http.whole_body_bytes_max,
             Body::Stream(stream) => stream,

@@ -5,52 +5,44 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::RecvStream;
 
-use super::intake::Taken;
+use super::intake::{Source, Taken};
 use crate::dispatch::gather;
 use crate::grpc::Message;
 
 /// Reads the body of one request.
 #[derive(Debug)]
 pub(super) struct HttpBody {
-    stage: Stage,
+    source: Source,
     /// Collects a body that is handed over whole; or holds one that has come so.
     whole: Option<Message>,
 }
 
-#[derive(Debug)]
-enum Stage {
-    Open(RecvStream),
-    /// All has come, and its end is to be told.
-    Ended,
-    Closed,
-}
-
 impl HttpBody {
     pub(super) fn new(stream: RecvStream, is_whole: bool) -> Self {
-        Self { stage: Stage::Open(stream), whole: is_whole.then(Message::default) }
+        Self { source: Source::Open(stream), whole: is_whole.then(Message::default) }
     }
 
     /// A body that has come with its head.
     pub(super) fn of(body: Bytes, is_whole: bool) -> Self {
         let body = (is_whole || !body.is_empty()).then(|| Message::from(body));
-        Self { stage: Stage::Ended, whole: body }
+        Self { source: Source::Ended, whole: body }
     }
 
     /// Nothing more will be read; h2 tells the client if it still sends.
     pub(super) fn close(&mut self) {
-        self.stage = Stage::Closed;
+        self.source = Source::Closed;
         self.whole = None;
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !matches!(self.stage, Stage::Closed)
+        !matches!(self.source, Source::Closed)
     }
 
     /// Reads the next piece, or all of a body that is handed over whole.
     ///
     /// The window is returned as soon as a piece is here, as for messages.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Taken> {
-        while let Stage::Open(stream) = &mut self.stage {
+        while let Source::Open(stream) = &mut self.source {
             match ready!(gather::poll_data(stream, context)) {
                 Some(Ok(piece)) => {
                     // It fails only for a stream that is gone, which the next poll reports.
@@ -65,7 +57,7 @@ impl HttpBody {
                     self.close();
                     return Poll::Ready(Taken::Gone);
                 }
-                None => self.stage = Stage::Ended,
+                None => self.source = Source::Ended,
             }
         }
         Poll::Ready(self.whole.take().map_or(Taken::End, Taken::Message))

@@ -1,4 +1,4 @@
-//! The request side of a call: DATA frames in, messages out.
+//! The request side of a call: bytes in, messages out.
 
 use std::task::{Context, Poll, ready};
 
@@ -65,7 +65,7 @@ pub(super) struct Messages {
 
 /// Where the bytes come from.
 #[derive(Debug)]
-enum Source {
+pub(super) enum Source {
     Open(RecvStream),
     /// All has come, and its end is to be told.
     Ended,
@@ -74,15 +74,15 @@ enum Source {
 
 impl Messages {
     pub(super) fn new(body: RecvStream, encoding: Encoding, size_max: usize) -> Self {
-        Self::from(Source::Open(body), Bytes::new(), encoding, size_max)
+        Self::with_source(Source::Open(body), Bytes::new(), encoding, size_max)
     }
 
     /// Of a body that has come with its head.
     pub(super) fn of(body: Bytes, encoding: Encoding, size_max: usize) -> Self {
-        Self::from(Source::Ended, body, encoding, size_max)
+        Self::with_source(Source::Ended, body, encoding, size_max)
     }
 
-    fn from(source: Source, chunk: Bytes, encoding: Encoding, size_max: usize) -> Self {
+    fn with_source(source: Source, chunk: Bytes, encoding: Encoding, size_max: usize) -> Self {
         Self { source, chunk, decoder: Decoder::new(size_max), encoding, size_max }
     }
 

@@ -1,4 +1,4 @@
-//! The response side of a call: commands in, HTTP/2 frames out, in order.
+//! The response side of a call: commands in, the parts of an answer out, in order.
 
 mod http_answer;
 

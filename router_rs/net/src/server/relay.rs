@@ -19,11 +19,11 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 
-use self::replies::{COPIED_BYTES_MAX, Replies};
+use self::replies::Replies;
 use super::admit::{admit_relayed, refuse};
 use super::connection::ConnectionState;
 use crate::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Message, Status};
-use crate::mesh::relay::{CallId, Decoder, Frame, Malformed, put_last, read_call};
+use crate::mesh::relay::{CallId, Decoder, Frame, Malformed, detach, put_last, read_call};
 
 /// One relay, shared by its task and its calls. It lives on one thread.
 pub(super) struct Relay {
@@ -200,10 +200,7 @@ impl Task {
 
 impl Relay {
     fn begin(self: &Rc<Self>, id: CallId, payload: Bytes) -> Result<(), Malformed> {
-        // What it is cut from is as long as what came at once, and a call may last.
-        let is_short = payload.len() <= COPIED_BYTES_MAX;
-        let payload = if is_short { Bytes::copy_from_slice(&payload) } else { payload };
-        let (head, body) = read_call(payload)?;
+        let (head, body) = read_call(detach(payload))?;
         self.replies.borrow_mut().begin(id)?;
         self.connection.server.counters.relayed.fetch_add(1, Ordering::Relaxed);
         let reply = RelayedReply { relay: Rc::clone(self), id };

@@ -14,9 +14,9 @@ use crate::mesh::relay::{
     put_head, put_piece, put_reset, put_trailers, put_whole,
 };
 
-/// Bytes up to this are copied, between the frames or out of them; longer ones stay where they are.
-/// As gathering what is small, a copy is cheaper than a part of its own.
-pub(super) const COPIED_BYTES_MAX: usize = 4096;
+/// Bytes up to this are copied between the frames; longer ones go out from where they are: below it
+/// a copy is cheaper than a part of its own.
+const COPIED_BYTES_MAX: usize = 4096;
 
 pub(super) struct Replies {
     /// By the places that the client has given them.
