@@ -3,7 +3,6 @@
 #[allow(dead_code)] // its own part, as in every test file
 mod http_support;
 mod relay_support;
-#[allow(dead_code)] // as above
 mod server_support;
 mod support;
 
@@ -13,9 +12,13 @@ use relay_support::{config, front_of, replica, stat};
 use router_net::dispatch::DeploymentRoute;
 use router_net::link::CancelReason;
 use router_net::server::ServerConfig;
-use server_support::{ABOUT, BULKY, Fixture, PARTS, PICKY, SILENT, STREAM, UNARY, frame};
+use server_support::{
+    ABOUT, BULKY, Fixture, PARTS, PICKY, SILENT, STREAM, UNARY, frame, header_block, http2_frame,
+};
 
 use support::{Client, Front, Reply, deployment, open_service, request_with, until, within};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 fn start(config: ServerConfig) -> (Fixture, Front) {
     let fixture = Fixture::start(config);
@@ -118,16 +121,20 @@ async fn a_late_call_is_4_and_a_reset_one_cancels() {
 }
 
 #[tokio::test]
-async fn a_request_whose_end_comes_apart_is_whole() {
+async fn a_request_whose_end_comes_in_a_frame_of_its_own_is_whole() {
     let (fixture, front) = start(config("replica-1"));
-    let client = front.client().await;
-    ask(&client, UNARY, &[], &frame(0, b"x")).await;
-    for size in [0, 500, 2000] {
-        let mut call = client.start(request_with(UNARY, &[]), false);
-        call.body.send_data(frame(0, &vec![5; size]), false).unwrap();
-        call.body.send_data(Bytes::new(), true).unwrap();
-        assert_eq!(0, call.reply().await.status());
-    }
+    ask(&front.client().await, UNARY, &[], &frame(0, b"x")).await;
+    let mut stream = TcpStream::connect(&front.address).await.unwrap();
+    // In one write, so that it is read at once.
+    let bytes = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        http2_frame(4, 0, 0, b""),
+        http2_frame(1, 4, 1, &header_block(UNARY)),
+        http2_frame(0, 0, 1, &frame(0, &[5; 2000])),
+        http2_frame(0, 1, 1, b""),
+    ];
+    stream.write_all(&bytes.concat()).await.unwrap();
+    until("the call is there", || stat(&fixture.server, "calls") == 2).await;
+    assert_eq!(2, stat(&fixture.server, "relayed"));
     front.settle().await;
-    assert_eq!(4, stat(&fixture.server, "relayed"));
 }

@@ -4,7 +4,7 @@ mod front_support;
 #[allow(dead_code)] // its own part, as in every test file
 mod http_support;
 mod relay_support;
-#[allow(dead_code, unused_imports)] // as above
+#[allow(unused_imports)] // as above
 mod server_support;
 mod support;
 

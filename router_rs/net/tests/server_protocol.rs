@@ -114,34 +114,6 @@ async fn resets_of_unseen_calls_do_not_end_the_connection_of_a_router() {
     fixture.settle().await;
 }
 
-fn http2_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
-}
-
-/// Request headers as literals without a table entry (RFC 7541, 6.2.2).
-fn header_block(path: &str) -> Vec<u8> {
-    let mut block = Vec::new();
-    for (name, value) in [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":authority", "test"),
-        (":path", path),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ] {
-        block.push(0);
-        for text in [name, value] {
-            block.push(text.len() as u8);
-            block.extend(text.as_bytes());
-        }
-    }
-    block
-}
-
 #[tokio::test]
 async fn metadata_over_the_limit_fails_its_call_alone() {
     let fixture = Fixture::start(config());

@@ -1,4 +1,5 @@
 //! A server with a user written in Rust, and a client that can misbehave.
+#![allow(dead_code)] // each test file uses its own part
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -268,4 +269,33 @@ async fn call_unbounded(client: &mut SendRequest<Bytes>, head: Request<()>, body
     answer.status = text("grpc-status");
     answer.message = text("grpc-message").unwrap_or_default();
     answer
+}
+
+/// A frame of HTTP/2, for what `h2` would write otherwise or not at all.
+pub(crate) fn http2_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Request headers as literals without a table entry (RFC 7541, 6.2.2).
+pub(crate) fn header_block(path: &str) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "test"),
+        (":path", path),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ] {
+        block.push(0);
+        for text in [name, value] {
+            block.push(text.len() as u8);
+            block.extend(text.as_bytes());
+        }
+    }
+    block
 }
