@@ -108,7 +108,7 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
     services: tuple[Service, ...] = ()
     methods: Mapping[str, Method] = {}
     if isinstance(target, type):
-        services, methods = _check(target, what)
+        services, methods = _check(target, what, f"{spec.application}.{spec.name}")
     batched: Mapping[str, Batched[Any]] = {}
     if (config := options.batching_config) is not None:
         label = f"the batching_config of {spec.name!r} cannot be used"
@@ -125,8 +125,11 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
     return Loaded(target, options, services, methods, args, kwargs, interceptors, batched)
 
 
-def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
+def _check(
+    target: type, what: str, plain_service: str
+) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
     services = _attempt(f"{what} cannot be served", lambda: find_services(target))
+    _attempt(f"{what} cannot be served", lambda: _check_names(target, services, plain_service))
     if not services and ingress_of(target) is None:
         _attempt(f"{what} cannot be served", lambda: check_callable(target))
     methods, warnings = _attempt(
@@ -135,6 +138,21 @@ def _check(target: type, what: str) -> tuple[tuple[Service, ...], Mapping[str, M
     for warning in warnings:
         _LOGGER.warning("%s", warning)
     return services, methods
+
+
+def _check_names(target: type, services: Sequence[Service], plain_service: str) -> None:
+    """Refuse a service whose calls would be taken for plain ones.
+
+    Raises:
+        ServicerError: It has the name of the deployment's plain calls.
+    """
+    if plain_service in {service.name for service in services}:
+        raise ServicerError(
+            f"{target.__qualname__} serves {plain_service} of its .proto, and its plain calls have "
+            f"the same name, {{application}}.{{deployment}}; give the application another name "
+            f"(`pyserve run --name`, pyserve.run(name=...)), or the deployment "
+            f"(@pyserve.deployment(name=...))"
+        )
 
 
 def inference_doors(

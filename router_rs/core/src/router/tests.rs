@@ -404,23 +404,40 @@ fn a_stream_keeps_calls_from_neither_its_replica_nor_the_other() {
     assert_eq!(0, router.stats().in_flight);
 }
 
+/// A router of two replicas with a place each, of which the second is known to be slow.
+fn with_a_slow_one(queue_len_max: u32) -> (Router, Nanos) {
+    let config = RouterConfig { policy: PolicyKind::Predicted, queue_len_max, ..config() };
+    let mut router = with_replicas(Router::new(config), &[1, 1]);
+    let mut now = Nanos::ZERO;
+    for _ in 0..40 {
+        for (id, takes_ms) in [(1, 10), (1, 10), (2, 200)] {
+            let call = router.pin(ReplicaId(id), Offer::default(), now).expect("a member");
+            now = now.saturating_add(Nanos::from_millis(takes_ms));
+            router.complete(call.ticket, DONE, now, &mut Vec::new());
+        }
+    }
+    assert_eq!(ReplicaId(1), send(&mut router, now).replica);
+    (router, now)
+}
+
 /// Beside a replica that is known to be slow: who waits for the other one takes the only place of the
 /// queue, and the next call is refused although a place is free.
 #[test]
 fn nobody_waits_beside_room_for_the_place_of_the_next_call() {
     for (queue_len_max, is_sent) in [(0, true), (1, true), (10, false)] {
-        let config = RouterConfig { policy: PolicyKind::Predicted, queue_len_max, ..config() };
-        let mut router = with_replicas(Router::new(config), &[1, 1]);
-        let mut now = Nanos::ZERO;
-        for _ in 0..40 {
-            for (id, takes_ms) in [(1, 10), (1, 10), (2, 200)] {
-                let call = router.pin(ReplicaId(id), Offer::default(), now).expect("a member");
-                now = now.saturating_add(Nanos::from_millis(takes_ms));
-                router.complete(call.ticket, DONE, now, &mut Vec::new());
-            }
-        }
-        assert_eq!(ReplicaId(1), send(&mut router, now).replica);
+        let (mut router, now) = with_a_slow_one(queue_len_max);
         let decision = router.offer(Offer::default(), now);
         assert_eq!(is_sent, matches!(decision, Decision::Send(_)), "{queue_len_max} {decision:?}");
+    }
+}
+
+#[test]
+fn a_place_is_wanted_by_more_calls_than_there_is_room_for() {
+    let (mut router, now) = with_a_slow_one(10);
+    assert!(!router.wants_places());
+    for is_wanted in [false, true, true] {
+        let decision = router.offer(Offer::default(), now);
+        assert!(matches!(decision, Decision::Parked(_)), "{decision:?}");
+        assert_eq!(is_wanted, router.wants_places());
     }
 }

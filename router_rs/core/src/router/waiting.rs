@@ -108,6 +108,13 @@ impl Router {
         (wait > wait_max).then_some(Refusal::TooLate { wait, left })
     }
 
+    /// Whether more calls wait than would be sent if no replica were held back: to those a place
+    /// that becomes free is worth something. Looks at every replica while any call waits.
+    pub fn wants_places(&self) -> bool {
+        let waiting = self.queue.len() as u64;
+        waiting > 0 && waiting > self.fleet.spare()
+    }
+
     pub(super) fn is_queue_full(&self) -> bool {
         // Calls that are held back would otherwise have been sent.
         let bound = u64::from(self.config.queue_len_max);

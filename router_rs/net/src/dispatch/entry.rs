@@ -4,6 +4,7 @@ mod explained;
 mod members;
 mod refused;
 mod repeats;
+mod slow;
 
 pub(crate) use refused::{Crowd, Refused};
 
@@ -96,9 +97,6 @@ pub(crate) enum Admission {
     Parked(WaiterGuard),
     Refused(Refused),
 }
-
-/// So many slow calls are told that somebody waits; the others look now and then. Arbitrary.
-const SLOW_MAX: usize = 64;
 
 type Wakers = SmallVec<[Waker; 4]>;
 
@@ -222,20 +220,6 @@ impl DeploymentEntry {
         self.finish(guard);
     }
 
-    /// Whether a call waits for a place. If not, the slow call that asks is woken when one does,
-    /// unless many others will be.
-    pub(super) fn wants_place(&self, cx: &Context<'_>) -> bool {
-        let mut locked = self.locked.lock();
-        if locked.waiting.values().any(|waiting| matches!(waiting, Waiting::Parked(_))) {
-            return true;
-        }
-        let slow = &mut locked.slow;
-        if slow.len() < SLOW_MAX && !slow.iter().any(|waker| waker.will_wake(cx.waker())) {
-            slow.push(cx.waker().clone());
-        }
-        false
-    }
-
     /// Whether a parked call's wait is over. `Ready` is told once: the waiter is forgotten then.
     pub(super) fn poll_released(
         self: &Arc<Self>,
@@ -282,7 +266,7 @@ impl DeploymentEntry {
             Decision::Send(assignment) => Admission::Send(self.guard(&locked, assignment)),
             Decision::Parked(waiter) => {
                 locked.waiting.insert(waiter, Waiting::Parked(None));
-                wakers.extend(locked.slow.drain(..));
+                locked.tell_slow(&mut wakers);
                 Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter))
             }
             Decision::Refused(refusal) => Admission::Refused(Refused::of(refusal, &locked.router)),
