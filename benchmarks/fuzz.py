@@ -84,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             zip(settings.targets, pool.map(partial(_run, settings), settings.targets), strict=True)
         )
     if settings.keep:
-        for name in settings.targets:
+        # One that crashes would crash on what it has found, too.
+        for name in (name for name, run in runs.items() if not run.exit_code):
             _keep(settings, name)
     report = make_report(runs)
     settings.output.parent.mkdir(parents=True, exist_ok=True)

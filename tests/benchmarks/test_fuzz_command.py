@@ -1,7 +1,9 @@
 """What ``make fuzz`` reads and reports; no fuzzer runs here."""
 
+import json
 import tomllib
 
+from benchmarks import fuzz
 from benchmarks.fuzz import (
     CORPUS_FILES_MAX,
     CRATE,
@@ -60,3 +62,17 @@ def test_a_corpus_that_is_too_large_keeps_files_of_all_sizes(tmp_path):
 
     assert list(range(0, 3 * CORPUS_FILES_MAX, 3)) == kept
     assert [] == spread([])
+
+
+def test_the_corpus_of_a_target_that_has_crashed_stays_as_it_is(tmp_path, monkeypatch):
+    runs = {"frames": Run(0, 600.0, LOG), "heads": Run(77, 3.0, LOG)}
+    kept = []
+    monkeypatch.setattr(fuzz, "_build", lambda _settings: None)
+    monkeypatch.setattr(fuzz, "_run", lambda _settings, name: runs[name])
+    monkeypatch.setattr(fuzz, "_keep", lambda _settings, name: kept.append(name))
+    report = tmp_path / "fuzz.json"
+
+    code = fuzz.main(["--targets", "frames", "heads", "--keep", "--output", str(report)])
+
+    assert (1, ["frames"]) == (code, kept)
+    assert {"frames", "heads"} == set(json.loads(report.read_text())["targets"])
