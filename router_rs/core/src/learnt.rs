@@ -302,6 +302,12 @@ impl Pool {
         true
     }
 
+    /// After so many more departures the table is computed again.
+    #[inline]
+    pub(crate) fn learns_after(&self) -> u32 {
+        self.refresh_at - self.departures
+    }
+
     #[cold]
     fn refresh(&mut self, now: Nanos) {
         let since = self.departures - self.refreshed_departures;
@@ -325,41 +331,32 @@ impl Pool {
             return;
         }
         let mut below = whole.rate();
-        let mut finish = 0.0_f64;
+        let (mut call_ns, mut finish) = (1.0 / below, 0.0_f64);
         for index in 1..LEVELS {
             let Level { time_ns, departures } = self.levels[index];
             // Of a level that never was, the guess is all there is. Most are such.
             if time_ns > 0.0 || departures > 0.0 {
-                below = (departures + GUESS_WEIGHT) / (time_ns + GUESS_WEIGHT / below);
+                call_ns = (time_ns + GUESS_WEIGHT * call_ns) / (departures + GUESS_WEIGHT);
+                below = 1.0 / call_ns;
             }
             self.rates[index] = below;
-            finish = finish.max(index as f64 / below);
+            finish = finish.max(index as f64 * call_ns);
             self.finish_ns[index] = finish;
         }
     }
 
     /// The smallest level from which more calls do not end faster.
     fn find_useful(&self) -> Option<u32> {
-        (1..LEVELS / 2).find(|level| self.is_enough(*level)).map(|level| level as u32)
-    }
-
-    /// Where replicas have more calls than `level`, they do not end faster. How many more they had is
-    /// what counts: of hardly more, nothing follows.
-    fn is_enough(&self, level: usize) -> bool {
-        let at = self.levels[level];
-        if at.departures < PROOF_DEPARTURES {
-            return false;
+        let (mut useful, mut above, mut above_weight) = (None, Level::default(), 0.0);
+        for (index, level) in self.levels.iter().enumerate().skip(1).rev() {
+            if index < LEVELS / 2 && level.is_enough(index as f64, above, above_weight) {
+                useful = Some(index as u32);
+            }
+            above.time_ns += level.time_ns;
+            above.departures += level.departures;
+            above_weight += index as f64 * level.time_ns;
         }
-        let above = self.sum(level + 1, LEVELS - 1);
-        if above.departures < PROOF_DEPARTURES {
-            return false;
-        }
-        let weigh = |index: usize| index as f64 * self.levels[index].time_ns;
-        let above_level = (level + 1..LEVELS).map(weigh).sum::<f64>() / above.time_ns;
-        let possible = above_level / level as f64 - 1.0;
-        let deviation = (1.0 / at.departures + 1.0 / above.departures).sqrt();
-        let growth = above.rate() / at.rate() - 1.0;
-        growth <= possible * GROWTH && possible - growth >= GROWTH_DEVIATIONS * deviation
+        useful
     }
 
     fn sum(&self, first: usize, last: usize) -> Level {
@@ -373,6 +370,22 @@ impl Pool {
 }
 
 impl Level {
+    /// Where replicas have more calls than `level`, they do not end faster. How many more they had is
+    /// what counts, so `above_weight` is the time of each level above times the level: of hardly
+    /// more, nothing follows.
+    fn is_enough(self, level: f64, above: Self, above_weight: f64) -> bool {
+        if self.departures < PROOF_DEPARTURES || above.departures < PROOF_DEPARTURES {
+            return false;
+        }
+        let possible = above_weight / above.time_ns / level - 1.0;
+        let growth = above.rate() / self.rate() - 1.0;
+        if growth > possible * GROWTH {
+            return false;
+        }
+        let deviation = (1.0 / self.departures + 1.0 / above.departures).sqrt();
+        possible - growth >= GROWTH_DEVIATIONS * deviation
+    }
+
     fn rate(self) -> f64 {
         self.departures / self.time_ns.max(1.0)
     }

@@ -185,6 +185,12 @@ impl Replica {
         self.is_member && !self.backoff.is_active() && self.health.takes()
     }
 
+    /// When calls there become lasting next, if they are all that keeps others out.
+    #[inline]
+    pub(crate) fn lasting_at(&self) -> Option<Nanos> {
+        (self.is_held_back() && self.is_in()).then(|| self.pace.next_lasting())
+    }
+
     /// How many more calls it could get if none were held back.
     pub(crate) fn spare(&self) -> u32 {
         if self.is_in() { self.capacity.saturating_sub(self.in_flight) } else { 0 }

@@ -3,7 +3,7 @@
 //! A line of JSON for each policy: medians of offer and complete, alone with 2, 8 and 64 replicas,
 //! and of lock + offer + unlock from four threads with 64. `cache_line` is how long the machine itself
 //! takes to bring a cache line to another core: each hand-over of the lock waits for some, and
-//! where processors are virtual it changes from minute to minute. Without `--bench` (as `cargo
+//! where processors are virtual and are moved it changes from second to second. Without `--bench` (as `cargo
 //! test` runs it) it makes one short pass, to prove that it works. `make bench-routing` keeps the
 //! figures.
 #![allow(clippy::print_stdout)] // the table is the purpose
@@ -29,6 +29,8 @@ use router_net::BriefMutex;
 const DEPTH: usize = 4;
 const THREADS: usize = 4;
 const ROUNDS: usize = 9;
+/// Enough for a median; less than a millisecond.
+const LINE_TURNS: usize = 1_000;
 /// Between two batches of calls; it only has to be a time.
 const SERVICE: Nanos = Nanos::from_micros(10);
 
@@ -86,7 +88,7 @@ fn locked_json(policy: PolicyKind, calls: usize) -> String {
     let mut lines_ns = Vec::new();
     let rounds: Vec<Vec<u64>> = (0..ROUNDS)
         .map(|_| {
-            lines_ns.push(line_ns(calls / ROUNDS));
+            lines_ns.push(line_ns(LINE_TURNS));
             let mut latencies = contended(policy, 64, calls / ROUNDS);
             latencies.sort_unstable();
             latencies
@@ -98,15 +100,19 @@ fn locked_json(policy: PolicyKind, calls: usize) -> String {
     format!("{}, {line}", percentiles_json(&rounds))
 }
 
-/// How long a word takes from one core to another, there and back halved.
+/// How long a word takes from one core to another, there and back halved: the median, since both
+/// threads may begin on one core, and take turns there until they are moved.
 fn line_ns(turns: usize) -> f64 {
     let word = AtomicUsize::new(0);
-    let begun = Instant::now();
+    let turn_ns = |turn: usize| {
+        let begun = Instant::now();
+        pass_on(&word, 2 * turn);
+        begun.elapsed().as_nanos() as f64 / 2.0
+    };
     thread::scope(|scope| {
         scope.spawn(|| (0..turns).for_each(|turn| pass_on(&word, 2 * turn + 1)));
-        (0..turns).for_each(|turn| pass_on(&word, 2 * turn));
-    });
-    begun.elapsed().as_nanos() as f64 / (2 * turns) as f64
+        median((0..turns).map(turn_ns).collect())
+    })
 }
 
 fn pass_on(word: &AtomicUsize, expected: usize) {

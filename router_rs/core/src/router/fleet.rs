@@ -3,6 +3,7 @@
 mod demand;
 mod health;
 mod members;
+mod sweep;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use crate::time::Nanos;
 pub(crate) use demand::Demand;
 
 use super::Locality;
+use sweep::Sweep;
 
 /// What a call asks of the replica that is picked for it, beside room.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,8 @@ pub(super) struct Fleet {
     pub(super) look_again_at: Option<Nanos>,
     /// When calls become lasting that keep others out.
     pub(super) lasting_at: Option<Nanos>,
+    /// Brings what was learnt to the replicas; `None`: it has come to all.
+    sweep: Option<Sweep>,
     rng: SplitMix64,
 }
 
@@ -103,6 +107,7 @@ impl Fleet {
             near_busy: 0.0,
             look_again_at: None,
             lasting_at: None,
+            sweep: None,
             replicas: Vec::new(),
             glances: Vec::new(),
             slots: BTreeMap::new(),
@@ -334,8 +339,10 @@ impl Fleet {
         } else {
             self.forget(slot);
         }
-        if learnt {
-            self.hold_back(now);
+        if learnt && self.is_patient {
+            self.begin_sweep(self.pool.learns_after(), now);
+        } else {
+            self.sweep_on(now);
         }
         self.replicas[slot as usize].is_open()
     }

@@ -29,10 +29,6 @@ const NEAR_WEIGHT: f64 = 1.0 / 64.0;
 /// A held call looks again after this share of the time that the slow replica would take.
 const LOOK_AGAIN: f64 = 0.25;
 const LOOK_AGAIN_MIN_NS: f64 = 100_000.0;
-/// So many times slower than before is no chance; twice is.
-const CLOGGED: f32 = 4.0;
-/// So often at least, while replicas are held back, it is looked whether that is still right.
-const LASTING_LOOK_MAX: Nanos = Nanos::from_secs(1);
 
 impl Fleet {
     /// The last pick found room, and that waiting is better.
@@ -67,48 +63,6 @@ impl Fleet {
             return 0;
         }
         self.iter().map(|(_, replica)| u64::from(replica.spare())).sum()
-    }
-
-    /// Brings what was learnt to all replicas, and does so quickly, since others wait for the router
-    /// meanwhile: with 64 replicas it takes as long as several picks.
-    #[cold]
-    pub(super) fn hold_back(&mut self, now: Nanos) {
-        self.lasting_at = None;
-        let may_hold = self.is_patient && !self.is_clogged();
-        for slot in 0..self.replicas.len() as u32 {
-            let replica = &mut self.replicas[slot as usize];
-            let others = replica.others(now);
-            replica.pace.on_learnt(&self.pool, others, now);
-            let useful = if may_hold {
-                self.pool.useful_for(&replica.pace, replica.tier, now)
-            } else {
-                None
-            };
-            let held = useful.unwrap_or(u32::MAX);
-            if replica.held != held {
-                replica.held = held;
-                self.refresh(slot);
-            }
-            self.glance(slot, now);
-        }
-        self.watch_lasting(now);
-    }
-
-    /// All replicas are far slower than replicas of the deployment were: they may be full of calls
-    /// that are about to become lasting, so what kept them busy says nothing.
-    fn is_clogged(&self) -> bool {
-        self.iter().all(|(_, replica)| replica.pace.slowness(&self.pool) > CLOGGED)
-    }
-
-    /// Looks when calls become lasting next that now keep others out.
-    pub(super) fn watch_lasting(&mut self, now: Nanos) {
-        if !self.is_patient || self.lasting_at.is_some() {
-            return;
-        }
-        let is_watched = |replica: &&Replica| replica.is_in() && replica.is_held_back();
-        let watched = self.replicas.iter().filter(is_watched);
-        let at = watched.map(|replica| replica.pace.next_lasting()).min();
-        self.lasting_at = at.map(|at| at.min(now.saturating_add(LASTING_LOOK_MAX)));
     }
 
     /// Makes room where calls have become lasting by now.

@@ -1,0 +1,161 @@
+//! Brings what was learnt of the deployment to its replicas: which of their calls are lasting, and
+//! how many more keep a replica out.
+//!
+//! With 64 replicas that takes as long as several picks, and reads four cache lines of each; calls
+//! of other threads would wait for the router meanwhile. So a sweep has steps, one with each
+//! departure. Until it comes to a replica, what was known before holds there.
+
+use super::Fleet;
+use crate::replica::Replica;
+use crate::time::Nanos;
+
+/// All replicas are clogged if each is so many times slower than before; twice is no sign.
+const CLOGGED: f32 = 4.0;
+/// So often at least, while replicas are held back, it is looked whether that is still right.
+const LASTING_LOOK_MAX: Nanos = Nanos::from_secs(1);
+
+/// A step comes to as many replicas at least: about as long as a pick among 64. What is learnt is
+/// old after 64 departures, so steps are larger where it would not have come to all by then.
+const STEP_MIN: usize = 16;
+
+/// On its way through the replicas.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sweep {
+    next: usize,
+    /// So many replicas at once.
+    step: usize,
+    may_hold: bool,
+    /// Of those before `next`, as [`Fleet::lasting_at`].
+    lasting_at: Option<Nanos>,
+}
+
+impl Fleet {
+    /// Brings what was learnt to all replicas at once.
+    #[cold]
+    pub(in crate::router) fn hold_back(&mut self, now: Nanos) {
+        self.begin_sweep(1, now);
+    }
+
+    /// Brings what was learnt to the first replicas, and has [`Fleet::sweep_on`] come to all of them
+    /// by the last of so many departures, of which this is the first.
+    #[cold]
+    pub(super) fn begin_sweep(&mut self, departures: u32, now: Nanos) {
+        self.sweep = Some(Sweep {
+            next: 0,
+            step: self.replicas.len().div_ceil(departures.max(1) as usize).max(STEP_MIN),
+            may_hold: self.is_patient && !self.is_clogged(),
+            lasting_at: None,
+        });
+        self.sweep_on(now);
+    }
+
+    /// The next step, if the last sweep is not over.
+    #[inline]
+    pub(super) fn sweep_on(&mut self, now: Nanos) {
+        if let Some(sweep) = self.sweep {
+            self.sweep = self.step(sweep, now);
+        }
+    }
+
+    /// What is left of the sweep.
+    fn step(&mut self, mut sweep: Sweep, now: Nanos) -> Option<Sweep> {
+        let end = (sweep.next + sweep.step).min(self.replicas.len());
+        for slot in sweep.next..end {
+            let lasting_at = self.hold_one_back(slot as u32, sweep.may_hold, now);
+            sweep.lasting_at = sweep.lasting_at.into_iter().chain(lasting_at).min();
+        }
+        sweep.next = end;
+        if end < self.replicas.len() {
+            return Some(sweep);
+        }
+        self.watch_lasting_from(sweep.lasting_at, now);
+        None
+    }
+
+    /// Returns when calls there become lasting next that now keep others out.
+    fn hold_one_back(&mut self, slot: u32, may_hold: bool, now: Nanos) -> Option<Nanos> {
+        let replica = &mut self.replicas[slot as usize];
+        let others = replica.others(now);
+        replica.pace.on_learnt(&self.pool, others, now);
+        let useful =
+            if may_hold { self.pool.useful_for(&replica.pace, replica.tier, now) } else { None };
+        let held = useful.unwrap_or(u32::MAX);
+        if replica.held != held {
+            replica.held = held;
+            self.refresh(slot);
+        }
+        self.glance(slot, now);
+        self.replicas[slot as usize].lasting_at()
+    }
+
+    /// All replicas are far slower than replicas of the deployment were: they may be full of calls
+    /// that are about to become lasting, so what kept them busy says nothing.
+    fn is_clogged(&self) -> bool {
+        self.iter().all(|(_, replica)| replica.pace.slowness(&self.pool) > CLOGGED)
+    }
+
+    /// Looks when calls become lasting next that now keep others out.
+    pub(in crate::router) fn watch_lasting(&mut self, now: Nanos) {
+        if self.lasting_at.is_none() && self.is_patient {
+            let first = self.replicas.iter().filter_map(Replica::lasting_at).min();
+            self.watch_lasting_from(first, now);
+        }
+    }
+
+    fn watch_lasting_from(&mut self, first: Option<Nanos>, now: Nanos) {
+        let latest = now.saturating_add(LASTING_LOOK_MAX);
+        self.lasting_at = first.map(|at| at.min(latest)).filter(|_| self.is_patient);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::PolicyKind;
+    use crate::replica::{ReplicaId, ReplicaSpec, Tier};
+
+    /// Each of which is held back, though nothing is known that says so.
+    fn fleet_held_back(len: u64) -> Fleet {
+        let mut fleet = Fleet::new(PolicyKind::Predicted.build(), 1);
+        let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: 4 };
+        let specs: Vec<ReplicaSpec> = (0..len).map(spec).collect();
+        fleet.apply(&specs, (Nanos::ZERO, Nanos::ZERO), |_| {});
+        for slot in 0..len as u32 {
+            fleet.replicas[slot as usize].held = 0;
+            fleet.refresh(slot);
+        }
+        fleet
+    }
+
+    /// How many are open when it begins and after each departure that follows, up to all.
+    fn open_by_departures(len: u64, departures: u32) -> Vec<usize> {
+        let mut fleet = fleet_held_back(len);
+        fleet.begin_sweep(departures, Nanos::ZERO);
+        let mut open = vec![fleet.open.len()];
+        while fleet.sweep.is_some() {
+            fleet.sweep_on(Nanos::ZERO);
+            open.push(fleet.open.len());
+        }
+        open
+    }
+
+    #[test]
+    fn it_comes_to_all_before_more_is_learnt() {
+        assert_eq!(vec![10], open_by_departures(10, 64));
+        assert_eq!(vec![16, 32, 40], open_by_departures(40, 64));
+        assert_eq!(vec![50, 100], open_by_departures(100, 2));
+        assert_eq!(vec![100], open_by_departures(100, 1));
+        assert_eq!(vec![0], open_by_departures(0, 64));
+    }
+
+    #[test]
+    fn a_fleet_that_shrinks_on_its_way_ends_it() {
+        let mut fleet = fleet_held_back(40);
+        fleet.begin_sweep(64, Nanos::ZERO);
+        fleet.apply(&[], (Nanos::ZERO, Nanos::ZERO), |_| {});
+        fleet.sweep_on(Nanos::ZERO);
+        fleet.sweep_on(Nanos::ZERO);
+        assert!(fleet.sweep.is_none());
+        assert_eq!(0, fleet.open.len());
+    }
+}
