@@ -179,11 +179,11 @@ impl<C: Caller> Exchange<'_, C> {
                 Ok(Err(error)) => return not_connected(error.to_string()),
                 Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
             };
-            let may_relay = connection.has_relay() && !self.is_tunnel();
+            let may_relay = self.may_relay(&connection);
             if may_relay && self.look_for_body().await.is_err() {
                 return Attempt::Over(Ending::Gone, Outcome::Cancelled);
             }
-            match self.start(&connection) {
+            match self.start(&connection, may_relay) {
                 Ok(started) => return self.run(started, target.silence_limit(), ticket).await,
                 Err(error) => reason = Some(error),
             }
@@ -208,8 +208,8 @@ impl<C: Caller> Exchange<'_, C> {
         poll_fn(|cx| Poll::Ready(self.upload.look(self.caller, cx))).await
     }
 
-    fn start(&mut self, connection: &Rc<Connection>) -> Result<Started, String> {
-        if let Some(started) = self.start_relayed(connection) {
+    fn start(&mut self, connection: &Rc<Connection>, may_relay: bool) -> Result<Started, String> {
+        if may_relay && let Some(started) = self.start_relayed(connection) {
             self.upload.went_with_head();
             return Ok(started);
         }
@@ -217,11 +217,15 @@ impl<C: Caller> Exchange<'_, C> {
         connection.start(self.request(), is_bodiless)
     }
 
-    /// Starts an attempt by the connection's relay, if the call is one for it.
+    /// The call may go by the connection's relay, once it has come whole.
+    pub(super) fn may_relay(&self, connection: &Connection) -> bool {
+        connection.has_relay() && !self.is_tunnel()
+    }
+
+    /// Starts an attempt by the connection's relay, if the call has come whole and there is a
+    /// place; only where it may go there.
     pub(super) fn start_relayed(&mut self, connection: &Rc<Connection>) -> Option<Started> {
-        if !connection.has_relay() || self.is_tunnel() || self.upload.whole().is_none() {
-            return None;
-        }
+        self.upload.whole()?;
         self.set_timeout();
         connection.start_relayed(&self.head.parts, self.upload.whole()?)
     }

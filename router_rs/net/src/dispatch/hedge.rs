@@ -105,7 +105,8 @@ impl<C: Caller> Exchange<'_, C> {
         let Acquired::Open(connection) = acquire(ticket.target()) else { return None };
         self.claim(&ticket);
         let mut upload = self.upload.again();
-        let started = if let Some(started) = self.start_relayed(&connection) {
+        let may_relay = self.may_relay(&connection);
+        let started = if may_relay && let Some(started) = self.start_relayed(&connection) {
             upload.went_with_head();
             started
         } else {
