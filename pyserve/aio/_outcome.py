@@ -21,6 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 _NEUTRAL_DETAILS = "The service raised an exception; its log has the traceback."
 _WRONG_RESPONSE_DETAILS = "The service returned a response of the wrong type."
 _CANCELLED_DETAILS = "The handler of the call was cancelled."
+_LATE_DETAILS = "The deadline of the call has passed."
 
 
 class UnreadableRequestError(Exception):
@@ -92,6 +93,11 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
         # Often the consequence of the cancellation: nobody waits for the answer.
         _LOGGER.debug("%s raised after its cancellation", context.method.path, exc_info=error)
         return
+    if _is_late(context, error):
+        # A nested call has the deadline of its own call: either may be cancelled first.
+        _LOGGER.debug("%s ran out of time", context.method.path, exc_info=error)
+        _end(context, status_number(grpc.StatusCode.DEADLINE_EXCEEDED), _LATE_DETAILS)
+        return
     _LOGGER.error(
         "unexpected %s in the handler of %s",
         type(error).__name__,
@@ -104,6 +110,15 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
     if context.kit.settings.development:
         details = f"Unexpected {type(error)}: {_text(error)}"
     _end(context, number or status_number(grpc.StatusCode.UNKNOWN), details)
+
+
+def _is_late(context: ServicerContext, error: BaseException) -> bool:
+    """Tell whether a handler gave up because the deadline of its call has passed."""
+    is_timeout = isinstance(error, TimeoutError) or (
+        isinstance(error, grpc.aio.AioRpcError)
+        and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    )
+    return is_timeout and context.time_remaining() == 0
 
 
 def _end_with_its_own_status(context: ServicerContext, error: BaseException) -> bool:

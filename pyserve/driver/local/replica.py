@@ -333,3 +333,8 @@ class _Failed:
 
     def __init__(self, call: LocalCall) -> None:
         self.method = self._Method(call.route.path)
+        self._deadline = call.deadline
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the call's deadline."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())

@@ -35,11 +35,13 @@ def status_of_plain(error: BaseException, context: Any, *, development: bool) ->
         trailers = ((FAILURE_KEY, encode_failure(error)),)
     if isinstance(error, Abort):
         return Status(error.code, error.details, (*error.trailing_metadata, *trailers))
-    code = _code_of(error)
+    # Calls that it makes have the deadline of its own: either may be cancelled first.
+    late = isinstance(error, TimeoutError) and context.time_remaining() == 0
+    code = StatusCode.DEADLINE_EXCEEDED if late else _code_of(error)
     mistaken = _is_wrong_call(error)
     if not mistaken and context.cancel_reason is None:
-        path = context.method.path
-        _LOGGER.error("unexpected %s in %s", type(error).__name__, path, exc_info=error)
+        level, path = logging.DEBUG if late else logging.ERROR, context.method.path
+        _LOGGER.log(level, "unexpected %s in %s", type(error).__name__, path, exc_info=error)
     if mistaken and not framed:
         return Status(StatusCode.INVALID_ARGUMENT, str(error))
     if framed or development:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("fake_ring")
 INTERNAL = grpc.StatusCode.INTERNAL.value[0]
 UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
 CANCELLED = grpc.StatusCode.CANCELLED.value[0]
+DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
 
 
 async def _serve(handler: Any, **settings: Any) -> tuple[Server, FakeServer]:
@@ -96,6 +97,29 @@ async def test_development_mode_tells_type_and_text(caplog: pytest.LogCaptureFix
     command = await _ended(native.call("/p.S/Call", b""))
     assert "Unexpected <class 'ValueError'>: a secret" == command[2]
     assert "a secret" in caplog.text
+    await server.stop(None)
+
+
+_LATE = grpc.aio.AioRpcError(
+    grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(), "late"
+)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("nested"), _LATE])
+@pytest.mark.parametrize("remaining_s", [0.0, 3.0, None])
+async def test_a_timeout_is_the_callers_where_its_deadline_has_passed(
+    error: Exception, remaining_s: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def give_up(_request: bytes, _context: Any) -> bytes:
+        raise error
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(give_up))
+    call = native.call("/p.S/Call", b"")
+    call.remaining_s = remaining_s
+    command = await _ended(call)
+    is_late = remaining_s == 0.0
+    assert ("finish", DEADLINE_EXCEEDED if is_late else UNKNOWN) == command[:2]
+    assert is_late == ("unexpected" not in caplog.text)
     await server.stop(None)
 
 
