@@ -7,9 +7,10 @@ use crate::time::Nanos;
 /// What a lower bound of a prediction follows from, kept where a scan finds it: sixteen bytes a
 /// replica, instead of the three cache lines that a prediction reads.
 ///
-/// It has to be made again when a call comes or goes at the replica, when it reports, and for all
-/// replicas when they turn out to be shared with other routers. What is learnt of the deployment
-/// changes with each answer, so it is looked up when the bound is read.
+/// It has to be made again when a call comes or goes at the replica, when it reports, when it is
+/// brought what was learnt, and for all replicas when they turn out to be shared with other
+/// routers. What is learnt of the deployment changes with each answer, so it is looked up when the
+/// bound is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Glance {
     /// Until then the bound holds, and no probe is due.

@@ -441,3 +441,21 @@ fn a_place_is_wanted_by_more_calls_than_there_is_room_for() {
         assert_eq!(is_wanted, router.wants_places());
     }
 }
+
+/// The one that goes out keeps the others out, maybe for long: somebody has to look.
+#[test]
+fn calls_that_wait_behind_one_that_was_released_are_looked_at() {
+    let config = RouterConfig { policy: PolicyKind::Predicted, ..config() };
+    let mut router = with_replicas(Router::new(config), &[10]);
+    router.fleet.replicas[0].held = 1;
+    let first = send(&mut router, Nanos::ZERO);
+    park(&mut router, None, Nanos::ZERO);
+    park(&mut router, None, Nanos::ZERO);
+    // As after a sweep that found nobody kept out.
+    router.fleet.lasting_at = None;
+    assert_eq!(None, router.next_wakeup());
+    let mut released = Vec::new();
+    router.complete(first.ticket, Outcome::Cancelled, Nanos::ZERO, &mut released);
+    assert!(matches!(released[..], [Release::Send { .. }]), "{released:?}");
+    assert!(router.next_wakeup().is_some());
+}

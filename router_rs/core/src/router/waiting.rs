@@ -198,6 +198,8 @@ impl Router {
                 let waiter = WaiterId(self.calls.key_at(index));
                 self.calls.rename(index);
                 released.push(Release::Send { waiter, assignment: self.send(index, slot, now) });
+                // With this one the replica may keep those out that go on waiting.
+                self.fleet.watch_lasting_of(slot, now);
             } else {
                 // A ready call whose model others hold by now, or that has been wherever there is
                 // room; it is still the same waiter.

@@ -25,7 +25,7 @@ pub(super) struct Sweep {
     /// So many replicas at once.
     step: usize,
     may_hold: bool,
-    /// Of those before `next`, as [`Fleet::lasting_at`].
+    /// The first [`Replica::lasting_at`] of those before `next`, each as its step found it.
     lasting_at: Option<Nanos>,
 }
 
@@ -36,8 +36,8 @@ impl Fleet {
         self.begin_sweep(1, now);
     }
 
-    /// Brings what was learnt to the first replicas, and has [`Fleet::sweep_on`] come to all of them
-    /// by the last of so many departures, of which this is the first.
+    /// Brings what was learnt to the first replicas, and has [`Fleet::sweep_on`] come to all of
+    /// them by the last of so many departures, of which this is the first.
     #[cold]
     pub(super) fn begin_sweep(&mut self, departures: u32, now: Nanos) {
         self.sweep = Some(Sweep {
@@ -68,7 +68,9 @@ impl Fleet {
         if end < self.replicas.len() {
             return Some(sweep);
         }
-        self.watch_lasting_from(sweep.lasting_at, now);
+        // What an earlier step saw has changed since, and somebody may watch what has come of it.
+        let watched = self.lasting_at.filter(|_| sweep.step < end);
+        self.watch_lasting_from(sweep.lasting_at.into_iter().chain(watched).min(), now);
         None
     }
 
@@ -99,6 +101,14 @@ impl Fleet {
         if self.lasting_at.is_none() && self.is_patient {
             let first = self.replicas.iter().filter_map(Replica::lasting_at).min();
             self.watch_lasting_from(first, now);
+        }
+    }
+
+    /// As [`Fleet::watch_lasting`], where only the replica in `slot` has changed.
+    #[inline]
+    pub(in crate::router) fn watch_lasting_of(&mut self, slot: u32, now: Nanos) {
+        if self.lasting_at.is_none() && self.is_patient {
+            self.watch_lasting_from(self.replicas[slot as usize].lasting_at(), now);
         }
     }
 
@@ -148,8 +158,23 @@ mod tests {
         assert_eq!(vec![0], open_by_departures(0, 64));
     }
 
+    /// Calls that have come to a replica after its step keep others out from now on.
     #[test]
-    fn a_fleet_that_shrinks_on_its_way_ends_it() {
+    fn its_end_leaves_what_is_watched_meanwhile() {
+        let mut fleet = fleet_held_back(17);
+        fleet.begin_sweep(64, Nanos::ZERO);
+        fleet.take(0, Nanos::ZERO);
+        fleet.replicas[0].held = 1;
+        fleet.refresh(0);
+        fleet.watch_lasting(Nanos::ZERO);
+        assert_eq!(Some(LASTING_LOOK_MAX), fleet.lasting_at);
+        fleet.sweep_on(Nanos::ZERO);
+        assert!(fleet.sweep.is_none());
+        assert_eq!(Some(LASTING_LOOK_MAX), fleet.lasting_at);
+    }
+
+    #[test]
+    fn a_fleet_that_is_forgotten_on_its_way_ends_it() {
         let mut fleet = fleet_held_back(40);
         fleet.begin_sweep(64, Nanos::ZERO);
         fleet.apply(&[], (Nanos::ZERO, Nanos::ZERO), |_| {});
