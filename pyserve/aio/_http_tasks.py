@@ -12,6 +12,7 @@ import grpc
 
 from pyserve import _router
 from pyserve.aio._http import HttpCall, HttpHandler
+from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
@@ -143,6 +144,9 @@ def _fail(http: HttpCall, error: BaseException) -> None:
         # Often the consequence of the cancellation: nobody waits for the answer.
         level = logging.DEBUG if http.cancel_reason is not None else logging.ERROR
         _LOGGER.log(level, "%s raised after its end", _label(http), exc_info=error)
+    elif is_late(error, http.time_remaining()):
+        _LOGGER.debug("%s ran out of time", _label(http), exc_info=error)
+        http.fail(grpc.StatusCode.DEADLINE_EXCEEDED, LATE_DETAILS)
     else:
         _LOGGER.error("unexpected %s in %s", type(error).__name__, _label(http), exc_info=error)
         details = _NEUTRAL_DETAILS

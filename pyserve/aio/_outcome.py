@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._metadata import status_number, to_wire
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ _LOGGER = logging.getLogger(__name__)
 _NEUTRAL_DETAILS = "The service raised an exception; its log has the traceback."
 _WRONG_RESPONSE_DETAILS = "The service returned a response of the wrong type."
 _CANCELLED_DETAILS = "The handler of the call was cancelled."
-_LATE_DETAILS = "The deadline of the call has passed."
 
 
 class UnreadableRequestError(Exception):
@@ -93,10 +93,9 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
         # Often the consequence of the cancellation: nobody waits for the answer.
         _LOGGER.debug("%s raised after its cancellation", context.method.path, exc_info=error)
         return
-    if _is_late(context, error):
-        # A nested call has the deadline of its own call: either may be cancelled first.
+    if context.code() is None and is_late(error, context.time_remaining()):
         _LOGGER.debug("%s ran out of time", context.method.path, exc_info=error)
-        _end(context, status_number(grpc.StatusCode.DEADLINE_EXCEEDED), _LATE_DETAILS)
+        _end(context, status_number(grpc.StatusCode.DEADLINE_EXCEEDED), LATE_DETAILS)
         return
     _LOGGER.error(
         "unexpected %s in the handler of %s",
@@ -110,15 +109,6 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
     if context.kit.settings.development:
         details = f"Unexpected {type(error)}: {_text(error)}"
     _end(context, number or status_number(grpc.StatusCode.UNKNOWN), details)
-
-
-def _is_late(context: ServicerContext, error: BaseException) -> bool:
-    """Tell whether a handler gave up because the deadline of its call has passed."""
-    is_timeout = isinstance(error, TimeoutError) or (
-        isinstance(error, grpc.aio.AioRpcError)
-        and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    )
-    return is_timeout and context.time_remaining() == 0
 
 
 def _end_with_its_own_status(context: ServicerContext, error: BaseException) -> bool:

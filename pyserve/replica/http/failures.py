@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
+from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.errors import Abort, BatchError, ModelLoadFailed, RequestError
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import JSON, TEXT, to_json
@@ -68,6 +69,10 @@ def _answer_http_exception(http: HttpCall, error: Any) -> None:
 
 
 def _answer_unexpected(http: HttpCall, error: Exception) -> None:
+    if is_late(error, http.time_remaining()):
+        _LOGGER.debug("%s ran out of time", _path(http), exc_info=error)
+        http.fail(StatusCode.DEADLINE_EXCEEDED, LATE_DETAILS)
+        return
     _LOGGER.error("unexpected %s in %s", type(error).__name__, _path(http), exc_info=error)
     details = _NEUTRAL_DETAILS
     if http.kit.settings.development:

@@ -13,6 +13,7 @@ from typing import Any
 from grpc import StatusCode
 
 from pyserve.aio import Status
+from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, text_of
 from pyserve.errors import Abort, ModelLoadFailed, PyserveError, RequestError
 from pyserve.replica.plain import calls
@@ -35,18 +36,19 @@ def status_of_plain(error: BaseException, context: Any, *, development: bool) ->
         trailers = ((FAILURE_KEY, encode_failure(error)),)
     if isinstance(error, Abort):
         return Status(error.code, error.details, (*error.trailing_metadata, *trailers))
-    # Calls that it makes have the deadline of its own: either may be cancelled first.
-    late = isinstance(error, TimeoutError) and context.time_remaining() == 0
-    code = StatusCode.DEADLINE_EXCEEDED if late else _code_of(error)
     mistaken = _is_wrong_call(error)
-    if not mistaken and context.cancel_reason is None:
-        level, path = logging.DEBUG if late else logging.ERROR, context.method.path
-        _LOGGER.log(level, "unexpected %s in %s", type(error).__name__, path, exc_info=error)
+    late = is_late(error, context.time_remaining())
+    code = StatusCode.DEADLINE_EXCEEDED if late else _code_of(error)
+    if late:
+        _LOGGER.debug("%s ran out of time", context.method.path, exc_info=error)
+    elif not mistaken and context.cancel_reason is None:
+        path = context.method.path
+        _LOGGER.error("unexpected %s in %s", type(error).__name__, path, exc_info=error)
     if mistaken and not framed:
         return Status(StatusCode.INVALID_ARGUMENT, str(error))
     if framed or development:
         return Status(code, f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX], trailers)
-    return Status(code, _NEUTRAL_DETAILS)
+    return Status(code, LATE_DETAILS if late else _NEUTRAL_DETAILS)
 
 
 # A status has to fit into the 8 KiB that most peers allow for headers; arbitrary beyond that.

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import grpc
 import pytest
 
 from pyserve import _router
@@ -189,6 +190,24 @@ async def test_a_request_may_outlive_its_client_but_not_its_deadline() -> None:
     native.endpoint.push(_router.CANCEL, late.token, _router.CANCEL_CLIENT)
     await eventually(lambda: late.commands)
     assert child.is_cancelled
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("remaining_s", [0.0, 3.0])
+async def test_a_timeout_is_the_callers_where_its_deadline_has_passed(
+    remaining_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(_http: HttpCall) -> None:
+        raise TimeoutError
+
+    server, native = await _serve(handler)
+    call = _request(native)
+    call.remaining_s = remaining_s
+    await _ended(call)
+    is_late = remaining_s == 0.0
+    code = grpc.StatusCode.DEADLINE_EXCEEDED if is_late else grpc.StatusCode.INTERNAL
+    assert code.value[0] in call.commands[-1]
+    assert is_late == ("unexpected" not in caplog.text)
     await server.stop(None)
 
 

@@ -123,6 +123,19 @@ async def test_a_timeout_is_the_callers_where_its_deadline_has_passed(
     await server.stop(None)
 
 
+async def test_a_code_that_was_set_wins_over_lateness(caplog: pytest.LogCaptureFixture) -> None:
+    async def give_up(_request: bytes, context: Any) -> bytes:
+        context.set_code(grpc.StatusCode.INTERNAL)
+        raise TimeoutError
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(give_up))
+    call = native.call("/p.S/Call", b"")
+    call.remaining_s = 0.0
+    assert ("finish", INTERNAL) == (await _ended(call))[:2]
+    assert "unexpected" in caplog.text
+    await server.stop(None)
+
+
 async def test_exceptions_with_a_status_give_it() -> None:
     class Refusal(Exception):
         pass

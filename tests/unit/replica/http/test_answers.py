@@ -247,6 +247,22 @@ async def test_a_def_that_raises_stop_iteration_is_an_error(
 # --- exceptions -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("remaining_s", [0.0, 3.0, None])
+async def test_a_timeout_is_the_callers_where_its_deadline_has_passed(
+    remaining_s: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler() -> None:
+        raise TimeoutError
+
+    async with serving(handler) as client:
+        call = client.begin()
+        call.remaining_s = remaining_s
+        answer = await answer_of(call)
+    is_late = remaining_s == 0.0
+    assert (DEADLINE_EXCEEDED if is_late else INTERNAL) == answer.code
+    assert is_late == ("unexpected" not in caplog.text)
+
+
 async def _failure(error: BaseException, *, development: bool = False) -> Answer:
     async def handler() -> None:
         raise error

@@ -30,6 +30,7 @@ def test_a_timeout_is_the_callers_where_its_deadline_has_passed(
     (record,) = caplog.records
     if remaining_s == 0.0:
         assert (StatusCode.DEADLINE_EXCEEDED, logging.DEBUG) == (status.code, record.levelno)
+        assert "log" not in status.details
     else:
         nested = isinstance(error, RequestTimeout)
         code = StatusCode.DEADLINE_EXCEEDED if nested else StatusCode.INTERNAL
