@@ -16,6 +16,7 @@ from pyserve.api.code import import_attribute
 from pyserve.api.deployment import Application, Deployment
 from pyserve.cli.commands import CommandFailed
 from pyserve.errors import ImportPathError, PyserveError
+from pyserve.observe.places import describe
 
 
 def load_application(path: str, arguments: Mapping[str, object]) -> Application:
@@ -137,16 +138,5 @@ def _validator(
 
 
 def _user_code_failed(what: str, error: Exception) -> CommandFailed:
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen") and "/pyserve/" not in frame.filename
-    ]
-    place = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    text = str(error)
-    if isinstance(error, SyntaxError) and error.filename:
-        place, text = f" (at {error.filename}:{error.lineno})", error.msg
-    return CommandFailed(
-        f"{what}: {type(error).__name__}: {text}{place}",
-        "".join(traceback.format_exception(error)),
-    )
+    details = "".join(traceback.format_exception(error))
+    return CommandFailed(f"{what}: {describe(error)}", details)

@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
@@ -21,6 +17,7 @@ from pyserve.batching import Batched, drain
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
+from pyserve.observe.places import describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
@@ -41,8 +38,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 # How long a user's aclose() may take after the last call has ended.
 _CLOSE_TIMEOUT_S = 5.0
-# This package, and the import system, through which user code is reached.
-_NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", "<frozen ")
 
 Value = TypeVar("Value")
 
@@ -333,31 +328,7 @@ def _attempt(label: str, step: Callable[[], Value]) -> Value:
 
 
 def _load_error(label: str, error: Exception | SystemExit) -> LoadError:
-    details = _format(error)
+    details = format_from_user_code(error)
     if isinstance(error, ServicerError | ImportPathError):
         return LoadError(str(error), details, user_code=True)
-    place = _place(error.__traceback__)
-    text = f"{label}: {type(error).__name__}: {error}"
-    if isinstance(error, SyntaxError) and error.filename:
-        place = f"{error.filename}:{error.lineno}"
-        text = f"{label}: {type(error).__name__}: {error.msg}"
-    summary = f"{text} (at {place})" if place else text
-    return LoadError(summary, details, user_code=True)
-
-
-def _format(error: Exception | SystemExit) -> str:
-    """Return the traceback from the first frame of user code on, or all of it without one."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_USER_CODE):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
-
-
-def _place(trace: TracebackType | None) -> str:
-    """Return ``file:line`` of the innermost frame outside of this package."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(trace)
-        if not frame.filename.startswith(_NOT_USER_CODE)
-    ]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return LoadError(f"{label}: {describe(error)}", details, user_code=True)

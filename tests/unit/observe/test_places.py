@@ -1,0 +1,75 @@
+"""The place of an exception is in the code of a user, wherever that lies."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pyserve.api.code import import_attribute
+from pyserve.config import check_address
+from pyserve.errors import OptionError
+from pyserve.observe.places import describe, format_from_user_code
+
+# Below a folder that is named as this package, as `git clone` makes one.
+HOMES = ["pyserve", "my pyserve", "models"]
+
+
+@pytest.fixture(params=HOMES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    home: Path = tmp_path / str(request.param) / "shop"
+    home.mkdir(parents=True)
+    return home
+
+
+def _module(folder: Path, text: str) -> ModuleType:
+    file = folder / "prices.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location("prices", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_innermost_line_of_user_code_is_named(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        _module(folder, "def half():\n    return 1 / 0\n\n\nhalf()\n")
+
+    assert f"ZeroDivisionError: division by zero (at {folder / 'prices.py'}:2)" == describe(
+        raised.value
+    )
+
+
+def test_frames_of_this_package_are_not_user_code(folder: Path) -> None:
+    module = _module(folder, "def use(function):\n    function('--address', 'nowhere')\n")
+    with pytest.raises(OptionError) as raised:
+        module.use(check_address)
+
+    assert describe(raised.value).endswith(f"(at {folder / 'prices.py'}:2)")
+
+
+def test_of_a_syntax_error_the_file_that_cannot_be_parsed_is_named(folder: Path) -> None:
+    with pytest.raises(SyntaxError) as raised:
+        _module(folder, "x = 1\ny = (\n")
+
+    assert f"SyntaxError: '(' was never closed (at {folder / 'prices.py'}:2)" == describe(
+        raised.value
+    )
+
+
+def test_an_exception_without_user_code_has_no_place() -> None:
+    assert "OptionError: no such option" == describe(OptionError("no such option"))
+
+
+def test_a_traceback_begins_with_user_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "unlikely_prices.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(ZeroDivisionError) as raised:
+        import_attribute("unlikely_prices:app")
+
+    assert raised.value.__traceback__ is not None
+    error = raised.value.with_traceback(raised.value.__traceback__.tb_next)  # Without this test.
+    expected = f'  File "{folder / "unlikely_prices.py"}", line 1, in <module>'
+    assert expected == format_from_user_code(error).splitlines()[1]
