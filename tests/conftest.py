@@ -1,5 +1,6 @@
 """Fixtures of all tests: a home of their own, and nothing left behind."""
 
+import logging
 import os
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from pyserve.observe.failures import Repeated
 from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
 from tests.support.waiting import wait_until
 
@@ -44,6 +46,15 @@ def pyserve_home() -> Iterator[Path]:
         raise AssertionError(f"{error}\nleft: {processes_of(session)}") from None
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def first_failures() -> None:
+    """Let each test see the tracebacks that another test has had logged a moment ago."""
+    for logger in logging.root.manager.loggerDict.values():
+        for limiter in getattr(logger, "filters", ()):
+            if isinstance(limiter, Repeated):
+                limiter.forget()
 
 
 @pytest.hookimpl(wrapper=True)

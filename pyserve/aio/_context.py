@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,13 +25,14 @@ from pyserve.aio._metadata import (
 )
 from pyserve.aio._options import compression_number
 from pyserve.aio._streams import MessageStream
+from pyserve.observe.failures import failure_logger
 from pyserve.request import Request
 
 if TYPE_CHECKING:
     from pyserve.aio._handlers import CallKit, Method
     from pyserve.aio._streams import SyncRequestIterator
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 RPC_FINISHED = "RPC already finished."
 _MODEL_ID_KEYS = ("multiplexed_model_id", "serve_multiplexed_model_id")

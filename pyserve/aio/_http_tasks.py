@@ -13,13 +13,14 @@ import grpc
 from pyserve import _router
 from pyserve.aio._http import HttpCall, HttpHandler
 from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.observe.failures import failure_logger
 from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
     from pyserve.aio._handlers import CallKit
     from pyserve.bridge import CallStarter
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 _NEUTRAL_DETAILS = "The service raised an exception; its log has the traceback."
 _UNANSWERED_DETAILS = "The service did not answer the request."

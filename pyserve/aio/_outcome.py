@@ -6,18 +6,18 @@ The one place where exceptions become status codes on the server side.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._metadata import status_number, to_wire
+from pyserve.observe.failures import failure_logger
 
 if TYPE_CHECKING:
     from pyserve.aio._context import ServicerContext
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 _NEUTRAL_DETAILS = "The service raised an exception; its log has the traceback."
 _WRONG_RESPONSE_DETAILS = "The service returned a response of the wrong type."

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from pyserve.errors import BatchError
+from pyserve.observe.failures import failure_logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 
 def checked(results: object, size: int, label: str) -> Sequence[Any]:

@@ -1,16 +1,24 @@
 """Keeps what is repeated with every call from filling the log: one line a minute is enough.
 
-It decides only whether a line may be written; who writes it counts what happens meanwhile, where
-that matters.
+It decides only whether a line may be written, and counts those that may not.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 # Often enough for somebody who has just begun to watch the log. Arbitrary.
 SILENCE_S = 60.0
+# Subjects that are told apart at a time; further ones share one line. Arbitrary.
+SUBJECTS_MAX = 256
+
+
+@dataclass(slots=True)
+class _Silence:
+    until: float
+    left_out: int = 0
 
 
 class Seldom:
@@ -22,16 +30,30 @@ class Seldom:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._silent_until: dict[str, float] = {}
+        self._silences: dict[Hashable, _Silence] = {}
 
-    def allows(self, subject: str = "") -> bool:
+    def allows(self, subject: Hashable = "") -> bool:
         """Return whether a line may be written now; if so, it counts as written."""
+        return self.admit(subject) is not None
+
+    def admit(self, subject: Hashable) -> int | None:
+        """Return how many lines were left out since the last one; ``None``: leave this one out."""
         now = self._clock()
-        if now < self._silent_until.get(subject, now):
-            return False
-        # Subjects come and go; what is remembered is bounded by the lines of a minute.
-        self._silent_until = {
-            each: until for each, until in self._silent_until.items() if now < until
+        if subject not in self._silences and len(self._silences) >= SUBJECTS_MAX:
+            self._forget(now)
+            if len(self._silences) >= SUBJECTS_MAX:
+                subject = _OTHERS
+        silence = self._silences.get(subject)
+        if silence is not None and now < silence.until:
+            silence.left_out += 1
+            return None
+        self._silences[subject] = _Silence(now + SILENCE_S)
+        return 0 if silence is None else silence.left_out
+
+    def _forget(self, now: float) -> None:
+        self._silences = {
+            subject: silence for subject, silence in self._silences.items() if now < silence.until
         }
-        self._silent_until[subject] = now + SILENCE_S
-        return True
+
+
+_OTHERS = object()

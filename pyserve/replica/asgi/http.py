@@ -6,17 +6,17 @@ the end of the loop's turn, and leaves alone when none came: a stream's client s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyserve.aio import ClientDisconnected
+from pyserve.observe.failures import failure_logger
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
     from pyserve.replica.asgi.types import Application, Message, Scope
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 HeaderList = list[tuple[bytes, bytes]]
 _CONTENT_LENGTH = b"content-length"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import logging
 import secrets
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from wsproto.handshake import server_extensions_handshake
 from wsproto.utilities import LocalProtocolError
 
 from pyserve.aio import ClientDisconnected
+from pyserve.observe.failures import failure_logger
 from pyserve.replica.asgi.announced import AnnouncedSize
 from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, pairs
 from pyserve.replica.asgi.inbox import Inbox, MessageTooLarge
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyserve.aio import HttpCall
     from pyserve.replica.asgi.types import Application, Message
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 # The numbers are uvicorn's.
 _MESSAGE_BYTES_MAX = 16 * 1024 * 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,14 @@ from grpc import StatusCode
 from pyserve.aio import ClientDisconnected
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.errors import Abort, BatchError, ModelLoadFailed, RequestError
+from pyserve.observe.failures import failure_logger
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import JSON, TEXT, to_json
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 _NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
 _DETAILS_MAX = 500
 _NO_BODY = frozenset({204, 304})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from pyserve.inference import messages, rest
 from pyserve.inference import open_inference_pb2 as pb
 from pyserve.inference.declaration import METHOD, Model
 from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE
+from pyserve.observe.failures import failure_logger
 from pyserve.replica.inference.runner import Runner
 from pyserve.version import version
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyserve.aio import HttpCall, HttpHandler
     from pyserve.replica.plain.methods import PlainMethod
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 _JSON = [(b"content-type", b"application/json")]
 # What the protocol has statuses for; everything else is the server's mistake.

@@ -6,7 +6,6 @@ a text that says nothing about the service's inside, unless the mesh runs in dev
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import Any
 
@@ -16,9 +15,10 @@ from pyserve.aio import Status
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, text_of
 from pyserve.errors import Abort, ModelLoadFailed, PyserveError, RequestError
+from pyserve.observe.failures import failure_logger
 from pyserve.replica.plain import calls
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 _NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
 
 

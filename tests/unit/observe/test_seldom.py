@@ -1,6 +1,6 @@
 """One line a minute on each subject, however often something happens."""
 
-from pyserve.observe.seldom import SILENCE_S, Seldom
+from pyserve.observe.seldom import SUBJECTS_MAX, Seldom
 
 
 class Subject:
@@ -43,4 +43,4 @@ def test_subjects_that_are_over_are_forgotten() -> None:
     for number in range(1000):
         limiter.allowed(float(number), subject=str(number))
 
-    assert SILENCE_S >= len(limiter.seldom._silent_until)
+    assert SUBJECTS_MAX >= len(limiter.seldom._silences)

@@ -1,0 +1,102 @@
+"""The same traceback once a minute, with a count; what differs in its lines is told apart."""
+
+import itertools
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from pyserve.observe.failures import failure_logger
+from pyserve.observe.seldom import SILENCE_S, SUBJECTS_MAX
+
+_NAMES = itertools.count()
+
+
+class Log:
+    """A logger of failures, and the time that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.logger = failure_logger(f"test.failures.{next(_NAMES)}", lambda: self.now)
+
+    def fail(self, step: Callable[[], object], level: int = logging.ERROR) -> None:
+        try:
+            step()
+        except BaseException as error:
+            self.logger.log(level, "unexpected %s", type(error).__name__, exc_info=error)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Log:
+    caplog.set_level(logging.DEBUG)
+    return Log()
+
+
+def look_up(key: str) -> object:
+    return dict[str, object]()[key]
+
+
+def recurse(depth: int) -> object:
+    return recurse(depth - 1) if depth else look_up("")
+
+
+def test_the_message_tells_no_two_failures_apart(log: Log, caplog) -> None:
+    """A client may choose it."""
+    times = [0.0] * 1000 + [SILENCE_S]
+    for number, log.now in enumerate(times):
+        log.fail(lambda: look_up(f"no such model: {number}"))  # noqa: B023  # called at once
+    told = "unexpected KeyError (and 999 times before, left out here)"
+    assert ["unexpected KeyError", told] == caplog.messages
+    assert caplog.records[1].exc_info is not None
+
+
+def test_lines_types_and_causes_tell_failures_apart(log: Log, caplog) -> None:
+    def translated() -> None:
+        try:
+            look_up("x")
+        except KeyError as error:
+            raise LookupError("x") from error
+
+    def grouped() -> None:
+        raise BaseExceptionGroup("both", [KeyError(), ValueError()])
+
+    def elsewhere() -> object:
+        return look_up("x")
+
+    steps = [lambda: look_up("x"), translated, grouped, elsewhere]
+
+    for step in steps * 3:
+        log.fail(step)
+    assert len(steps) == len(caplog.records)
+
+
+def test_a_recursion_of_any_depth_is_one_place(log: Log, caplog) -> None:
+    for depth in range(60, 200):
+        log.fail(lambda: recurse(depth))  # noqa: B023  # called at once
+    assert 1 == len(caplog.records)
+
+
+def test_what_somebody_has_asked_for_is_written_each_time(log: Log, caplog) -> None:
+    for _ in range(3):
+        log.fail(lambda: look_up("x"), logging.DEBUG)
+        log.logger.error("no traceback")
+    assert 6 == len(caplog.records)
+
+
+def test_many_places_share_what_room_is_left(log: Log, caplog) -> None:
+    """As code that is made for each request has them; log and memory are bounded."""
+    for number in range(3 * SUBJECTS_MAX):
+        namespace: dict[str, Callable[[], object]] = {}
+        exec(compile("def step(): 1 / 0", f"generated-{number}", "exec"), namespace)
+        log.fail(namespace["step"])
+    assert SUBJECTS_MAX + 1 == len(caplog.records)
+
+
+def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
+    def in_circles() -> None:
+        first, second = KeyError(), ValueError()
+        first.__cause__, second.__cause__ = second, first
+        raise first
+
+    log.fail(in_circles)
+    assert 1 == len(caplog.records)
