@@ -270,7 +270,10 @@ class ServicerContext:
         details = self._details
         if not details.isascii():  # What is no text for the wire must not keep the call open.
             details = details.encode("utf-8", "backslashreplace").decode()
-        must_flush = call.finish(number, details, self._trailing_metadata, message)
+        trailers = self._trailing_metadata
+        if number != 0 and trailers:
+            trailers = self.kit.fitting_trailers(self.method.path, trailers)
+        must_flush = call.finish(number, details, trailers, message)
         # Not before: a message that the ring refuses is a failure that still has to be told.
         self.finished = True
         if must_flush or queued:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import grpc
 
 from pyserve import _router
+from pyserve.aio._metadata import WireMetadata, fitting
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
 from pyserve.bridge import EventReceiver
+from pyserve.observe.seldom import Seldom
+
+_LOGGER = logging.getLogger(__name__)
 
 RpcMethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Serializer: TypeAlias = "Callable[[Any], _router.Payload]"
@@ -38,6 +43,7 @@ class CallKit:
         executor: Gives the pool of ``def`` handlers.
         default_compression: Of messages whose handler does not choose.
         settings: The server's settings.
+        lines: Of the log, that calls would repeat.
     """
 
     owner: object
@@ -49,6 +55,17 @@ class CallKit:
     executor: Callable[[], Executor]
     default_compression: int
     settings: ServerSettings
+    lines: Seldom = field(default_factory=Seldom)
+
+    def fitting_trailers(self, path: str, trailers: WireMetadata) -> WireMetadata:
+        """Return what fits of the trailing metadata of a failure, whose code has to arrive."""
+        kept = fitting(trailers)
+        if len(kept) < len(trailers) and self.lines.allows(path):
+            names = ", ".join(sorted({key for key, _ in set(trailers) - set(kept)}))
+            _LOGGER.warning(
+                "%s fails with more trailing metadata than 48 KiB; left out: %.200s", path, names
+            )
+        return kept
 
 
 class Runner(Protocol):

@@ -257,6 +257,9 @@ class HttpCall:
             self.finished = True
             if not details.isascii():  # What is no text for the wire must not keep it open.
                 details = details.encode("utf-8", "backslashreplace").decode()
+            if number != 0 and trailing_metadata:
+                path = self.head.target.partition(b"?")[0].decode("latin-1")
+                trailing_metadata = self.kit.fitting_trailers(path, trailing_metadata)
             if self.call.finish(number, details, trailing_metadata, None):
                 self.kit.flush()
         self._note_over()

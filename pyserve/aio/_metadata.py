@@ -15,6 +15,11 @@ WireMetadata = tuple[tuple[str, MetadataValue], ...]
 _KEY = re.compile(r"[0-9a-z_.\-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 
+# The native side's limit on the metadata of one block (`METADATA_BYTES_MAX` in server/outlet.rs).
+_BLOCK_BYTES_MAX = 48 * 1024
+# What HTTP/2 counts for a field beside its name and value (RFC 9113, 6.5.2).
+_FIELD_BYTES = 32
+
 CODE_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -45,6 +50,29 @@ def received(metadata: WireMetadata | None) -> tuple[Metadatum, ...]:
 def as_aio_metadata(metadata: Sequence[tuple[str, MetadataValue]] | None) -> grpc.aio.Metadata:
     """Return received pairs as the mapping that grpc.aio's client side gives."""
     return grpc.aio.Metadata(*(metadata or ()))
+
+
+def fitting(pairs: WireMetadata) -> WireMetadata:
+    """Return the pairs without the largest ones if all together do not fit into one block.
+
+    Those of the mesh itself, which ``PlainDispatcher`` adds, stay.
+    """
+    excess = sum(map(_size_bytes, pairs)) - _BLOCK_BYTES_MAX
+    if excess <= 0:
+        return pairs
+    kept = list(pairs)
+    for pair in sorted(pairs, key=_size_bytes, reverse=True):
+        if excess > 0 and not pair[0].startswith("pyserve-"):
+            kept.remove(pair)
+            excess -= _size_bytes(pair)
+    return tuple(kept)
+
+
+def _size_bytes(pair: tuple[str, MetadataValue]) -> int:
+    key, value = pair
+    # Bytes travel as base64.
+    value_bytes = len(value) if isinstance(value, str) else -(-len(value) // 3) * 4
+    return len(key) + value_bytes + _FIELD_BYTES
 
 
 def status_number(code: object) -> int:

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from tests.contract.aio.sides import (
+    PYSERVE,
     Network,
     both,
     echo,
@@ -102,6 +103,41 @@ async def test_abort_keeps_trailing_metadata_that_was_set(network: Network) -> N
     trailers = error.trailing_metadata()
     assert trailers is not None
     assert ("set", "details that were set") == (trailers["before"], error.details())
+
+
+# As the size of a Python list's text: one error for each of many items.
+_REPORT = ("report", "x" * 60_000)
+
+
+@pytest.mark.parametrize("kind", ["abort", "set"])
+async def test_a_status_keeps_its_code_where_its_metadata_is_too_large(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The largest are left out; a client of grpcio ends such a call by itself."""
+    network = Network(PYSERVE, PYSERVE)
+    small = [("retry-in", "5"), *((f"item-{index}", "y" * 1000) for index in range(20))]
+
+    async def fail(_request: bytes, context: Any) -> bytes:
+        metadata = (small[0], _REPORT, *small[1:], ("raw-bin", bytes(36_000)))
+        if kind == "abort":
+            await context.abort(grpc.StatusCode.ABORTED, "why", metadata)
+        context.set_trailing_metadata(metadata)
+        context.set_code(grpc.StatusCode.ABORTED)
+        context.set_details("why")
+        return b""
+
+    stub = await network.serve({"Call": unary(fail)})
+    for _ in range(3):
+        error = await failure(stub.unary()(b""))
+        assert (grpc.StatusCode.ABORTED, "why") == (error.code(), error.details())
+        trailers = error.trailing_metadata()
+        assert trailers is not None
+        assert small == [pair for pair in trailers if pair in small]
+        assert "report" not in trailers
+        assert "raw-bin" not in trailers
+    (told,) = [line for line in caplog.messages if "more trailing metadata" in line]
+    assert told.endswith("left out: raw-bin, report")
+    await network.close()
 
 
 class _Status(grpc.Status):
