@@ -680,5 +680,5 @@ def has_digits(text: bytes | bytearray, count: int) -> bool:
 def forked() -> bool:
     """This process is a fork of the one that started the I/O threads: the runtime is unusable."""
 
-def close_listeners_after_fork() -> None:
-    """Close the listening sockets of the parent; for a forked child, see ``pyserve.bridge``."""
+def shut_descriptors_after_fork() -> None:
+    """Shut the sockets of the parent's I/O threads; for a forked child, see ``bridge._forks``."""

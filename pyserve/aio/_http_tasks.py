@@ -13,6 +13,7 @@ import grpc
 from pyserve import _router
 from pyserve.aio._http import HttpCall, HttpHandler
 from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.request import CURRENT
 
@@ -137,6 +138,7 @@ def _fail(http: HttpCall, error: BaseException) -> None:
         BaseException: ``error`` itself when it is to end the process (KeyboardInterrupt, ...),
             unless the server outlives that.
     """
+    end_if_forked(error)
     if isinstance(error, asyncio.CancelledError):
         _LOGGER.debug("%s was cancelled", _label(http))
         http.fail(grpc.StatusCode.INTERNAL, _CANCELLED_DETAILS)

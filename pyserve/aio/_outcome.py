@@ -12,6 +12,7 @@ import grpc
 
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._metadata import status_number, to_wire
+from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def fail(context: ServicerContext, error: BaseException) -> None:
         BaseException: ``error`` itself when it is to end the process (KeyboardInterrupt, ...),
             unless the server outlives that.
     """
+    end_if_forked(error)
     if context.abort_error is not None and error is context.abort_error:
         return
     if isinstance(error, asyncio.CancelledError):

@@ -21,7 +21,7 @@ from pyserve.aio._http import HttpCall
 from pyserve.aio._http_tasks import http_starter
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
-from pyserve.bridge import CallStarter, LoopEndpoint, running_endpoint
+from pyserve.bridge import CallStarter, LoopEndpoint, keep_from_forks, running_endpoint
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -175,6 +175,7 @@ class Server(grpc.aio.Server):
         if self._options.doors or self._settings.replica_id:
             self._describe()
         self._native.start()
+        keep_from_forks(self._loop)
         self._state = _State.RUNNING
 
     async def stop(self, grace: float | None) -> None:

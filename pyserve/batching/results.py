@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from pyserve.bridge import end_if_forked
 from pyserve.errors import BatchError
 from pyserve.observe.failures import failure_logger
 
@@ -68,6 +69,7 @@ def fail_all(calls: Iterable[Failing], error: BaseException, label: str) -> bool
         Whether that settles it: SystemExit of a model's code is a failure of its batch, and not
         the end of the process and of all other calls in it.
     """
+    end_if_forked(error)
     for call in calls:
         call.fail(sendable(error, label))
     if isinstance(error, SystemExit):

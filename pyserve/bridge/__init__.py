@@ -4,9 +4,6 @@ It decides when a loop drains its events and when it hands commands over: once p
 It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.ingress`` give it receivers.
 """
 
-import os
-
-from pyserve import _router
 from pyserve._router import DONE, MESSAGE, has_digits, keep_freed_memory
 from pyserve.bridge._endpoint import (
     CallStarter,
@@ -16,6 +13,7 @@ from pyserve.bridge._endpoint import (
     endpoint_of,
     running_endpoint,
 )
+from pyserve.bridge._forks import end_if_forked, keep_from_forks, shut
 
 __all__ = [
     "DONE",
@@ -24,11 +22,11 @@ __all__ = [
     "EventReceiver",
     "LoopEndpoint",
     "check_not_forked",
+    "end_if_forked",
     "endpoint_of",
     "has_digits",
     "keep_freed_memory",
+    "keep_from_forks",
     "running_endpoint",
+    "shut",
 ]
-
-# What user code forks (a data loader, multiprocessing) must not keep our listeners open.
-os.register_at_fork(after_in_child=_router.close_listeners_after_fork)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 from collections.abc import Callable
 from typing import Protocol
 
 from pyserve import _router
+from pyserve.bridge._forks import note_endpoint, replace
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class LoopEndpoint:
         self.receivers: dict[int, EventReceiver] = {}
         self.on_call: CallStarter | None = None
         self.closed = False
+        self._events: list[tuple[int, int, object, object]] = []
         self._readable = False
         self._close_callbacks: list[Callable[[], None]] = []
         self._turn_end_callbacks: list[Callable[[], None]] = []
@@ -59,6 +62,7 @@ class LoopEndpoint:
         self._context.run(loop.add_reader, self.raw.fileno(), self._on_ready)
         # An endpoint wakes nobody before it was armed; a new one has no event to miss.
         self.raw.arm()
+        note_endpoint(self)
 
     def schedule_flush(self) -> None:
         """Flush at the end of this turn. Call it on the loop, when a command returned True."""
@@ -110,9 +114,16 @@ class LoopEndpoint:
         self.raw.flush()
         self.raw.close()
 
+    def leave_to_parent(self) -> None:
+        """Read nothing more: this is a forked child, and the events are its parent's."""
+        self.closed = True
+        # The code that forked may run inside of ``process``.
+        self._events.clear()
+        replace(self.raw.fileno(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+
     def process(self) -> int:
         """Dispatch what waits now, at most one turn's share; returns how many events it was."""
-        events = self.raw.drain(_EVENTS_PER_TURN_MAX)
+        events = self._events = self.raw.drain(_EVENTS_PER_TURN_MAX)
         receivers = self.receivers
         on_call = self.on_call
         for kind, token, subject, payload in events:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
+from pyserve.bridge import keep_from_forks
 from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
 from pyserve.replica.hooks import Questioner
@@ -143,6 +144,7 @@ class ThreadedDuties:
         await self._there(entered.__aexit__(None, None, None))
 
     async def _join(self) -> mesh_pb2.Assign:
+        keep_from_forks(self._loop)
         self._membership = self._make_membership(self._hand_over)
         return await self._membership.join()
 

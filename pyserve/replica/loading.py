@@ -14,6 +14,7 @@ import cloudpickle
 from pyserve.api.code import Code, ShippedCode, prepare_interpreter, receive
 from pyserve.api.ingress import ingress_of
 from pyserve.batching import Batched, drain
+from pyserve.bridge import end_if_forked
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
@@ -323,6 +324,7 @@ def _attempt(label: str, step: Callable[[], Value]) -> Value:
     except StopRequested:
         raise
     except (Exception, SystemExit) as error:
+        end_if_forked(error)
         # SystemExit too: a module or constructor that exits has failed, with a place to name.
         raise _load_error(label, error) from error
 

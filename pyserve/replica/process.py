@@ -13,10 +13,10 @@ from types import FrameType
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
-from pyserve.bridge import keep_freed_memory
+from pyserve.bridge import keep_freed_memory, keep_from_forks
 from pyserve.config import older_names, read_settings
 from pyserve.errors import OptionError
-from pyserve.replica.forking import separate_signals_of_forks
+from pyserve.replica.forking import separate_forks
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
@@ -42,7 +42,7 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(levelname).1s %(asctime)s %(name)s: %(message)s"
     )
-    separate_signals_of_forks()
+    separate_forks(options.controller)
     keep_freed_memory()
     for line in older_names():
         logging.getLogger(__name__).warning("%s", line)
@@ -72,6 +72,7 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
 
 async def _run(settings: WorkerSettings, liveness_fd: int | None) -> int:
     loop = asyncio.get_running_loop()
+    keep_from_forks(loop)
     worker = Worker(settings)
     if liveness_fd is not None:
         watcher = threading.Thread(

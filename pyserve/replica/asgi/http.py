@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyserve.aio import ClientDisconnected
+from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ async def serve_http(app: Application, call: HttpCall, scope: Scope) -> None:
     try:
         result = await app(scope, exchange.receive, exchange.send)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
+        end_if_forked(error)
         # One request must not end the replica; signals end it.
         exchange.fail("the application raised %s", type(error).__name__, error=error)
         return

@@ -9,6 +9,7 @@ from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
 from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelLoadFailed, RequestError
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
@@ -28,6 +29,7 @@ def answer_failure(http: HttpCall, error: Exception) -> None:
 
     An answer that has begun is broken off.
     """
+    end_if_forked(error)
     if http.cancel_reason is not None or isinstance(error, ClientDisconnected):
         # Often the consequence of the client's leave: nobody waits for the answer.
         _LOGGER.debug("%s raised after its client left", _path(http), exc_info=error)

@@ -10,6 +10,7 @@ mod convert;
 mod digits;
 mod doorbell;
 mod endpoint;
+mod forks;
 mod http;
 mod limits;
 mod payload;
@@ -53,7 +54,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;
     module.add_function(wrap_pyfunction!(digits::has_digits, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
-    module.add_function(wrap_pyfunction!(runtime::close_listeners_after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(forks::shut_descriptors_after_fork, module)?)?;
     for (name, value) in [
         ("CALL", endpoint::CALL),
         ("MESSAGE", endpoint::MESSAGE),

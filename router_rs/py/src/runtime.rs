@@ -1,4 +1,4 @@
-//! The process's I/O threads, and what becomes of them in a fork.
+//! The process's I/O threads, and what a fork has to know of them.
 //!
 //! Threads are a property of the process: this is the one place that holds them. They start at
 //! the first server or channel, never at import.
@@ -61,30 +61,23 @@ pub(crate) fn ensure_not_forked() -> PyResult<()> {
     }
 }
 
-/// Remembers a listening socket for `close_listeners_after_fork`.
+/// Remembers a listening socket for `take_listeners`.
 pub(crate) fn remember_listener(descriptor: RawFd, address: SockAddr) {
     let mut listeners = LISTENERS.lock();
     listeners.retain(|(known, _)| *known != descriptor);
     listeners.push((descriptor, address));
 }
 
-/// Closes the parent's listening sockets; to be called in a forked child only.
-///
-/// A descriptor whose number was used again for something else is left alone: it is closed only
-/// if it is a listening socket at the remembered address.
-#[pyfunction]
-pub(crate) fn close_listeners_after_fork() {
-    let Some(mut listeners) = LISTENERS.try_lock() else { return };
-    for (descriptor, address) in listeners.drain(..) {
+/// The listening sockets that this process still has: their numbers may be in use again.
+pub(crate) fn take_listeners() -> Vec<RawFd> {
+    // A thread of the parent may have held the lock at the fork.
+    let Some(mut listeners) = LISTENERS.try_lock() else { return Vec::new() };
+    let is_ours = |(descriptor, address): &(RawFd, SockAddr)| {
         // SAFETY: the number is only asked about; a closed descriptor answers with an error.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let borrowed = unsafe { BorrowedFd::borrow_raw(*descriptor) };
         let socket = SockRef::from(&borrowed);
-        let is_ours = socket.is_listener().unwrap_or(false)
-            && socket.local_addr().is_ok_and(|local| local == address);
-        if is_ours {
-            // SAFETY: the threads that own the descriptor do not exist in this process, so
-            // nobody uses or closes it again.
-            unsafe { libc::close(descriptor) };
-        }
-    }
+        socket.is_listener().unwrap_or(false)
+            && socket.local_addr().is_ok_and(|local| local == *address)
+    };
+    listeners.drain(..).filter(is_ours).map(|(descriptor, _)| descriptor).collect()
 }

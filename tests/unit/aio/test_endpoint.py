@@ -255,3 +255,28 @@ async def test_forked_children_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(_router, "forked", lambda: True)
     with pytest.raises(RuntimeError, match="spawn"):
         running_endpoint()
+
+
+async def test_a_fork_leaves_all_further_events_to_its_parent() -> None:
+    """Also those that were taken together with the event at which it forked."""
+    endpoint = running_endpoint()
+    parent, children, told = os.getpid(), [], Recorder()
+
+    class Forking(Recorder):
+        def on_event(self, kind: int, subject: object, payload: object) -> None:
+            children.append(os.fork())
+
+    endpoint.receivers |= {1: Forking(), 2: told}
+    for token in (1, 2):
+        endpoint.raw.probe(token)
+    taken = endpoint.process()
+    if os.getpid() != parent:
+        # The bell of the parent is not this process's to ring or to hear.
+        os.eventfd_write(endpoint.raw.fileno(), 1)
+        os._exit(len(told.events) + taken + (0 if endpoint.closed else 10))
+    (child,) = children
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222  # ends at once
+    assert (2, 1) == (taken, len(told.events))
+    endpoint.raw.arm()
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(endpoint.raw.fileno())
