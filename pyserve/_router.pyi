@@ -105,6 +105,9 @@ class Endpoint:
     def flush(self) -> None:
         """Hand all queued commands to the I/O threads, one wake-up each at most."""
 
+    def probe(self, token: int) -> None:
+        """Queue a WRITABLE for ``token``, as an I/O thread would; any thread may call."""
+
     def close(self) -> None:
         """Cancel the loop's calls and close the descriptor. Idempotent."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import contextvars
 import logging
 import os
@@ -16,6 +18,9 @@ _LOGGER = logging.getLogger(__name__)
 
 # Events taken per turn of the loop, so that a flood of calls cannot starve timers and tasks.
 _EVENTS_PER_TURN_MAX = 64
+
+# Calls count from 1.
+_PULSE_TOKEN = 0
 
 # The attribute of a loop that holds its endpoint. It lives on the loop because a table keyed by
 # the loop would be kept alive by its own values, which need the loop to add readers.
@@ -33,6 +38,44 @@ class EventReceiver(Protocol):
 
 
 CallStarter = Callable[[int, _router.ServerCall, bytes | None], None]
+
+
+class Pulse:
+    """Asks a loop for signs of life by the way that events of calls take.
+
+    So it notices a loop that stands still, and one that sleeps because its wake-ups are lost.
+
+    Args:
+        endpoint: Of the loop; this is made and closed on it.
+    """
+
+    def __init__(self, endpoint: LoopEndpoint) -> None:
+        self._endpoint = endpoint
+        self._asked: concurrent.futures.Future[None] | None = None
+        endpoint.receivers[_PULSE_TOKEN] = self
+
+    async def is_felt(self, timeout_s: float) -> bool:
+        """Return whether the loop gives a sign of life in time; on any loop, once at a time."""
+        self._asked = asked = concurrent.futures.Future[None]()
+        self._endpoint.raw.probe(_PULSE_TOKEN)
+        answer = asyncio.wrap_future(asked)
+        done, _ = await asyncio.wait([answer], timeout=timeout_s)
+        answer.cancel()
+        return bool(done)
+
+    def close(self) -> None:
+        """Ask no more. Idempotent."""
+        self._endpoint.receivers.pop(_PULSE_TOKEN, None)
+
+    def on_event(self, _kind: int, _subject: object, _payload: object, /) -> None:
+        """Note a sign of life."""
+        if self._asked is not None:
+            # An answer to an earlier question, or one that nobody waits for any more.
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                self._asked.set_result(None)
+
+    def abandon(self) -> None:
+        """The loop closes, and whoever asks closes this."""
 
 
 class LoopEndpoint:

@@ -14,6 +14,7 @@ Rules, each of which a test can break:
   complete. What served before then serves on.
 - Three failed checks in a row replace a replica; after a failed one, silence for a period and a
   timeout counts as another. Replicas whose checks succeed are silent.
+- A replica whose process gives no sign of life for as long as three checks may take is killed.
 - A replica that drains is killed when its grace has passed; one that hangs is replaced.
 """
 
@@ -209,6 +210,10 @@ def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
                     replica.left_at + REJOIN_TIMEOUT_S,
                     KillReplica(replica.id, "left and did not join again"),
                 )
+            elif replica.hangs:
+                limit_s = replica.silence_limit_s
+                reason = f"has given no sign of life for {limit_s:g} s"
+                yield -math.inf, KillReplica(replica.id, reason)
             else:
                 allowed = max(HEALTH_FAILURES_MAX - replica.health_failures, 0)
                 silence_s = options.health_check_period_s + options.health_check_timeout_s

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pyserve.config import DeploymentOptions
-from pyserve.config.control import KILL_MARGIN_S, RESTART_FORGET_S, restart_delay_s
+from pyserve.config.control import (
+    HEALTH_FAILURES_MAX,
+    KILL_MARGIN_S,
+    RESTART_FORGET_S,
+    SILENT_AFTER_S,
+    restart_delay_s,
+)
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
 # The slot of replicas that nobody here started (compose, another engine): they fill none.
@@ -141,8 +147,10 @@ class Replica:
         health_at: when it last reported a check, or became ready.
         health_failures: failed checks in a row. After one, another report has to follow.
         kill_at: when a replica that stops has stopped long enough.
+        ailment: why the last check failed; "": it did not.
         asked_at: when it was asked for the sign of life that it still owes.
         silent: it owes one for too long.
+        hangs: it owes one for so long that it is to be replaced.
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
     """
 
@@ -162,10 +170,18 @@ class Replica:
     killed: bool = False
     asked_at: float | None = None
     silent: bool = False
+    hangs: bool = False
+    ailment: str = ""
     pid: int = 0
     place: Place = field(default_factory=Place)
     routing_stats_json: str = ""
     metadata_json: str = ""
+
+    @property
+    def silence_limit_s(self) -> float:
+        """How long it may owe a sign of life: as long as the checks that replace it may take."""
+        check_s = self.options.health_check_period_s + self.options.health_check_timeout_s
+        return max(HEALTH_FAILURES_MAX * check_s, SILENT_AFTER_S)
 
     @property
     def serves(self) -> bool:
@@ -330,7 +346,7 @@ class MeshState:
         """The replica's Join stream stands."""
         replica = self.replicas[replica_id]
         replica.joined, replica.left_at = True, None
-        replica.asked_at = None
+        replica.asked_at, replica.hangs = None, False
         replica.pid, replica.place = pid, place
 
     def on_ready(
@@ -370,6 +386,7 @@ class MeshState:
         elif not healthy and not replica.health_failures:
             self._incident(replica, f"fails its health check: {reason}")
         replica.health_failures = 0 if healthy else replica.health_failures + 1
+        replica.ailment = "" if healthy else reason
 
     def on_silent(self, replica_id: ReplicaId) -> None:
         """The replica owes a sign of life for too long."""
@@ -378,10 +395,14 @@ class MeshState:
             replica.silent = True
             self._incident(replica, "does not answer health checks")
 
+    def on_hang(self, replica_id: ReplicaId) -> None:
+        """The replica owes a sign of life for so long that it will give none."""
+        self.replicas[replica_id].hangs = True
+
     def on_heard(self, replica_id: ReplicaId) -> None:
         """The replica has given a sign of life."""
         replica = self.replicas[replica_id]
-        replica.asked_at = None
+        replica.asked_at, replica.hangs = None, False
         if replica.silent:
             replica.silent = False
             self._incident(replica, "answers again")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyserve.control.applications import Applications
 from pyserve.control.state import Desired, MeshState, Phase, Replica
 from pyserve.wire.v1 import control_pb2, mesh_pb2
@@ -52,10 +54,20 @@ def _health(desired: Desired, replicas: list[Replica]) -> tuple[str, str]:
     serving = sum(
         item.serves and not item.silent and item.version == desired.target.id for item in replicas
     )
+    said = [*_ailments(replicas), *([failure] if failure else [])]
     if serving < desired.target.num_replicas:
         missing = f"{serving} of {desired.target.num_replicas} replicas serve"
-        return "UNHEALTHY", f"{missing}; {failure}" if failure else missing
-    return "HEALTHY", failure
+        return "UNHEALTHY", "; ".join([missing, *said])
+    return "HEALTHY", "; ".join(said)
+
+
+def _ailments(replicas: list[Replica]) -> Iterator[str]:
+    """Yield why replicas are about to be replaced, unless they recover."""
+    for replica in replicas:
+        if replica.phase is Phase.RUNNING and replica.silent:
+            yield f"replica {replica.id} does not answer health checks"
+        elif _state(replica) == "UNHEALTHY":
+            yield f"replica {replica.id} fails its health check: {replica.ailment}"
 
 
 def _state(replica: Replica) -> str:

@@ -1,4 +1,4 @@
-"""Asks the replicas that run for signs of life, so that one that hangs as a whole is noticed.
+"""Asks the replicas that run for signs of life: one that hangs as a whole is noticed and replaced.
 
 Routers notice sooner, by the connections that they use; this is for those who look at the mesh,
 and for replicas that nobody calls. ``Vitals`` is pure; ``watch_vitals`` drives it.
@@ -43,19 +43,23 @@ class Vitals:
                 if asks:
                     replica.asked_at = now
                     yield replica
-            elif now - replica.asked_at >= SILENT_AFTER_S:
-                state.on_silent(replica.id)
+            else:
+                owed_s = now - replica.asked_at
+                if owed_s >= SILENT_AFTER_S:
+                    state.on_silent(replica.id)
+                if owed_s >= replica.silence_limit_s:
+                    state.on_hang(replica.id)
 
 
 async def watch_vitals(
     state: MeshState, sessions: Mapping[ReplicaId, Session], on_change: Callable[[], None]
 ) -> None:
-    """Ask and look for answers until cancelled; call ``on_change`` after an incident."""
+    """Ask and look for answers until cancelled; call ``on_change`` when there is news."""
     vitals, loop = Vitals(), asyncio.get_running_loop()
     while True:
         for replica in vitals.look(state, loop.time()):
             if replica.id in sessions:
                 sessions[replica.id].send(mesh_pb2.ReplicaCommand(ping=mesh_pb2.Ping()))
-        if state.incidents:
+        if state.incidents or any(each.serves and each.hangs for each in state.replicas.values()):
             on_change()
         await asyncio.sleep(VITALS_LOOK_PERIOD_S)

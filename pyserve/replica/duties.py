@@ -9,12 +9,13 @@ uses either one through the same interface.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
-from pyserve.bridge import keep_from_forks
+from pyserve.bridge import Pulse, keep_from_forks, running_endpoint
 from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
 from pyserve.replica.hooks import Questioner
@@ -66,11 +67,12 @@ class SharedDuties:
     async def watching(self, instance: object, options: DeploymentOptions) -> AsyncIterator[None]:
         """Report the instance's health and routing stats while the context is entered."""
         member, router = self._membership, options.request_router_config
-        async with (
-            HealthMonitor(instance, options, member.report_health),
-            StatsReporter(instance, router, member.report_routing_stats),
-        ):
-            yield
+        with contextlib.closing(Pulse(running_endpoint())) as pulse:
+            async with (
+                HealthMonitor(instance, options, member.report_health, pulse=pulse),
+                StatsReporter(instance, router, member.report_routing_stats),
+            ):
+                yield
 
 
 class ThreadedDuties:
@@ -124,10 +126,13 @@ class ThreadedDuties:
     async def watching(self, instance: object, options: DeploymentOptions) -> AsyncIterator[None]:
         """Report the instance's health and routing stats while the context is entered.
 
-        What is asked is user code, and runs in its loop.
+        What is asked is user code, and runs in its loop, whose own signs of life are asked for.
         """
         member, user_loop = self._joined(), self._user_loop
-        monitor = HealthMonitor(instance, options, member.report_health, user_loop=user_loop)
+        pulse = Pulse(running_endpoint())
+        monitor = HealthMonitor(
+            instance, options, member.report_health, user_loop=user_loop, pulse=pulse
+        )
         reporter = StatsReporter(
             instance,
             options.request_router_config,
@@ -135,6 +140,7 @@ class ThreadedDuties:
             user_loop=user_loop,
         )
         async with AsyncExitStack() as entered:
+            entered.callback(pulse.close)
             for each in (monitor, reporter):
                 await self._there(each.__aenter__())
                 entered.push_async_callback(self._leave, each)

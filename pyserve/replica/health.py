@@ -1,7 +1,7 @@
-"""Asks the user's ``check_health`` at intervals and reports what it says.
+"""Asks the loop of user code and the user's ``check_health`` at intervals, and reports failures.
 
-A replica without that hook is healthy as long as it lives. The controller decides how many
-failures replace a replica.
+A replica without that hook is healthy as long as its loop gives signs of life. The controller
+decides how many failures replace a replica.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from pyserve.bridge import Pulse
 from pyserve.config import DeploymentOptions
-from pyserve.replica.hooks import Hook, HookFailed, Questioner
+from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class HealthMonitor(Questioner[None]):
         options: ``health_check_period_s`` and ``health_check_timeout_s``.
         report: Called after every check that failed, and after the first that succeeds again.
         user_loop: Where a hook that is a coroutine function runs; ``None``: in the running loop.
+        pulse: Of the loop that calls run in; ``None``: it is not looked at.
     """
 
     def __init__(
@@ -41,16 +43,16 @@ class HealthMonitor(Questioner[None]):
         report: Report,
         *,
         user_loop: asyncio.AbstractEventLoop | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         method: Callable[[], object] | None = getattr(instance, "check_health", None)
         timeout_s = options.health_check_timeout_s
-        super().__init__(
-            method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
-        )
+        hook = method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
+        super().__init__(hook if pulse is None else _LoopThenHook(pulse, hook, timeout_s))
         self._period_s = options.health_check_period_s
         self._report = report
 
-    async def _ask_forever(self, hook: Hook[None]) -> None:
+    async def _ask_forever(self, hook: Question[None]) -> None:
         was_healthy = True
         while True:
             await asyncio.sleep(self._period_s)
@@ -62,13 +64,43 @@ class HealthMonitor(Questioner[None]):
             was_healthy = not reason
 
 
-async def _check(hook: Hook[None]) -> str:
+async def _check(question: Question[None]) -> str:
     """Return why the replica is not healthy, or an empty string."""
     try:
-        await hook.ask()
+        await question.ask()
+    except _LoopStands as error:
+        return str(error)
     except HookFailed as error:
         return f"check_health {error}"
     return ""
+
+
+class _LoopStands(Exception):
+    """The loop of user code gives no sign of life."""
+
+
+class _LoopThenHook:
+    """A hook that is asked where the loop gives a sign of life."""
+
+    def __init__(self, pulse: Pulse, hook: Hook[None] | None, timeout_s: float) -> None:
+        self._pulse = pulse
+        self._hook = hook
+        self._timeout_s = timeout_s
+
+    async def ask(self) -> None:
+        """Ask both.
+
+        Raises:
+            HookFailed: See ``Hook.ask``.
+            _LoopStands: The loop was late.
+        """
+        if not await self._pulse.is_felt(self._timeout_s):
+            raise _LoopStands(
+                f"the event loop gave no sign of life for {self._timeout_s:g} s: an `async def` "
+                "of the class holds it, or nothing wakes it any more"
+            )
+        if self._hook is not None:
+            await self._hook.ask()
 
 
 def _nothing(_answer: object) -> None:

@@ -9,9 +9,10 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 Value = TypeVar("Value")
+Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class HookFailed(Exception):
@@ -93,6 +94,13 @@ class Hook(Generic[Value]):
             raise HookFailed(f"cannot be used: {error}") from error
 
 
+class Question(Protocol[Answer_co]):
+    """What can be asked again and again."""
+
+    async def ask(self) -> Answer_co:
+        """Return the answer; see ``Hook.ask``."""
+
+
 class Questioner(Generic[Value]):
     """Asks while its context is entered; of a class without the method it asks nothing.
 
@@ -102,7 +110,7 @@ class Questioner(Generic[Value]):
         hook: What is asked.
     """
 
-    def __init__(self, hook: Hook[Value] | None) -> None:
+    def __init__(self, hook: Question[Value] | None) -> None:
         self._hook = hook
         self._task: asyncio.Task[None] | None = None
 
@@ -121,7 +129,7 @@ class Questioner(Generic[Value]):
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _ask_forever(self, hook: Hook[Value]) -> None:
+    async def _ask_forever(self, hook: Question[Value]) -> None:
         raise NotImplementedError
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from pyserve.config import RequestRouterConfig
 from pyserve.observe.seldom import Seldom
-from pyserve.replica.hooks import Hook, HookFailed, Questioner
+from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner
 
 _LOGGER = logging.getLogger(__name__)
 # All replicas' facts travel to all routers whenever one of them changes.
@@ -64,7 +64,7 @@ class StatsReporter(Questioner[str]):
         self._report = report
         self._lines = Seldom()
 
-    async def _ask_forever(self, hook: Hook[str]) -> None:
+    async def _ask_forever(self, hook: Question[str]) -> None:
         said = ""
         while True:
             try:

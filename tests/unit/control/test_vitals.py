@@ -2,18 +2,20 @@
 
 from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S, VITALS_LOOK_PERIOD_S
 from pyserve.control.applications import ApplicationInfo, Applications
+from pyserve.control.reconcile import KillReplica
 from pyserve.control.state import Replica
 from pyserve.control.status import application_statuses
 from pyserve.control.vitals import Vitals
+from pyserve.wire.v1 import control_pb2
 from tests.unit.control.world import APPLICATION, World
 
 
 class Asked:
     """One deployment of one replica, which answers or does not."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: float) -> None:
         self.world = World()
-        self.world.deploy(Echo=1)
+        self.world.deploy(Echo={"num_replicas": 1, **options})
         self.world.settle()
         self.world.make_ready()
         self.world.settle()
@@ -44,9 +46,17 @@ class Asked:
         return [text for _, text in self.world.state.incidents]
 
     def status(self) -> tuple[str, str]:
+        deployment = self._deployment()
+        return deployment.state, deployment.replicas[0].state
+
+    def message(self) -> tuple[str, str]:
+        deployment = self._deployment()
+        return deployment.state, deployment.message.replace("replica Echo", "Echo")
+
+    def _deployment(self) -> control_pb2.DeploymentStatus:
         applications = Applications({APPLICATION: ApplicationInfo("/", "Echo")})
         (found,) = application_statuses(self.world.state, applications)
-        return found.deployments[0].state, found.deployments[0].replicas[0].state
+        return found.deployments[0]
 
 
 def test_one_that_answers_is_asked_again_and_nothing_is_said():
@@ -76,6 +86,46 @@ def test_one_that_falls_silent_is_told_once_and_asked_no_more_until_it_answers()
     assert [silent, f"replica {name} answers again"] == asked.texts()
     assert ("HEALTHY", "RUNNING") == asked.status()
     assert asked.is_asked()
+
+
+def test_one_that_stays_silent_for_as_long_as_its_checks_may_take_is_killed():
+    asked = Asked(health_check_period_s=2, health_check_timeout_s=3)
+    asked.fall_silent()
+    asked.world.settle()
+    first = asked.replica.id
+    assert ("UNHEALTHY", f"0 of 1 replicas serve; {first} does not answer health checks") == (
+        asked.message()
+    )
+
+    asked_at = asked.replica.asked_at
+    assert asked_at is not None
+    while asked.replica.id == first and asked.world.now < asked_at + 60:
+        asked.look()
+        asked.world.settle()
+
+    assert KillReplica(first, "has given no sign of life for 15 s") in asked.world.log
+    assert asked_at + 15 == asked.world.now
+
+
+def test_one_that_answers_late_is_not_killed():
+    asked = Asked(health_check_period_s=2, health_check_timeout_s=3)
+    first = asked.replica.id
+    for _ in range(20):
+        asked.fall_silent()
+        asked.answer()
+        asked.world.settle()
+
+    assert first == asked.replica.id
+
+
+def test_a_controller_that_was_stopped_kills_nobody():
+    asked = Asked(health_check_period_s=2, health_check_timeout_s=3)
+    first = asked.replica.id
+    asked.fall_silent()
+    asked.look(after_s=100)
+    asked.world.settle()
+
+    assert first == asked.replica.id
 
 
 def test_one_that_never_answered_is_silent_too():

@@ -1,13 +1,17 @@
 """When and what the health monitor reports."""
 
 import asyncio
+import contextlib
+import os
 import threading
 from typing import Any
 
 import pytest
 
+from pyserve.bridge import Pulse, running_endpoint
 from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
+from tests.support.waiting import eventually
 
 OPTIONS = DeploymentOptions(health_check_period_s=0.001, health_check_timeout_s=0.05)
 
@@ -95,6 +99,26 @@ async def test_health_is_reported_once_when_it_comes_back() -> None:
     async with HealthMonitor(subject(check_health), OPTIONS, reports):
         seen = [(await reports.next())[0] for _ in range(3)]
     assert [False, True, False] == seen
+
+
+async def test_a_loop_that_nothing_wakes_is_reported_whatever_the_class_says() -> None:
+    reports = Reports()
+    with contextlib.closing(Pulse(running_endpoint())) as pulse:
+        checked: list[None] = []
+        instance = subject(lambda: checked.append(None))
+        async with HealthMonitor(instance, OPTIONS, reports, pulse=pulse):
+            await eventually(lambda: len(checked) >= 2)
+            assert reports.queue.empty()
+            descriptor = running_endpoint().raw.fileno()
+            own = os.dup(descriptor)
+            try:
+                os.dup2(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), descriptor)
+                healthy, reason = await reports.next()
+            finally:
+                os.dup2(own, descriptor, inheritable=False)
+                os.close(own)
+    assert not healthy
+    assert reason.startswith("the event loop gave no sign of life for 0.05 s")
 
 
 async def test_a_class_without_the_hook_is_never_asked() -> None:
