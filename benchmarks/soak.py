@@ -1,4 +1,4 @@
-"""``make soak``: a million calls through the ingress, with cancels, deadlines and kills.
+"""``make soak``: a million calls through the ingress, with cancels, deadlines, kills and faults.
 
 In the end every call must have ended exactly once and rightly, every counter of calls in flight
 must be zero, and no process may hold more descriptors than before.
@@ -25,6 +25,7 @@ import grpc.aio
 import uvloop
 
 import pyserve
+from benchmarks.faults import FAULTS, HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, Target
 from benchmarks.inspection import Inspection, inspect, problems_between
 from benchmarks.ledger import Ledger
 from benchmarks.machine import ROOT, stamp
@@ -76,7 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if report["problems"] else 0
 
 
-_PRINTED = ("calls", "kills", "calls_per_s", "by_status", "shutdown_s", "problems", "samples")
+_PRINTED = (
+    *("calls", "kills", "faults", "calls_per_s", "by_status", "shutdown_s", "problems", "samples"),
+)
 
 
 def _settings(arguments: Sequence[str] | None) -> Settings:
@@ -115,7 +118,11 @@ def _soak(settings: Settings) -> dict[str, object]:
 
 def app_with(replicas: int) -> pyserve.Application:
     """Return services/echo with a number of replicas."""
-    deployment: pyserve.Deployment[object] = app.deployment.options(num_replicas=replicas)
+    deployment: pyserve.Deployment[object] = app.deployment.options(
+        num_replicas=replicas,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+    )
     return deployment.bind()
 
 
@@ -127,6 +134,7 @@ class _Soak:
         self._random = random.Random(settings.seed)
         self._ledger = Ledger()
         self._kills: list[str] = []
+        self._faults: list[str] = []
         self._begun_s = self._elapsed_s = self._calls_per_s = 0.0
         self._before: Inspection | None = None
         self._after: Inspection | None = None
@@ -169,6 +177,7 @@ class _Soak:
             "seconds": self._elapsed_s,
             "calls_per_s": self._calls_per_s,
             "kills": len(self._kills),
+            "faults": self._faults,
             "by_status": dict(ledger.totals()),
             "by_kind": {kind: dict(counts) for kind, counts in sorted(ledger.ended.items())},
             "samples": ledger.samples,
@@ -202,11 +211,21 @@ class _Soak:
                 group.create_task(keep_calling(callers[index % len(callers)]))
 
     async def _kill_some(self) -> None:
-        """Kill replicas, spread evenly over the calls, and only while all of them run."""
-        for number in range(self._settings.kills):
+        """Kill replicas, spread evenly over the calls, and only while all of them run.
+
+        Before some of the kills something else happens, so that the mesh has to get over both.
+        """
+        kills, count = self._settings.kills, len(FAULTS)
+        for number in range(kills):
             due = self._settings.calls * (number + 1) // (self._settings.kills + 1)
             while self._ledger.begun < due:  # noqa: ASYNC110  # a look now and then costs nothing
                 await asyncio.sleep(_LOOK_INTERVAL_S / 10)
+            async with asyncio.timeout(_RESTART_TIMEOUT_S):
+                running = await self._running_replicas()
+            for fault in FAULTS[number * count // kills : (number + 1) * count // kills]:
+                home = Path(os.environ["PYSERVE_HOME"])
+                target = Target(home, running, lambda: self._ledger.on_kill(time.monotonic()))
+                self._faults.append(await fault(target))
             async with asyncio.timeout(_RESTART_TIMEOUT_S):
                 victim = self._random.choice(await self._running_replicas())
             self._ledger.on_kill(time.monotonic())
