@@ -16,6 +16,7 @@ import pytest
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.apps.forking import EXIT_CODE
 from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 TARGET = "tests.mesh.apps.forking:made"
@@ -118,7 +119,8 @@ def test_a_child_that_lives_has_no_connection_of_its_parent(threaded: bool, tmp_
         parent = psutil.Process(int(asked.tell("pid")))
         assert connections_of(parent)
         child = psutil.Process(int(asked.tell("fork pause", threaded=threaded)))
-        assert [] == connections_of(child)
+        # The parent may answer before the child has run its first line.
+        wait_until(lambda: not connections_of(child))
         child.kill()
         assert -signal.SIGKILL == asked.exit_code_of(str(child.pid))
         asked.expect_to_go_on()
