@@ -104,6 +104,12 @@ def _settings() -> Iterator[bytes]:
     yield from itertools.repeat(frame(Kind.SETTINGS, 0, 0, window) * _BATCH)
 
 
+def _window_updates() -> Iterator[bytes]:
+    """Give room that nobody wants, while a call goes on that is not answered before it ends."""
+    yield greeting() + request(1, "POST", COLLECT, GRPC, end=False)
+    yield from itertools.repeat(frame(Kind.WINDOW_UPDATE, 0, 0, b"\0\0\0\x01") * _BATCH)
+
+
 def _one_byte_data() -> Iterator[bytes]:
     yield greeting() + request(1, "POST", COLLECT, GRPC, end=False)
     yield frame(Kind.DATA, 0, 1, b"\0\0\x10\0\0")
@@ -218,6 +224,7 @@ ATTACKS: dict[str, Attack] = {
     "pings_unread": Attack(send=_pings, reads=False),
     "settings": Attack(send=_settings),
     "settings_unread": Attack(send=_settings, reads=False),
+    "window_updates": Attack(send=_window_updates),
     "one_byte_data": Attack(send=_one_byte_data),
     "empty_data": Attack(send=_empty_data),
     "hpack_bomb": Attack(send=_hpack_bomb),

@@ -16,6 +16,11 @@ const POINTS_PER_S: u64 = 4000;
 /// takes to earn, and still goes on, is no client. 10 s.
 const EXCESS_POINTS_MAX: u64 = 10 * POINTS_PER_S;
 
+/// A connection that owes for so long and has nothing useful done is no client either: what it has
+/// left behind, and gone, may take minutes to read, with its end behind it. Arbitrary: most of the
+/// half minute in which its calls are to end.
+const OWING_MAX: Duration = Duration::from_secs(20);
+
 /// The points of one connection.
 #[derive(Debug)]
 pub(super) struct Ration {
@@ -24,6 +29,8 @@ pub(super) struct Ration {
     counted: Instant,
     /// Spent in debt, without excuse, since it had last recovered.
     excess_points: u64,
+    /// Since when it has been in debt; `None`: it had recovered, or earned something since.
+    owing_since: Option<Instant>,
 }
 
 /// What becomes of a connection that has spent something.
@@ -41,7 +48,7 @@ pub(super) enum Verdict {
 
 impl Ration {
     pub(super) fn new(now: Instant) -> Self {
-        Self { points: POINTS_MAX as i64, counted: now, excess_points: 0 }
+        Self { points: POINTS_MAX as i64, counted: now, excess_points: 0, owing_since: None }
     }
 
     /// `earned`: by useful work since the last time; `idle_points`: the part of `points` for which
@@ -53,6 +60,9 @@ impl Ration {
         earned: u64,
         now: Instant,
     ) -> Verdict {
+        if earned > 0 {
+            self.owing_since = None;
+        }
         let passed_ms = now.saturating_duration_since(self.counted).as_millis() as u64;
         let by_time = passed_ms.saturating_mul(POINTS_PER_S) / 1000;
         // Whole milliseconds only: what is left of one counts the next time.
@@ -62,13 +72,16 @@ impl Ration {
         // Not at once: timers are late, and so nobody is just out of debt.
         if self.points > POINTS_MAX as i64 / 2 {
             self.excess_points = 0;
+            self.owing_since = None;
         }
         self.points -= points as i64;
         if self.points >= 0 {
             return Verdict::Fine;
         }
         self.excess_points += idle_points;
-        if self.excess_points > EXCESS_POINTS_MAX {
+        let owing_since = *self.owing_since.get_or_insert(now);
+        let owing = now.saturating_duration_since(owing_since);
+        if self.excess_points > EXCESS_POINTS_MAX || owing > OWING_MAX {
             return Verdict::TooMuch;
         }
         let debt_ms = self.points.unsigned_abs() * 1000 / POINTS_PER_S;
@@ -104,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_flood_is_taken_at_the_rate_that_is_allowed() {
-        let (taken, verdict) = flood(60, false, 0);
-        let allowed = POINTS_MAX + 60 * POINTS_PER_S;
+        let (taken, verdict) = flood(15, false, 0);
+        let allowed = POINTS_MAX + 15 * POINTS_PER_S;
         assert!(taken.abs_diff(allowed) <= 2 * BATCH, "{taken} of {allowed}");
         assert_ne!(Verdict::TooMuch, verdict);
     }
@@ -115,6 +128,16 @@ mod tests {
         let (taken, verdict) = flood(60, true, 0);
         assert_eq!(Verdict::TooMuch, verdict);
         assert!(taken <= POINTS_MAX + EXCESS_POINTS_MAX + 2 * BATCH, "{taken}");
+    }
+
+    #[test]
+    fn a_flood_with_an_excuse_ends_too_if_nothing_comes_of_it() {
+        let (taken, verdict) = flood(60, false, 0);
+        assert_eq!(Verdict::TooMuch, verdict);
+        let allowed = POINTS_MAX + OWING_MAX.as_secs() * POINTS_PER_S;
+        assert!(taken.abs_diff(allowed) <= 3 * BATCH, "{taken} of {allowed}");
+        // Whoever gets something for it, if little, goes on.
+        assert_ne!(Verdict::TooMuch, flood(60, false, 1).1);
     }
 
     #[test]
