@@ -193,6 +193,36 @@ async fn two_applications_with_one_service_need_to_be_told_apart() {
 }
 
 #[tokio::test]
+async fn plain_calls_that_are_named_as_a_service_are_reached_by_their_application() {
+    let mut of_proto = Replica::start("r-1").await;
+    let mut plain = Replica::start("r-2").await;
+    let mut described = deployment(vec![of_proto.route(1)]);
+    described.services[0].methods = Some(vec!["Unary".to_owned()]);
+    let mut named_alike = deployment(vec![plain.route(1)]);
+    (named_alike.application, named_alike.deployment) = ("pkg".to_owned(), "Echo".to_owned());
+    named_alike.services[0].methods = None;
+    let front = Front::start(vec![described, named_alike]);
+    let client = front.client().await;
+    let call = |path, headers: &[(&str, &str)]| client.unary(request_with(path, headers), "ping");
+
+    for headers in [&[][..], &[("application", "app")], &[("application", "third")]] {
+        let call = call("/pkg.Echo/Unary", headers);
+        of_proto.next().await.reply("service");
+        assert_eq!("service", call.reply().await.body, "{headers:?}");
+    }
+    for (path, headers) in [
+        ("/pkg.Echo/Unary", &[("application", "pkg")][..]),
+        ("/pkg.Echo/other", &[("application", "pkg")]),
+        ("/pkg.Echo/other", &[]),
+    ] {
+        let call = call(path, headers);
+        plain.next().await.reply("plain");
+        assert_eq!("plain", call.reply().await.body, "{path} {headers:?}");
+    }
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn an_unknown_method_of_a_known_service_is_answered_here() {
     let mut replica = Replica::start("r-1").await;
     let mut route = deployment(vec![replica.route(1)]);

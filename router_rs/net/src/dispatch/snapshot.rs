@@ -153,6 +153,13 @@ impl Deployment {
     fn application(&self) -> &str {
         &self.entry.application
     }
+
+    /// Whether a path is that of one of its plain calls, `/application.Deployment/method`.
+    fn has_plain_calls_at(&self, path: &str) -> bool {
+        let rest = service_of(path).and_then(|name| name.strip_prefix(self.application()));
+        let deployment = rest.and_then(|rest| rest.strip_prefix('.'));
+        deployment.is_some_and(|deployment| deployment == self.entry.deployment)
+    }
 }
 
 impl Snapshot {
@@ -197,9 +204,22 @@ impl Snapshot {
     }
 
     /// Looks up `/pkg.Service/Method`; `application` picks among several that have the service.
+    ///
+    /// Plain calls of a deployment may have the path of another application's method: without the
+    /// name of an application it is the method's.
     pub(crate) fn find(&self, path: &str, application: Option<&str>) -> Found<'_> {
+        let of_path = self.by_path.get(path);
         let of_service = || service_of(path).and_then(|name| self.by_service.get(name));
-        let Some(providers) = self.by_path.get(path).or_else(of_service) else {
+        if let (Some(wanted), Some(_)) = (application, of_path) {
+            let mut plain = of_service().into_iter().flatten();
+            let is_wanted = |entry: &&Arc<Deployment>| {
+                entry.application() == wanted && entry.has_plain_calls_at(path)
+            };
+            if let Some(named) = plain.find(is_wanted) {
+                return Found::Deployment(named);
+            }
+        }
+        let Some(providers) = of_path.or_else(of_service) else {
             return Found::Nothing;
         };
         match (&providers[..], application) {
