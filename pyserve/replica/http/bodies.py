@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -35,7 +35,7 @@ def reader_of(annotation: object) -> Callable[[bytes], Any]:
     if annotation is bytes or annotation is bytearray or annotation is memoryview:
         return annotation
     if has_models(annotation):
-        return model_reader(annotation)
+        return _reader_of_models(annotation)
     convert, kept = converter_of(annotation), kept_type(annotation)
 
     def read(body: bytes) -> Any:
@@ -45,11 +45,28 @@ def reader_of(annotation: object) -> Callable[[bytes], Any]:
     return read
 
 
+def _reader_of_models(annotation: object) -> Callable[[bytes], Any]:
+    validate = model_reader(annotation)
+
+    def read(body: bytes) -> Any:
+        # pydantic takes these words as numbers. Where they are, they mostly are part of a text.
+        if b"NaN" in body or b"Infinity" in body:
+            parse_json(body)
+        return validate(body)
+
+    return read
+
+
 def _parse_again(body: bytes) -> Any:
-    """Read what orjson refuses or rounds and Python's parser takes: NaN, long integers."""
+    """Read what orjson refuses or rounds and Python's parser takes: long integers, UTF-16."""
     try:
-        return json.loads(body)
+        return json.loads(body, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise InvalidJson(error.msg, error.doc, error.pos) from None
     except (ValueError, RecursionError) as error:  # no UTF-8; brackets in brackets
         raise InvalidJson(str(error), "", 0) from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Python's parser takes these as its own, and no other one has to."""
+    raise ValueError(f"{name} is no JSON (RFC 8259, 6): send null, or a text")

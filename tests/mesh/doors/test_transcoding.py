@@ -95,6 +95,18 @@ def test_json_is_answered_with_json_headers_and_trailers(client: httpx.Client) -
     assert "x-request-id" in answer.headers
 
 
+@pytest.mark.parametrize("path", [f"{_SERVICE}/Echo", "/v1/echo"])
+def test_words_that_are_no_json_are_refused_and_never_sent(client: httpx.Client, path: str) -> None:
+    """RFC 8259 has no NaN; the JSON of protobuf has it as a text."""
+    headers = {"content-type": "application/json"}
+    for word in ("NaN", "Infinity", "-Infinity", "nan"):
+        for body in (f'{{"weight": {word}}}', f'{{"unknown": [{word}]}}', word):
+            answer = client.post(path, content=body, headers=headers)
+            assert (400, "malformed" in answer.text) == (answer.status_code, True), body
+    extra = {"weight": "NaN", "extra": {"a": 1.5}}
+    assert extra == client.post(path, json=extra).json()
+
+
 def test_protobuf_goes_both_ways_compressed_or_not(client: httpx.Client) -> None:
     """gzip is taken and given where it makes a message smaller."""
     thing = things_pb2.Thing(name="n" * 10_000).SerializeToString()
