@@ -50,6 +50,16 @@ def test_request_without_a_limit_has_none(client: httpx.Client, headers: dict[st
     assert (None, None) == (answer["here_s"], answer["child_s"])
 
 
+@pytest.mark.parametrize(
+    "value", ["1e400", "-1e400", "inf", "-Infinity", "nan", "", "1,2", "0x1", "1 s"]
+)
+def test_a_limit_that_is_no_finite_number_is_refused(client: httpx.Client, value: str) -> None:
+    answer = client.get("/web", headers={_LIMIT: value})
+
+    assert 400 == answer.status_code
+    assert "allowed: a finite number of seconds, 0 for no limit" in answer.text
+
+
 @pytest.mark.parity("S-46")
 @pytest.mark.parity("G-46")
 def test_limit_of_the_request_ends_it_with_408(client: httpx.Client) -> None:

@@ -15,14 +15,17 @@ use super::connection::ConnectionState;
 use super::grpc_end::{GrpcEnd, refuse};
 use super::http2_end::Http2End;
 use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
-use super::plain_head::{ClientTimeout, Origin, client_timeout, is_detached, rewrite};
+use super::plain_head::{
+    Origin, check_authority, check_host, client_timeout, is_detached, rewrite,
+};
 use super::request_id;
 use super::upstream::{GrpcRoute, HttpRoute, Upstream};
 use super::{builtin, websocket};
 use crate::dispatch::exchange::Head;
 use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, strip_mesh_headers};
 use crate::grpc::{
-    HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type, read_timeout, refuse_pickle,
+    ClientTimeout, Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type,
+    read_timeout, refuse_pickle,
 };
 use crate::mesh::names::{self, WEBSOCKET};
 use crate::transcode::{Opened, Transcoded, Transcoding};
@@ -101,6 +104,11 @@ fn admit_grpc(
         return refuse_method(respond);
     }
     strip_mesh_headers(&mut parts.headers);
+    if let Err(failure) = check_authority(&parts) {
+        front.counters.answered_here.count();
+        let status = Status::new(Code::InvalidArgument, failure.text);
+        return refuse(respond, failure.status, &status, &front.config.answered_by);
+    }
     match admit_call(connection, parts) {
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = body.is_end_stream();
@@ -113,7 +121,7 @@ fn admit_grpc(
         }
         Err(status) => {
             front.counters.answered_here.count();
-            refuse(respond, &status, &front.config.answered_by);
+            refuse(respond, StatusCode::OK, &status, &front.config.answered_by);
         }
     }
 }
@@ -169,6 +177,9 @@ pub(super) fn admit_plain<T: Transport + 'static>(
     let mut client = PlainEnd::new(transport, connection, manner(&parts, kind));
     let announced = Announced::of(&parts.headers);
     strip_mesh_headers(&mut parts.headers);
+    if let Err(failure) = check_host(&parts) {
+        return answer_here(connection, client, &failure);
+    }
     let opened = match kind {
         Kind::Plain if !parts.uri.path().starts_with(builtin::PREFIX) => {
             connection.directory.open(&parts, &connection.front.transcoding)

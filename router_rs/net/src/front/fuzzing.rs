@@ -3,7 +3,9 @@
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::request;
 
-use super::plain_head::{Origin, Said, client_timeout, is_detached, remove_hop_by_hop, rewrite};
+use super::plain_head::{
+    Origin, Said, check_host, client_timeout, is_detached, remove_hop_by_hop, rewrite,
+};
 use super::{request_id, websocket};
 
 /// Rewrites a head as for a replica; `None`: it is refused.
@@ -17,6 +19,7 @@ pub(crate) fn forwarded(parts: &request::Parts, prefix: &str) -> Option<request:
     }
     let peer = ([127, 0, 0, 1], 52100).into();
     let said = Said::default();
+    check_host(parts).ok()?;
     let origin = Origin { peer, is_tls: false, root_path: "", said: &said };
     rewrite(&mut forwarded, origin, prefix).ok()?;
     for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response, response};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 
 use super::connection::ConnectionState;
 use super::http2_end::Http2End;
@@ -100,8 +100,14 @@ impl Caller for GrpcEnd {
 }
 
 /// Answers a request that becomes no call.
-pub(super) fn refuse(mut respond: SendResponse<Bytes>, status: &Status, answered_by: &HeaderValue) {
-    let response = trailers_only(own_trailers(status, answered_by));
+pub(super) fn refuse(
+    mut respond: SendResponse<Bytes>,
+    http_status: StatusCode,
+    status: &Status,
+    answered_by: &HeaderValue,
+) {
+    let mut response = trailers_only(own_trailers(status, answered_by));
+    *response.status_mut() = http_status;
     // An error means that the client is gone: there is nobody to tell.
     let _nobody_to_tell = respond.send_response(response, true);
 }

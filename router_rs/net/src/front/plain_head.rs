@@ -3,19 +3,17 @@
 //! Pure: what is removed, what is made, and what is refused.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{Ipv6Addr, SocketAddr};
 
 use http::header::{CONNECTION, COOKIE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Parts as UriParts, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, request};
 
 use crate::dispatch::strip_mesh_headers;
-use crate::grpc::{GRPC_TIMEOUT, HttpFailure, read_timeout};
+use crate::grpc::{
+    ClientTimeout, GRPC_TIMEOUT, HttpFailure, Status, read_timeout, read_timeout_seconds,
+};
 use crate::mesh::names;
-
-/// How long the client gives a request; 0 or less: for ever.
-pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
 
 /// `?1`: go on with the request if its client goes away.
 const DISCONNECT_DISABLED: HeaderName = HeaderName::from_static("x-request-disconnect-disabled");
@@ -52,18 +50,10 @@ struct Told {
     value: HeaderValue,
 }
 
-/// How long a request may take, as its client says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientTimeout {
-    Unsaid,
-    Never,
-    After(Duration),
-}
-
 /// Makes the head that a replica gets; what is refused is told with a status and a sentence.
 ///
 /// # Errors
-/// 400: the host is missing, said twice or not one.
+/// 400: the host is missing.
 pub(super) fn rewrite(
     parts: &mut request::Parts,
     origin: Origin<'_>,
@@ -150,23 +140,75 @@ fn version_text(version: Version) -> &'static str {
     }
 }
 
-/// The host that the client means: that of the target, else that of the header; two that differ are
-/// how requests are smuggled past whoever reads only one.
-fn authority(parts: &request::Parts) -> Result<Option<Authority>, HttpFailure> {
+/// Checks that whoever reads the request's host reads the same one: two that differ are how requests
+/// are smuggled past those who read only one.
+///
+/// # Errors
+/// 400: it is said twice, says two things, or is no host with a port.
+pub(super) fn check_host(parts: &request::Parts) -> Result<(), HttpFailure> {
+    // HTTP/1.1 has an empty one for a target without a host (RFC 9112, 3.2).
+    match named_host(parts)? {
+        None | Some(b"") => Ok(()),
+        Some(named) if is_host(named) => Ok(()),
+        Some(_) => Err(bad("the host header or :authority may be a name or an address, and :port")),
+    }
+}
+
+/// As `check_host`, of a gRPC call: a client with a list of addresses sends all of it, and nobody
+/// looks for a call's way there.
+///
+/// # Errors
+/// As `check_host`.
+pub(super) fn check_authority(parts: &request::Parts) -> Result<(), HttpFailure> {
+    match named_host(parts)? {
+        // RFC 9113, 8.3.1.
+        Some(named) if named.contains(&b'@') => Err(bad(":authority may name no user")),
+        _ => Ok(()),
+    }
+}
+
+fn named_host(parts: &request::Parts) -> Result<Option<&[u8]>, HttpFailure> {
     let mut hosts = parts.headers.get_all(HOST).iter();
-    let host = hosts.next();
+    let host = hosts.next().map(HeaderValue::as_bytes);
     if hosts.next().is_some() {
         return Err(bad("the request names two hosts"));
     }
-    if let Some(target) = parts.uri.authority() {
-        let differs =
-            |host: &HeaderValue| !host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes());
-        if parts.version == Version::HTTP_2 && host.is_some_and(differs) {
-            return Err(bad("the host header and :authority differ"));
+    let target = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+    if let (Some(host), Some(target)) = (host, target) {
+        if !host.eq_ignore_ascii_case(target) {
+            return Err(bad("the host header and the target's host (:authority) differ"));
         }
+    }
+    Ok(target.or(host))
+}
+
+/// Whether it is a name or an address, with a port or without. URIs allow more (RFC 3986, 3.2): a
+/// user, lists, escaped letters. Of these one reader takes this part for the host, another one that.
+fn is_host(named: &[u8]) -> bool {
+    let is_port = |port: &[u8]| {
+        let text = std::str::from_utf8(port).ok().filter(|_| port.iter().all(u8::is_ascii_digit));
+        text.is_some_and(|text| text.parse::<u16>().is_ok())
+    };
+    if let Some(rest) = named.strip_prefix(b"[") {
+        let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
+        let address = std::str::from_utf8(&rest[..end]).ok();
+        let is_address = address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+        let port = &rest[end + 1..];
+        return is_address && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port));
+    }
+    let mut parts = named.splitn(2, |byte| *byte == b':');
+    let is_letter =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    let is_name = parts.next().is_some_and(|name| !name.is_empty() && name.iter().all(is_letter));
+    is_name && parts.next().is_none_or(is_port)
+}
+
+/// The host that the client means, which has been checked.
+fn authority(parts: &request::Parts) -> Result<Option<Authority>, HttpFailure> {
+    if let Some(target) = parts.uri.authority() {
         return Ok(Some(target.clone()));
     }
-    match host.map(HeaderValue::as_bytes) {
+    match parts.headers.get(HOST).map(HeaderValue::as_bytes) {
         None if parts.version == Version::HTTP_11 => Err(bad("the request has no host header")),
         None | Some(b"") => Ok(None),
         Some(host) => {
@@ -230,25 +272,15 @@ fn join_cookies(headers: &mut HeaderMap) {
 /// # Errors
 /// 400 for a number that is none.
 pub(super) fn client_timeout(headers: &HeaderMap) -> Result<ClientTimeout, HttpFailure> {
-    if let Some(value) = names::spelled(headers, &REQUEST_TIMEOUT) {
-        let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
-        return match seconds {
-            Some(seconds) if seconds <= 0.0 => Ok(ClientTimeout::Never),
-            // What is beyond a duration is for ever, too.
-            Some(seconds) if seconds > 0.0 => Ok(Duration::try_from_secs_f64(seconds)
-                .map_or(ClientTimeout::Never, ClientTimeout::After)),
-            _ => {
-                let text = format!(
-                    "{REQUEST_TIMEOUT}={value:?} is not allowed; allowed: a number of seconds"
-                );
-                Err(HttpFailure::new(StatusCode::BAD_REQUEST, text))
-            }
-        };
-    }
-    let timeout = read_timeout(headers);
-    let timeout =
-        timeout.map_err(|status| HttpFailure::new(StatusCode::BAD_REQUEST, status.message))?;
-    Ok(timeout.map_or(ClientTimeout::Unsaid, ClientTimeout::After))
+    let of_grpc = || {
+        let timeout = read_timeout(headers)?;
+        Ok(timeout.map_or(ClientTimeout::Unsaid, ClientTimeout::After))
+    };
+    let timeout = match read_timeout_seconds(headers) {
+        Ok(ClientTimeout::Unsaid) => of_grpc(),
+        said => said,
+    };
+    timeout.map_err(|status: Status| HttpFailure::new(StatusCode::BAD_REQUEST, status.message))
 }
 
 /// Whether the request shall go on without its client.
@@ -258,6 +290,8 @@ pub(super) fn is_detached(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use http::Request;
     use proptest::prelude::*;
@@ -312,7 +346,7 @@ mod tests {
     fn the_host_is_that_of_the_target_else_that_of_the_header() {
         for (uri, headers, expected) in [
             ("/", &[("host", "a:1")][..], "a:1"),
-            ("http://b/", &[("host", "a")], "b"),
+            ("http://b/", &[("host", "B")], "b"),
             ("http://b/", &[], "b"),
         ] {
             let mut parts = parts(Version::HTTP_11, uri, headers);
@@ -331,13 +365,56 @@ mod tests {
         for (version, uri, headers, part) in [
             (Version::HTTP_11, "/", &[][..], "no host"),
             (Version::HTTP_11, "/", &[("host", "a"), ("host", "a")], "two hosts"),
-            (Version::HTTP_11, "/", &[("host", "a b")], "names no host"),
+            (Version::HTTP_11, "/", &[("host", "a b")], "a name or an address"),
+            (Version::HTTP_11, "/", &[("host", "a,b")], "a name or an address"),
+            (Version::HTTP_11, "http://a@b/", &[], "a name or an address"),
+            (Version::HTTP_11, "http://a/", &[("host", "b")], "differ"),
             (Version::HTTP_2, "http://a/", &[("host", "b")], "differ"),
         ] {
             let mut parts = parts(version, uri, headers);
-            let failure = rewrite(&mut parts, origin(&Said::default()), "").unwrap_err();
+            let checked = check_host(&parts);
+            let rewritten =
+                checked.and_then(|()| rewrite(&mut parts, origin(&Said::default()), ""));
+            let failure = rewritten.unwrap_err();
             assert_eq!(StatusCode::BAD_REQUEST, failure.status);
             assert!(failure.text.contains(part), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_a_port() {
+        for host in ["a", "a.b-c_d.:80", "127.0.0.1:1", "[::1]", "[2001:db8::1]:65535", "~a:0"] {
+            assert!(is_host(host.as_bytes()), "{host}");
+        }
+        for host in [
+            "",
+            "a,b",
+            "a@b",
+            "a b",
+            "a:",
+            "a:x",
+            "a:+1",
+            "a:65536",
+            "a:1:2",
+            ":80",
+            "a/b",
+            "a%2eb",
+            "a#b",
+            "a?b",
+            "a\\b",
+            "::1",
+            "[::1",
+            "[::1]x",
+            "[::1]:",
+            "[a]",
+            "[fe80::1%25e]",
+            "a;b",
+            "a=b",
+            "(a)",
+            "*",
+            "\u{e4}",
+        ] {
+            assert!(!is_host(host.as_bytes()), "{host}");
         }
     }
 
@@ -386,8 +463,13 @@ mod tests {
             ("x-request-timeout-seconds", " 2 ", after(2.0)),
             ("x-request-timeout-seconds", "0", Ok(ClientTimeout::Never)),
             ("x-request-timeout-seconds", "-1", Ok(ClientTimeout::Never)),
-            ("x-request-timeout-seconds", "inf", Ok(ClientTimeout::Never)),
+            ("x-request-timeout-seconds", "1e300", Ok(ClientTimeout::Never)),
+            ("x-request-timeout-seconds", "1e400", Err(())),
+            ("x-request-timeout-seconds", "-1e400", Err(())),
+            ("x-request-timeout-seconds", "inf", Err(())),
+            ("x-request-timeout-seconds", "-Infinity", Err(())),
             ("x-request-timeout-seconds", "nan", Err(())),
+            ("x-request-timeout-seconds", "", Err(())),
             ("x-request-timeout-seconds", "soon", Err(())),
             ("grpc-timeout", "3S", after(3.0)),
             ("grpc-timeout", "soon", Err(())),

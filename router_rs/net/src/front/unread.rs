@@ -42,11 +42,10 @@ pub(super) fn answer(unread: Unread, error: &hyper::Error, connection: &Connecti
             )
         }
         StatusCode::URI_TOO_LONG => "the request's target is too long".to_owned(),
-        _ if unread.has_bare_line_feed => {
-            "the request's head is malformed: a line feed without a carriage return before it"
-                .to_owned()
-        }
-        _ => format!("the request's head is malformed: {error}"),
+        _ => match unread.unclear {
+            Some(unclear) => format!("the request's head is malformed: {}", unclear.text()),
+            None => format!("the request's head is malformed: {error}"),
+        },
     };
     write(&HttpFailure::new(unread.status, text), connection.front.config.answered_by.clone())
 }

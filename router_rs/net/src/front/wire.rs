@@ -18,7 +18,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::counters::ConnectionCount;
 use super::frames::Frames;
-use super::head_lines::HeadLines;
+use super::head_lines::{HeadLines, Unclear};
 use super::ration::{Ration, Verdict};
 use super::suspicion::Suspicion;
 use super::unread::status_of_hypers;
@@ -151,7 +151,7 @@ pub(crate) struct Wire {
     flood: Option<Box<Flood>>,
     /// Of HTTP/1.1 only, as long as hyper reads.
     lines: HeadLines,
-    has_bare_line_feed: bool,
+    unclear: Option<Unclear>,
     /// hyper has answered a request that it could not read; see `unread`.
     unread: Option<Unread>,
     /// The reads that one head has taken so far.
@@ -168,13 +168,13 @@ pub(crate) struct Wire {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unread {
     pub status: StatusCode,
-    /// The request had a line feed that may not be there.
-    pub has_bare_line_feed: bool,
+    /// What in it may be read in two ways.
+    pub unclear: Option<Unclear>,
 }
 
-/// What stands for a line feed that may not be there, and for all that follows: hyper answers it with
-/// 400 wherever it is in a head, once that has an end.
-const REFUSED: &[u8] = b"\0\r\n\r\n";
+/// What stands for the line feed of what is unclear, and for all that follows: hyper answers it with
+/// 400 wherever it is in a head, once that has an end, and takes it nowhere between a body's chunks.
+const REFUSED: &[u8] = b"\r\0\r\n\r\n";
 
 /// What is known of floods on one connection of HTTP/2.
 #[derive(Debug)]
@@ -232,14 +232,14 @@ impl Wire {
         let lines = HeadLines::default();
         let gauge = Arc::clone(gauge);
         let (head_reads, pause) = (0, None);
-        let (has_bare_line_feed, unread) = (false, None);
+        let (unclear, unread) = (None, None);
         Self {
             stream,
             first,
             gauge,
             flood,
             lines,
-            has_bare_line_feed,
+            unclear,
             unread,
             head_reads,
             pause,
@@ -261,7 +261,7 @@ impl Wire {
             return false;
         }
         let Some(status) = status_of_hypers(bytes) else { return false };
-        self.unread = Some(Unread { status, has_bare_line_feed: self.has_bare_line_feed });
+        self.unread = Some(Unread { status, unclear: self.unclear });
         true
     }
 
@@ -424,13 +424,13 @@ impl Read for Wire {
             let length = cursor.remaining().min(SCRATCH_BYTES);
             let mut buffer = ReadBuf::new(&mut scratch[..length]);
             ready!(AsyncRead::poll_read(self.as_mut(), cx, &mut buffer))?;
-            let bare = self.lines.read(buffer.filled());
+            let refused = self.lines.read(buffer.filled());
             self.on_head_read();
-            match bare {
+            match refused {
                 None => cursor.put_slice(buffer.filled()),
-                Some(bare) => {
-                    self.has_bare_line_feed = true;
-                    cursor.put_slice(&buffer.filled()[..bare]);
+                Some((line_feed, unclear)) => {
+                    self.unclear = Some(unclear);
+                    cursor.put_slice(&buffer.filled()[..line_feed]);
                     let room = cursor.remaining().min(REFUSED.len());
                     cursor.put_slice(&REFUSED[..room]);
                     self.first = Bytes::from_static(&REFUSED[room..]);

@@ -21,4 +21,6 @@ pub use framing::{Decoder, Framed, Message, PREFIX_BYTES};
 pub(crate) use http_status::whole_seconds;
 pub use http_status::{HttpFailure, QUEUE_FULL_DEFAULT, client_closed_request, http_status};
 pub use status::{GRPC_MESSAGE, GRPC_STATUS, RETRY_PUSHBACK, Status, encode_message};
-pub use timeout::{GRPC_TIMEOUT, format_timeout, parse_timeout, read_timeout};
+pub use timeout::{
+    ClientTimeout, GRPC_TIMEOUT, format_timeout, parse_timeout, read_timeout, read_timeout_seconds,
+};

@@ -1,4 +1,5 @@
-//! The `grpc-timeout` header: at most eight digits and a unit.
+//! How long clients give a call: gRPC's `grpc-timeout`, at most eight digits and a unit, and a number
+//! of seconds of all others.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -6,8 +7,20 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Code, Status};
+use crate::mesh::names::spelled;
 
 pub const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// What clients of other protocols than gRPC say, in seconds.
+const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
+
+/// How long a request may take, as its client says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientTimeout {
+    Unsaid,
+    Never,
+    After(Duration),
+}
 
 /// Deadlines further away than this (about 31 years) are treated as this, so that clock
 /// arithmetic cannot overflow. Arbitrary.
@@ -45,6 +58,30 @@ pub fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
         let text = "malformed grpc-timeout, write at most eight digits and one of H M S m u n";
         Status::new(Code::Internal, text)
     })
+}
+
+/// Reads a request's `x-request-timeout-seconds`; 0 or less, and what no duration can hold, is for
+/// ever.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for what is no number, or none that ends: for ever is said by 0.
+pub fn read_timeout_seconds(headers: &HeaderMap) -> Result<ClientTimeout, Status> {
+    let Some(value) = spelled(headers, &REQUEST_TIMEOUT) else { return Ok(ClientTimeout::Unsaid) };
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    match seconds.filter(|seconds| seconds.is_finite()) {
+        Some(seconds) if seconds <= 0.0 => Ok(ClientTimeout::Never),
+        Some(seconds) => {
+            Ok(Duration::try_from_secs_f64(seconds)
+                .map_or(ClientTimeout::Never, ClientTimeout::After))
+        }
+        None => {
+            let text = format!(
+                "{REQUEST_TIMEOUT}={value:?} is not allowed; allowed: a finite number of seconds, \
+                 0 for no limit"
+            );
+            Err(Status::new(Code::InvalidArgument, text))
+        }
+    }
 }
 
 /// Writes a timeout in the finest unit that fits eight digits, rounded up so that a hop never

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, request};
+use http::{HeaderMap, HeaderValue, request};
 use prost_reflect::{FieldDescriptor, Kind};
 use serde_json::{Map, Value};
 
@@ -24,28 +24,19 @@ use super::unary::{
     AnswerBody, AnswerForm, Convert, JSON, ReadyRequest, UnaryAnswer, WholeRequest,
 };
 use crate::grpc::{
-    Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
+    ClientTimeout, Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status,
+    format_timeout, read_timeout_seconds,
 };
 
-/// As plain HTTP has it, in seconds.
-const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
-
-/// Reads how long a client without a protocol for it gives a call; 0 or less, and what no duration
-/// can hold, is for ever.
+/// Reads how long a client without a protocol for it gives a call; `None`: it sets no limit.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for what is no number.
 pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = crate::mesh::names::spelled(headers, &TIMEOUT) else { return Ok(None) };
-    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
-    match seconds.filter(|seconds| !seconds.is_nan()) {
-        Some(seconds) if seconds <= 0.0 => Ok(None),
-        Some(seconds) => Ok(Duration::try_from_secs_f64(seconds).ok()),
-        None => {
-            let text = format!("{TIMEOUT}={value:?} is not allowed; allowed: a number of seconds");
-            Err(Status::new(Code::InvalidArgument, text))
-        }
-    }
+    Ok(match read_timeout_seconds(headers)? {
+        ClientTimeout::Unsaid | ClientTimeout::Never => None,
+        ClientTimeout::After(timeout) => Some(timeout),
+    })
 }
 
 const PROTO: HeaderValue = HeaderValue::from_static("application/grpc+proto");
