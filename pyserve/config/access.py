@@ -17,10 +17,12 @@ import yaml
 from pyserve.config.validation import check_choice, check_flag, check_mapping, check_text, refuse
 from pyserve.errors import OptionError
 
-# Methods that say nothing about the applications' data, by the word that leaves them open.
+# Methods that say nothing about the applications' data, by the word that leaves them open. A
+# probe asks about what it knows, so that health lists no names.
 OPEN_PATHS: Mapping[str, tuple[str, ...]] = {
     "health": (
-        "/grpc.health.v1.Health/*",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
         "/ray.serve.RayServeAPIService/Healthz",
         "/-/healthz",
     ),

@@ -7,6 +7,7 @@ from starlette.requests import Request
 import pyserve
 from pyserve.api.handles.handle import DeploymentHandle
 from services.echo.service import Echo
+from tests.mesh.doors.apps import Things
 
 
 @pyserve.deployment
@@ -21,6 +22,20 @@ class Web:
 
 
 app = Web.bind(Echo.bind())
+
+
+@pyserve.deployment
+class Shop:
+    """Answers plain HTTP, beside services with paths of their own."""
+
+    def __init__(self, echo: DeploymentHandle, things: DeploymentHandle) -> None:
+        self.others = (echo, things)
+
+    def __call__(self, request: Request) -> str:
+        return request.url.path
+
+
+shop = Shop.bind(Echo.bind(), Things.bind())
 
 
 @pyserve.deployment

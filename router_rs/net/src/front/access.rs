@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
@@ -25,6 +25,10 @@ const REFUSALS_KEPT_MAX: usize = 256;
 
 /// Of a path in a refusal. Arbitrary: longer than names of methods are.
 const PATH_BYTES_MAX: usize = 256;
+
+const UNAUTHENTICATED: &str =
+    "this needs a client certificate or a bearer token that an access rule names";
+const DENIED: &str = "no access rule lets this caller make this call";
 
 /// The rules of one ingress, exchangeable while it serves.
 #[derive(Debug, Default)]
@@ -48,6 +52,18 @@ pub struct Refused {
     /// The names in the client's certificate.
     pub names: Vec<String>,
     pub had_token: bool,
+}
+
+/// Who has sent a request, as the rules see it: all that is asked about the request is asked of it.
+/// Without rules everybody may everything.
+pub(super) struct Asker<'a>(Option<Known<'a>>);
+
+struct Known<'a> {
+    access: &'a Access,
+    policy: Guard<Arc<AccessPolicy>>,
+    caller: &'a Caller,
+    token_hash: Option<TokenHash>,
+    had_token: bool,
 }
 
 /// Who is at the other end of a connection, as far as its certificate tells.
@@ -79,48 +95,6 @@ impl Access {
         self.policy.store(Arc::new(policy));
     }
 
-    /// Whether the request may be made. Asked before anything is looked up for it, so that who is
-    /// not let in does not learn what is there.
-    ///
-    /// # Errors
-    /// `UNAUTHENTICATED`: saying who it is may help the caller; `PERMISSION_DENIED`: it does not.
-    pub(super) fn check(
-        &self,
-        caller: &Caller,
-        path: &str,
-        headers: &HeaderMap,
-    ) -> Result<(), Status> {
-        let policy = self.policy.load();
-        let token = bearer_token(headers);
-        let token_hash = token.filter(|_| policy.asks_for_tokens()).map(hash);
-        let request = AccessRequest { path, identities: &caller.names, token_hash };
-        let status = match policy.decide(&request) {
-            Ruling::Allowed(_) => {
-                self.allowed.fetch_add(1, Ordering::Relaxed);
-                return Ok(());
-            }
-            Ruling::Unauthenticated => {
-                self.unauthenticated.fetch_add(1, Ordering::Relaxed);
-                let text = "this needs a client certificate or a bearer token that an access rule \
-                            names";
-                Status::new(Code::Unauthenticated, text)
-            }
-            Ruling::Denied => {
-                self.denied.fetch_add(1, Ordering::Relaxed);
-                let text = "no access rule lets this caller make this call";
-                Status::new(Code::PermissionDenied, text)
-            }
-        };
-        self.record(Refused {
-            code: status.code,
-            path: cut(path),
-            peer: caller.peer.uri(),
-            names: caller.names.clone(),
-            had_token: token.is_some(),
-        });
-        Err(status)
-    }
-
     /// Takes the refusals since the last time, oldest first.
     pub fn take_refusals(&self) -> Vec<Refused> {
         std::mem::take(&mut *self.refusals.lock()).into()
@@ -145,6 +119,86 @@ impl Access {
             drop(refusals);
             self.unrecorded.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+// === impl Asker ===
+
+impl<'a> Asker<'a> {
+    /// Whoever has sent these headers.
+    pub(super) fn new(access: Option<&'a Access>, caller: &'a Caller, headers: &HeaderMap) -> Self {
+        Self(access.map(|access| {
+            let policy = access.policy.load();
+            let token = bearer_token(headers);
+            let token_hash = token.filter(|_| policy.asks_for_tokens()).map(hash);
+            Known { access, policy, caller, token_hash, had_token: token.is_some() }
+        }))
+    }
+
+    /// Whether it may make a call of this path. Asked before anything is looked up for it, so that
+    /// who is not let in does not learn what is there.
+    pub(super) fn may(&self, path: &str) -> bool {
+        let Some(known) = &self.0 else { return true };
+        matches!(known.ruling(path), Ruling::Allowed(_))
+    }
+
+    /// Its request is let in.
+    pub(super) fn admit(&self) {
+        if let Some(known) = &self.0 {
+            known.access.allowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes down that it may not make a call of this path; returns what it is told.
+    /// `UNAUTHENTICATED`: saying who it is may help; `PERMISSION_DENIED`: it does not.
+    pub(super) fn refuse(&self, path: &str) -> Status {
+        let known = self.0.as_ref();
+        let ruling = known.map_or(Ruling::Denied, |known| known.ruling(path));
+        let (code, text) = if ruling == Ruling::Unauthenticated {
+            (Code::Unauthenticated, UNAUTHENTICATED)
+        } else {
+            (Code::PermissionDenied, DENIED)
+        };
+        if let Some(known) = known {
+            known.record(path, code);
+        }
+        Status::new(code, text)
+    }
+
+    /// Admits the request, or refuses it.
+    ///
+    /// # Errors
+    /// As `refuse` returns them.
+    pub(super) fn check(&self, path: &str) -> Result<(), Status> {
+        if !self.may(path) {
+            return Err(self.refuse(path));
+        }
+        self.admit();
+        Ok(())
+    }
+}
+
+impl Known<'_> {
+    fn ruling(&self, path: &str) -> Ruling<'_> {
+        let Self { caller, token_hash, .. } = self;
+        let identities = &caller.names;
+        self.policy.decide(&AccessRequest { path, identities, token_hash: *token_hash })
+    }
+
+    fn record(&self, path: &str, code: Code) {
+        let access = self.access;
+        let counter = match code {
+            Code::Unauthenticated => &access.unauthenticated,
+            _ => &access.denied,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        access.record(Refused {
+            code,
+            path: cut(path),
+            peer: self.caller.peer.uri(),
+            names: self.caller.names.clone(),
+            had_token: self.had_token,
+        });
     }
 }
 
@@ -192,16 +246,17 @@ mod tests {
         Caller { peer: Peer::Unix, names: Vec::new() }
     }
 
-    fn headers(values: &[&'static str]) -> HeaderMap {
+    /// Asks for a call with these `authorization` headers.
+    fn check(access: &Access, values: &[&'static str], path: &str) -> Result<(), Status> {
         let values = values.iter().map(|value| (AUTHORIZATION, HeaderValue::from_static(value)));
-        values.collect()
+        Asker::new(Some(access), &caller(), &values.collect()).check(path)
     }
 
     #[test]
     fn a_bearer_token_lets_in_whatever_the_case_of_its_scheme() {
         let access = access();
         for value in ["Bearer secret", "bearer secret", "BEARER  secret "] {
-            let result = access.check(&caller(), "/shop.Cart/Add", &headers(&[value]));
+            let result = check(&access, &[value], "/shop.Cart/Add");
             assert!(result.is_ok(), "{value}: {result:?}");
         }
     }
@@ -217,9 +272,7 @@ mod tests {
             &["Bearer"],
             &["Bearer secret", "Bearer secret"],
         ] {
-            let status = access
-                .check(&caller(), "/shop.Cart/Add", &headers(values))
-                .expect_err("not let in");
+            let status = check(&access, values, "/shop.Cart/Add").expect_err("not let in");
             assert_eq!(Code::Unauthenticated, status.code, "{values:?}");
         }
     }
@@ -227,9 +280,7 @@ mod tests {
     #[test]
     fn a_known_token_elsewhere_is_denied() {
         let access = access();
-        let status = access
-            .check(&caller(), "/shop.Orders/List", &headers(&["Bearer secret"]))
-            .expect_err("no rule");
+        let status = check(&access, &["Bearer secret"], "/shop.Orders/List").expect_err("no rule");
         assert_eq!(Code::PermissionDenied, status.code);
     }
 
@@ -238,7 +289,8 @@ mod tests {
         let access = access();
         let path = format!("/{}", "é".repeat(1000));
         for _ in 0..REFUSALS_KEPT_MAX + 3 {
-            let _refused = access.check(&caller(), &path, &headers(&["Bearer hidden"]));
+            let refused = check(&access, &["Bearer hidden"], &path);
+            assert!(refused.is_err());
         }
         let refusals = access.take_refusals();
         assert_eq!(REFUSALS_KEPT_MAX, refusals.len());

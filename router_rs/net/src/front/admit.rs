@@ -10,6 +10,7 @@ use h2::server::SendResponse;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
+use super::access::Asker;
 use super::call::{Call, fail, start};
 use super::connection::ConnectionState;
 use super::grpc_end::{GrpcEnd, refuse};
@@ -24,11 +25,10 @@ use super::{builtin, websocket};
 use crate::dispatch::exchange::Head;
 use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, strip_mesh_headers};
 use crate::grpc::{
-    ClientTimeout, Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, is_grpc_content_type,
-    read_timeout, refuse_pickle,
+    ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
 use crate::mesh::names::{self, WEBSOCKET};
-use crate::transcode::{Opened, Transcoded, Transcoding};
+use crate::transcode::{Opened, Transcoded, Transcoding, refusal};
 
 /// A body of unknown length, or a long one, is offered to a replica so long after its head at the
 /// latest. Arbitrary: longer than most clients need, shorter than an answer that waits for it.
@@ -99,17 +99,22 @@ fn admit_grpc(
     respond: SendResponse<Bytes>,
 ) {
     let front = &connection.front;
-    if parts.method != Method::POST {
-        front.counters.answered_here.count();
-        return refuse_method(respond);
-    }
     strip_mesh_headers(&mut parts.headers);
     if let Err(failure) = check_authority(&parts) {
         front.counters.answered_here.count();
         let status = Status::new(Code::InvalidArgument, failure.text);
         return refuse(respond, failure.status, &status, &front.config.answered_by);
     }
-    match admit_call(connection, parts) {
+    let asker = connection.asker(&parts.headers);
+    let admitted = match asker.check(parts.uri.path()) {
+        Ok(()) if parts.method != Method::POST => {
+            front.counters.answered_here.count();
+            return refuse_method(respond);
+        }
+        Ok(()) => admit_call(connection, parts, &asker),
+        Err(status) => Err(status),
+    };
+    match admitted {
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = body.is_end_stream();
             let client = GrpcEnd::new(Http2End::new(body, respond), connection);
@@ -126,13 +131,16 @@ fn admit_grpc(
     }
 }
 
-/// Where a gRPC call goes, and until when.
-fn admit_call(connection: &ConnectionState, parts: request::Parts) -> Result<Forward, Status> {
+/// Where a gRPC call goes that may be made, and until when.
+fn admit_call(
+    connection: &ConnectionState,
+    parts: request::Parts,
+    asker: &Asker<'_>,
+) -> Result<Forward, Status> {
     let received = Instant::now();
-    connection.check_access(parts.uri.path(), &parts.headers)?;
     let deadline = read_grpc_head(&parts.headers, received)?;
     let GrpcRoute { upstream, mirror, share } =
-        connection.directory.grpc(parts.uri.path(), &parts.headers)?;
+        connection.directory.grpc(parts.uri.path(), &parts.headers, &|path| asker.may(path))?;
     let timeout = match deadline {
         Some(_) => upstream.request_timeout(),
         None => upstream.request_timeout().or(connection.front.request_timeout()),
@@ -174,27 +182,35 @@ pub(super) fn admit_plain<T: Transport + 'static>(
     transport: T,
     kind: Kind,
 ) {
-    let mut client = PlainEnd::new(transport, connection, manner(&parts, kind));
+    let client = PlainEnd::new(transport, connection, manner(&parts, kind));
     let announced = Announced::of(&parts.headers);
     strip_mesh_headers(&mut parts.headers);
     if let Err(failure) = check_host(&parts) {
         return answer_here(connection, client, &failure);
     }
+    let asker = connection.asker(&parts.headers);
+    let sees = |path: &str| asker.may(path);
+    let path = parts.uri.path();
     let opened = match kind {
-        Kind::Plain if !parts.uri.path().starts_with(builtin::PREFIX) => {
-            connection.directory.open(&parts, &connection.front.transcoding)
+        Kind::Plain if !path.starts_with(builtin::PREFIX) => {
+            connection.directory.open(&parts, &connection.front.transcoding, &sees)
         }
-        _ => Opened::NotOurs(None),
+        _ if sees(path) => Opened::NotOurs(None),
+        _ => Opened::Refused(path.into()),
     };
+    if !matches!(opened, Opened::Refused(_)) {
+        asker.admit();
+    }
     match opened {
-        Opened::NotOurs(instead) => forward(connection, parts, client, announced, instead),
-        Opened::Call(transcoding) => {
-            admit_transcoded(connection, client, transcoding, announced);
-        }
+        Opened::NotOurs(instead) => forward(connection, parts, &asker, client, announced, instead),
+        Opened::Call(call) => admit_transcoded(connection, &asker, client, call, announced),
         Opened::Answer(response) | Opened::Misspelt(response) => {
-            connection.front.counters.answered_here.count();
-            let (head, body) = response.into_parts();
-            client.answer(head, body);
+            answer_with(connection, client, response);
+        }
+        Opened::Refused(path) => {
+            let status = asker.refuse(&path);
+            let refusal = refusal(&parts, &status, &connection.front.transcoding);
+            answer_with(connection, client, refusal);
         }
     }
 }
@@ -203,17 +219,15 @@ pub(super) fn admit_plain<T: Transport + 'static>(
 fn forward<T: Transport + 'static>(
     connection: &Rc<ConnectionState>,
     parts: request::Parts,
+    asker: &Asker<'_>,
     mut client: PlainEnd<T>,
     announced: Announced,
     instead: Option<Response<Bytes>>,
 ) {
-    if let Err(status) = connection.check_access(parts.uri.path(), &parts.headers) {
-        return answer_here(connection, client, &HttpFailure::of(&status, QUEUE_FULL_DEFAULT));
-    }
     if parts.uri.path().starts_with(builtin::PREFIX) {
         return answer_builtin(connection, &parts, client);
     }
-    match prepare(connection, parts, &client) {
+    match prepare(connection, parts, asker, &client) {
         Ok(Forward { head, deadline, acceptance, upstream, mirror }) => {
             client.set_queue_full(upstream.queue_full_status(), upstream.retry_after());
             client.set_acceptance(acceptance);
@@ -224,11 +238,7 @@ fn forward<T: Transport + 'static>(
             start(connection, call);
         }
         Err(failure) => match instead.filter(|_| is_about_the_path(failure.status)) {
-            Some(response) => {
-                connection.front.counters.answered_here.count();
-                let (head, body) = response.into_parts();
-                client.answer(head, body);
-            }
+            Some(response) => answer_with(connection, client, response),
             None => answer_here(connection, client, &failure),
         },
     }
@@ -242,6 +252,7 @@ fn is_about_the_path(status: StatusCode) -> bool {
 /// Starts the task of a call in another protocol.
 fn admit_transcoded<T: Transport + 'static>(
     connection: &Rc<ConnectionState>,
+    asker: &Asker<'_>,
     mut client: PlainEnd<T>,
     mut transcoding: Box<Transcoding>,
     announced: Announced,
@@ -251,7 +262,7 @@ fn admit_transcoded<T: Transport + 'static>(
     let mut parts = std::mem::replace(&mut transcoding.head, Request::new(()).into_parts().0);
     parts.headers.insert(REQUEST_ID, client.request_id().clone());
     let client = Transcoded::new(client, *transcoding);
-    match admit_call(connection, parts) {
+    match admit_call(connection, parts, asker) {
         // Whatever the client's body is, that of the call is not empty.
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = false;
@@ -260,6 +271,16 @@ fn admit_transcoded<T: Transport + 'static>(
         }
         Err(status) => fail(connection, client, status),
     }
+}
+
+fn answer_with<T: Transport>(
+    connection: &ConnectionState,
+    mut client: PlainEnd<T>,
+    response: Response<Bytes>,
+) {
+    connection.front.counters.answered_here.count();
+    let (head, body) = response.into_parts();
+    client.answer(head, body);
 }
 
 pub(super) fn answer_here<T: Transport>(
@@ -274,15 +295,11 @@ pub(super) fn answer_here<T: Transport>(
 fn answer_builtin<T: Transport>(
     connection: &ConnectionState,
     parts: &request::Parts,
-    mut client: PlainEnd<T>,
+    client: PlainEnd<T>,
 ) {
     let is_healthy = connection.front.is_healthy() && !connection.is_draining.get();
     match builtin::answer(&parts.method, parts.uri.path(), &connection.directory, is_healthy) {
-        Ok(response) => {
-            connection.front.counters.answered_here.count();
-            let (head, body) = response.into_parts();
-            client.answer(head, body);
-        }
+        Ok(response) => answer_with(connection, client, response),
         Err(failure) => answer_here(connection, client, &failure),
     }
 }
@@ -300,6 +317,7 @@ pub(super) fn manner(parts: &request::Parts, kind: Kind) -> Manner {
 fn prepare<T: Transport>(
     connection: &ConnectionState,
     mut parts: request::Parts,
+    asker: &Asker<'_>,
     client: &PlainEnd<T>,
 ) -> Result<Forward, HttpFailure> {
     let front = &connection.front;
@@ -311,7 +329,8 @@ fn prepare<T: Transport>(
         websocket::check(&parts)?;
     }
     check_length(connection, &parts.headers)?;
-    let route = connection.directory.http(parts.uri.path(), &parts.headers)?;
+    let sees = |path: &str| asker.may(path);
+    let route = connection.directory.http(parts.uri.path(), &parts.headers, &sees)?;
     let client_timeout = client_timeout(&parts.headers)?;
     let timeout = match client_timeout {
         ClientTimeout::After(timeout) => Some(timeout),

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::access::Caller;
+use super::access::{Asker, Caller};
 use super::call::CALL_POINTS;
 use super::counters::ConnectionCount;
 use super::offenders::{Offence, WAIT};
@@ -248,15 +248,9 @@ impl ConnectionState {
         self.held.replace(Some(sender));
     }
 
-    /// Whether the caller may make this request.
-    ///
-    /// # Errors
-    /// As `Access::check`.
-    pub(super) fn check_access(&self, path: &str, headers: &HeaderMap) -> Result<(), Status> {
-        match &self.front.config.access {
-            Some(access) => access.check(&self.caller, path, headers),
-            None => Ok(()),
-        }
+    /// Who has sent these headers.
+    pub(super) fn asker(&self, headers: &HeaderMap) -> Asker<'_> {
+        Asker::new(self.front.config.access.as_deref(), &self.caller, headers)
     }
 
     /// The client asks for something.

@@ -10,7 +10,7 @@ use crate::client::dial::Target;
 use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader, Way};
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, describe_content_type};
 use crate::server::ConnectionInfo;
-use crate::transcode::{self, MethodTable, Opened};
+use crate::transcode::{self, MethodTable, Opened, Sees};
 
 /// Metadata that picks among applications with the same service.
 pub(super) const APPLICATION: &str = "application";
@@ -120,7 +120,12 @@ impl Directory {
     ///
     /// # Errors
     /// `UNIMPLEMENTED` when nobody does, `INVALID_ARGUMENT` when several do and none is named.
-    pub(super) fn grpc(&self, path: &str, headers: &HeaderMap) -> Result<GrpcRoute, Status> {
+    pub(super) fn grpc(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        sees: Sees<'_>,
+    ) -> Result<GrpcRoute, Status> {
         let alone = |upstream| GrpcRoute { upstream, mirror: None, share: None };
         let reader = match self {
             Self::Server(server) => return Ok(alone(Upstream::Server(Arc::clone(server)))),
@@ -141,7 +146,7 @@ impl Directory {
                 Err(Status::new(Code::Unavailable, NOTHING_YET))
             }
             Found::Nothing => {
-                let near = did_you_mean(table.methods(), path);
+                let near = did_you_mean(table.methods(), path, sees);
                 let whose = match application {
                     Some(application) => format!(" of application {application}"),
                     None => String::new(),
@@ -160,12 +165,22 @@ impl Directory {
         })
     }
 
-    /// Whether a request is gRPC in the words of another protocol.
-    pub(super) fn open(&self, parts: &request::Parts, limits: &transcode::Limits) -> Opened {
+    /// Whether a request is gRPC in the words of another protocol. Of a path that the caller does
+    /// not see it learns nothing.
+    pub(super) fn open(
+        &self,
+        parts: &request::Parts,
+        limits: &transcode::Limits,
+        sees: Sees<'_>,
+    ) -> Opened {
+        let is_seen = sees(parts.uri.path());
         match self {
             Self::Server(way) => {
-                let opened = transcode::open(&way.server.methods.load(), parts, limits);
+                let opened = transcode::open(&way.server.methods.load(), parts, limits, sees);
                 opened.unless(|| false)
+            }
+            Self::Table(reader) if !is_seen => {
+                reader.with(|table| transcode::open_unseen(table.methods(), parts, limits, sees))
             }
             Self::Table(reader) => reader.with(|table| {
                 // A prefix that is more than `/` was meant for such paths.
@@ -173,7 +188,7 @@ impl Directory {
                     let route = table.find_http(parts.uri.path());
                     route.is_some_and(|(prefix, _)| !prefix.is_empty())
                 };
-                transcode::open(table.methods(), parts, limits).unless(has_prefix)
+                transcode::open(table.methods(), parts, limits, sees).unless(has_prefix)
             }),
         }
     }
@@ -182,7 +197,12 @@ impl Directory {
     ///
     /// # Errors
     /// 404 for an unknown path; 415 for that of a gRPC method, which wants another content type.
-    pub(super) fn http(&self, path: &str, headers: &HeaderMap) -> Result<HttpRoute, HttpFailure> {
+    pub(super) fn http(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        sees: Sees<'_>,
+    ) -> Result<HttpRoute, HttpFailure> {
         let reader = match self {
             Self::Server(way) if way.server.server.takes_http() => {
                 let upstream = Upstream::Server(Arc::clone(way));
@@ -194,7 +214,7 @@ impl Directory {
                 });
             }
             Self::Server(way) => {
-                let near = did_you_mean(&way.server.methods.load(), path);
+                let near = did_you_mean(&way.server.methods.load(), path, sees);
                 let text =
                     format!("nothing is served at {path}: there is no plain HTTP here{near}");
                 return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
@@ -222,7 +242,7 @@ impl Directory {
                 format!(
                     "none of {} route prefixes leads to {path}{}",
                     table.http_prefixes_count(),
-                    did_you_mean(table.methods(), path)
+                    did_you_mean(table.methods(), path, sees)
                 ),
             )),
         })
@@ -244,8 +264,8 @@ impl Directory {
 const NOTHING_YET: &str = "no application has been deployed here yet; come again soon";
 
 /// The end of a sentence about a path that nobody has; empty where no method's path is like it.
-fn did_you_mean(methods: &MethodTable, path: &str) -> String {
-    methods.near(path).map_or_else(String::new, |near| format!("; did you mean {near}?"))
+fn did_you_mean(methods: &MethodTable, path: &str, sees: Sees<'_>) -> String {
+    methods.near(path, sees).map_or_else(String::new, |near| format!("; did you mean {near}?"))
 }
 
 // === impl Upstream ===

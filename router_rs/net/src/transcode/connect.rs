@@ -16,7 +16,7 @@ use super::coder::{AnswerCoder, RequestCoder};
 use super::head::grpc_head;
 use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::{Method, MethodTable};
-use super::open::{Opened, Transcoding, error_answer, wrong_content_type, wrong_method};
+use super::open::{Opened, Sees, Transcoding, error_answer, wrong_content_type, wrong_method};
 use super::query;
 use super::rest;
 use super::status::ErrorForm;
@@ -79,8 +79,18 @@ impl ConnectType {
         matches!(self, ConnectType::UnaryJson | ConnectType::StreamJson)
     }
 
-    fn is_stream(self) -> bool {
+    pub(super) fn is_stream(self) -> bool {
         matches!(self, ConnectType::StreamProto | ConnectType::StreamJson)
+    }
+
+    /// The content type of answers to it.
+    pub(super) fn of_answer(self) -> &'static str {
+        match self {
+            ConnectType::UnaryProto => "application/proto",
+            ConnectType::UnaryJson => "application/json",
+            ConnectType::StreamProto => "application/connect+proto",
+            ConnectType::StreamJson => "application/connect+json",
+        }
     }
 }
 
@@ -90,6 +100,7 @@ pub(super) fn open(
     parts: &request::Parts,
     method: Option<&Method>,
     limits: &Limits,
+    sees: Sees<'_>,
 ) -> Opened {
     let has_get = method.is_some_and(|method| method.has_no_side_effects && method.is_unary());
     if parts.method == HttpMethod::GET && has_get {
@@ -110,7 +121,7 @@ pub(super) fn open(
     if !fits {
         return Opened::Answer(match method {
             Some(_) => wrong_content_type(parts, accepted_types(method)),
-            None => undescribed(methods, parts.uri.path()),
+            None => undescribed(methods, parts.uri.path(), sees),
         });
     }
     let call = if connect_type.is_stream() {
@@ -123,8 +134,8 @@ pub(super) fn open(
 
 /// JSON for a method that nobody has, or whose messages are not known here. Clients read 404 as
 /// `unimplemented`; those of streams read no body beside a status like that.
-pub(super) fn undescribed(methods: &MethodTable, path: &str) -> Response<Bytes> {
-    let text = match (methods.near(path), &methods.of_service(path)[..]) {
+pub(super) fn undescribed(methods: &MethodTable, path: &str, sees: Sees<'_>) -> Response<Bytes> {
+    let text = match (methods.near(path, sees), &methods.of_service(path, sees)[..]) {
         (Some(near), _) => format!("{path} is unknown; did you mean {near}?"),
         (None, []) => format!("{path} is unknown, or not described here: then it takes no JSON"),
         (None, known) => format!("{path} is unknown; its service has {}", known.join(", ")),

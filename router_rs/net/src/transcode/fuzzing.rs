@@ -52,7 +52,7 @@ pub fn get(data: &[u8]) {
         let mut parts = head("/", "");
         parts.method = http::Method::GET;
         parts.uri = uri;
-        let _opened = THINGS_TABLE.with(|table| open(table, &parts, &limits()));
+        let _opened = THINGS_TABLE.with(|table| open(table, &parts, &limits(), &|_| true));
     }
 }
 
@@ -171,9 +171,9 @@ fn take_all(request: &mut dyn RequestCoder, pieces: &[&[u8]]) -> Result<Vec<u8>,
 }
 
 fn call(path: &str, content_type: &'static str) -> Option<Box<Transcoding>> {
-    THINGS_TABLE.with(|table| match open(table, &head(path, content_type), &limits()) {
+    THINGS_TABLE.with(|table| match open(table, &head(path, content_type), &limits(), &|_| true) {
         Opened::Call(call) => Some(call),
-        Opened::NotOurs(_) | Opened::Answer(_) | Opened::Misspelt(_) => None,
+        Opened::NotOurs(_) | Opened::Answer(_) | Opened::Misspelt(_) | Opened::Refused(_) => None,
     })
 }
 

@@ -22,6 +22,7 @@ mod methods;
 mod near;
 mod open;
 mod query;
+mod refusal;
 mod rest;
 mod status;
 mod stream;
@@ -35,7 +36,8 @@ mod wrong;
 pub(crate) use adaptor::Transcoded;
 pub use cors::Cors;
 pub(crate) use methods::{MethodTable, Source};
-pub(crate) use open::{Opened, Transcoding, open};
+pub(crate) use open::{Opened, Sees, Transcoding, open, open_unseen};
+pub(crate) use refusal::refusal;
 
 use http::HeaderValue;
 

@@ -6,11 +6,12 @@ const LENGTH_MAX: usize = 128;
 /// One edit for so many letters of a name may be a slip; more is another name. Arbitrary.
 const LETTERS_PER_EDIT: usize = 3;
 
-/// The name of `known` that is fewest edits from `wanted`, case apart; `None`: none
-/// is near. Of equally near ones the first in order.
+/// The name of `known` that is fewest edits from `wanted`, case apart, and that `may_tell` takes,
+/// which is asked of near ones only; `None`: there is none. Of equally near ones the first in order.
 pub(crate) fn nearest<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
+    may_tell: &dyn Fn(&str) -> bool,
 ) -> Option<&'a str> {
     let letters = lowered(wanted);
     let edits_max = letters.len().div_ceil(LETTERS_PER_EDIT);
@@ -23,7 +24,9 @@ pub(crate) fn nearest<'a>(
         let edits = is_close.then(|| edits_between(&letters, &other))?;
         (edits <= edits_max).then_some((edits, name))
     });
-    near.min().map(|(_, name)| name)
+    let mut near: Vec<(usize, &str)> = near.collect();
+    near.sort_unstable();
+    near.into_iter().map(|(_, name)| name).find(|name| may_tell(name))
 }
 
 fn lowered(name: &str) -> Vec<char> {
@@ -68,10 +71,11 @@ mod tests {
             ("Delete", None),
             ("", None),
         ] {
-            assert_eq!(expected, nearest(wanted, known), "{wanted}");
+            assert_eq!(expected, nearest(wanted, known, &|_| true), "{wanted}");
         }
         let long = "a".repeat(LENGTH_MAX + 1);
-        assert_eq!(None, nearest(&long, [&*long]));
+        assert_eq!(None, nearest(&long, [&*long], &|_| true));
+        assert_eq!(Some("Eco"), nearest("Ech", ["Echo", "Eco"], &|name| name != "Echo"));
     }
 
     #[test]

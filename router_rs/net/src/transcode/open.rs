@@ -1,7 +1,7 @@
 //! What happens to a request's head: not ours, a call, or an answer on the spot.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
 
 use super::coder::{AnswerCoder, RequestCoder};
@@ -33,7 +33,13 @@ pub(crate) enum Opened {
     /// A call of a service that has no such method; this is the answer, unless plain HTTP has a
     /// route of its own for the path.
     Misspelt(Response<Bytes>),
+    /// The caller may not make it, as the access rules say of this path.
+    Refused(Box<str>),
 }
+
+/// Whether the access rules let the caller make a call of this path. What they do not is not there
+/// for it, and is not named to it.
+pub(crate) type Sees<'a> = &'a dyn Fn(&str) -> bool;
 
 impl Opened {
     /// What a misspelt method comes to: plain HTTP where that `has_route`, else an answer.
@@ -59,14 +65,19 @@ pub(crate) struct Transcoding {
     pub(super) answer: Box<dyn AnswerCoder>,
 }
 
-/// Says what a request is, by its head.
-pub(crate) fn open(methods: &MethodTable, parts: &request::Parts, limits: &Limits) -> Opened {
+/// Says what a request is, by its head; the caller sees its path.
+pub(crate) fn open(
+    methods: &MethodTable,
+    parts: &request::Parts,
+    limits: &Limits,
+    sees: Sees<'_>,
+) -> Opened {
     let path = parts.uri.path();
     // HTTP/1.1 has targets without a path; no method has one of these.
     if !path.starts_with('/') {
         return Opened::NotOurs(None);
     }
-    let application = parts.headers.get(APPLICATION).and_then(|value| value.to_str().ok());
+    let application = application(parts);
     let method = methods.find(path, application);
     if is_preflight(parts) {
         return preflight(methods, parts, method.is_some(), limits);
@@ -77,15 +88,20 @@ pub(crate) fn open(methods: &MethodTable, parts: &request::Parts, limits: &Limit
     } else if is_grpc_content_type(content_type) {
         Opened::NotOurs(None)
     } else if method.is_some() || is_distinctly_connect(parts) {
-        connect::open(methods, parts, method.map(|method| &**method), limits)
+        connect::open(methods, parts, method.map(|method| &**method), limits, sees)
     } else {
-        match rest::open(methods, parts, application, limits) {
-            Opened::NotOurs(None) if is_misspelt(methods, parts) => {
-                Opened::Misspelt(connect::undescribed(methods, path))
+        match rest::open(methods, parts, application, limits, sees) {
+            Opened::NotOurs(None) if is_misspelt(methods, parts, sees) => {
+                Opened::Misspelt(connect::undescribed(methods, path, sees))
             }
             opened => opened,
         }
     };
+    granted(opened, parts, limits)
+}
+
+/// What is answered without a call, as a page of another origin may read it.
+fn granted(opened: Opened, parts: &request::Parts, limits: &Limits) -> Opened {
     match opened {
         Opened::Answer(mut answer) => {
             limits.cors.grant(&parts.headers).write(answer.headers_mut());
@@ -99,10 +115,50 @@ pub(crate) fn open(methods: &MethodTable, parts: &request::Parts, limits: &Limit
     }
 }
 
+/// Says what a request is whose path the caller does not see: a method that it does see may have
+/// that path besides its own. Of all else it learns nothing: neither from the answer, nor from the
+/// time, for which a path that leads nowhere is judged once more.
+pub(crate) fn open_unseen(
+    methods: &MethodTable,
+    parts: &request::Parts,
+    limits: &Limits,
+    sees: Sees<'_>,
+) -> Opened {
+    // Browsers send no credentials with it, so that the rules cannot judge who asks; what follows
+    // is judged when it comes.
+    if is_preflight(parts) {
+        let wanted = parts.headers.get(ACCESS_CONTROL_REQUEST_METHOD);
+        let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        return Opened::Answer(limits.cors.preflight(&parts.headers, wanted));
+    }
+    let path = parts.uri.path();
+    let content_type = parts.headers.get(CONTENT_TYPE);
+    let is_of_its_path = content_type.and_then(WebType::parse).is_some()
+        || is_grpc_content_type(content_type)
+        || is_distinctly_connect(parts);
+    if is_of_its_path {
+        return Opened::Refused(path.into());
+    }
+    match rest::open(methods, parts, application(parts), limits, sees) {
+        Opened::NotOurs(_) => {
+            sees(path);
+            Opened::Refused(path.into())
+        }
+        Opened::Refused(_) => Opened::Refused(path.into()),
+        opened => granted(opened, parts, limits),
+    }
+}
+
+fn application(parts: &request::Parts) -> Option<&str> {
+    parts.headers.get(APPLICATION).and_then(|value| value.to_str().ok())
+}
+
 /// Whether a request for a method that nobody has looks like one for a service that is there.
-fn is_misspelt(methods: &MethodTable, parts: &request::Parts) -> bool {
+fn is_misspelt(methods: &MethodTable, parts: &request::Parts, sees: Sees<'_>) -> bool {
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(ConnectType::parse);
-    parts.method == Method::POST && content_type.is_some() && methods.has_service(parts.uri.path())
+    parts.method == Method::POST
+        && content_type.is_some()
+        && !methods.of_service(parts.uri.path(), sees).is_empty()
 }
 
 fn preflight(

@@ -17,7 +17,7 @@ use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::routes::{Captured, Matched};
 use super::methods::rule::{Body, FieldPath, Route, field_path, has_text};
 use super::methods::{Method, MethodTable};
-use super::open::{Opened, Transcoding, error_answer, wrong_content_type, wrong_method};
+use super::open::{Opened, Sees, Transcoding, error_answer, wrong_content_type, wrong_method};
 use super::query;
 use super::status::ErrorForm;
 use super::unary::{
@@ -41,17 +41,22 @@ pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Stat
 
 const PROTO: HeaderValue = HeaderValue::from_static("application/grpc+proto");
 
-/// Opens a request whose path is no method's, but may be a route's.
+/// Opens a request whose path is no method's, but may be a route's. One whose method the caller does
+/// not see is refused before anything else of it is looked at.
 pub(super) fn open(
     methods: &MethodTable,
     parts: &request::Parts,
     application: Option<&str>,
     limits: &Limits,
+    sees: Sees<'_>,
 ) -> Opened {
     let path = parts.uri.path();
     match methods.rest().find(&parts.method, path, application) {
         Matched::Nothing => Opened::NotOurs(None),
         Matched::OtherMethods(allowed) => Opened::NotOurs(Some(wrong_method(&allowed))),
+        Matched::Route(route, _) if !sees(&route.method.path) => {
+            Opened::Refused(route.method.path.clone())
+        }
         Matched::Route(route, captured) => {
             let takes_body = !matches!(route.body, Body::None);
             let content_type = parts.headers.get(CONTENT_TYPE);

@@ -7,6 +7,7 @@ use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value, json};
 
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
+use super::connect::ConnectType;
 use super::cors::Grant;
 use super::head::answer_head;
 use super::json::JsonType;
@@ -19,7 +20,7 @@ use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, PREFIX_BYTES, Status};
 pub(super) const CONNECT_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
 
 /// The envelope that ends an answer has this flag.
-const END_FLAG: u8 = 2;
+pub(super) const END_FLAG: u8 = 2;
 
 fn truncated() -> Status {
     Status::new(Code::InvalidArgument, "malformed body: it ends inside of an envelope")
@@ -251,11 +252,11 @@ impl StreamAnswer {
         let encoding = headers.get(GRPC_ENCODING).cloned();
         self.encoding = Encoding::from_header(encoding.as_ref()).unwrap_or_default();
         remove_grpc(&mut headers);
-        let content_type = match &self.json {
-            Some(_) => "application/connect+json",
-            None => "application/connect+proto",
+        let stream = match &self.json {
+            Some(_) => ConnectType::StreamJson,
+            None => ConnectType::StreamProto,
         };
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(stream.of_answer()));
         if let Some(encoding) = encoding.filter(|_| self.json.is_none()) {
             headers.insert(CONNECT_ENCODING, encoding);
         }
@@ -319,7 +320,7 @@ impl AnswerCoder for StreamAnswer {
     }
 }
 
-fn envelope(flags: u8, bytes: &[u8]) -> Bytes {
+pub(super) fn envelope(flags: u8, bytes: &[u8]) -> Bytes {
     let mut envelope = BytesMut::with_capacity(PREFIX_BYTES + bytes.len());
     crate::grpc::framing::put_prefix(&mut envelope, bytes.len());
     envelope[0] = flags;

@@ -152,7 +152,7 @@ impl Search {
         let fields: Vec<FieldDescriptor> = descriptor.fields().collect();
         let names = fields.iter().map(FieldDescriptor::json_name);
         let mut text = format!("{} has no field {}", self.path, shown(&Value::from(&**name)));
-        if let Some(near) = nearest(name, names) {
+        if let Some(near) = nearest(name, names, &|_| true) {
             write!(text, ", did you mean {near}?").expect("invariant: memory takes it");
         }
         self.unknown = Some(text);

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::json::JsonType;
 use super::near::nearest;
+use super::open::Sees;
 use crate::dispatch::ServiceRoute;
 use files::{Described, Digest, FileSet};
 use routes::Routes;
@@ -116,32 +117,35 @@ impl MethodTable {
     }
 
     /// The path that whoever asked for an unknown `/pkg.Service/Method` most likely meant: that of
-    /// another method of the service, or of one of a service with a similar name.
-    pub(crate) fn near(&self, path: &str) -> Option<&str> {
+    /// another method of the service, or of one of a service with a similar name. Never one that
+    /// the caller does not see.
+    pub(crate) fn near(&self, path: &str, sees: Sees<'_>) -> Option<&str> {
         let (service, method) = split(path)?;
-        let known = || self.by_path.keys().filter_map(|path| split(path));
-        let service = match self.services.get(service) {
+        let is_seen = |service: &str| !self.seen_of(service, sees).is_empty();
+        let service = match self.services.get(service).filter(|service| is_seen(service)) {
             Some(service) => service,
-            None => near_service(service, &self.services)?,
+            None => near_service(service, &self.services, &is_seen)?,
         };
-        let methods = known().filter(|(name, _)| *name == service).map(|(_, method)| method);
-        let method = nearest(method, methods)?;
+        let method = nearest(method, self.seen_of(service, sees), &|_| true)?;
         self.by_path.get_key_value(&*format!("/{service}/{method}")).map(|(path, _)| &**path)
     }
 
-    /// Whether the service in `/pkg.Service/Method` is described, whatever its methods.
-    pub(crate) fn has_service(&self, path: &str) -> bool {
-        split(path).is_some_and(|(service, _)| self.services.contains(service))
-    }
-
-    /// The methods of the service in `/pkg.Service/Method`, in order; none: it is not described.
-    pub(crate) fn of_service(&self, path: &str) -> Vec<&str> {
+    /// The methods of the service in `/pkg.Service/Method` that the caller sees, in order; none: it
+    /// is not described.
+    pub(crate) fn of_service(&self, path: &str, sees: Sees<'_>) -> Vec<&str> {
         let Some((wanted, _)) = split(path) else { return Vec::new() };
-        let known = self.by_path.keys().filter_map(|path| split(path));
-        let mut methods: Vec<&str> =
-            known.filter(|(service, _)| *service == wanted).map(|(_, method)| method).collect();
+        let mut methods = self.seen_of(wanted, sees);
         methods.sort_unstable();
         methods
+    }
+
+    fn seen_of(&self, wanted: &str, sees: Sees<'_>) -> Vec<&str> {
+        if !self.services.contains(wanted) {
+            return Vec::new();
+        }
+        let known = self.by_path.keys().filter_map(|path| Some((path, split(path)?)));
+        let of_it = known.filter(|(path, (service, _))| *service == wanted && sees(path));
+        of_it.map(|(_, (_, method))| method).collect()
     }
 
     fn add(&mut self, source: Source<'_>, set: &FileSet) {
@@ -184,14 +188,19 @@ fn split(path: &str) -> Option<(&str, &str)> {
 }
 
 /// By the whole name, or without packages: leaving them out is the commonest slip.
-fn near_service<'a>(wanted: &str, known: &'a BTreeSet<Box<str>>) -> Option<&'a str> {
+fn near_service<'a>(
+    wanted: &str,
+    known: &'a BTreeSet<Box<str>>,
+    is_seen: Sees<'_>,
+) -> Option<&'a str> {
     fn short(name: &str) -> &str {
         name.rsplit('.').next().unwrap_or(name)
     }
     let names = || known.iter().map(|name| &**name);
-    nearest(wanted, names()).or_else(|| {
-        let near = nearest(short(wanted), names().map(short))?;
-        names().find(|name| short(name) == near)
+    let seen_of_short = |near: &str| names().find(|name| short(name) == near && is_seen(name));
+    nearest(wanted, names(), is_seen).or_else(|| {
+        let is_near = |near: &str| seen_of_short(near).is_some();
+        nearest(short(wanted), names().map(short), &is_near).and_then(seen_of_short)
     })
 }
 

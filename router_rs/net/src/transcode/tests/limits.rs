@@ -7,7 +7,7 @@ const CHAT: &str = "/things.v1.Things/Chat";
 const LIMIT: usize = 1000;
 
 fn limited(uri: &str, headers: &[(&'static str, &str)]) -> Opened {
-    open(&things(), &parts("POST", uri, headers), &limits(LIMIT))
+    open(&things(), &parts("POST", uri, headers), &limits(LIMIT), &|_| true)
 }
 
 fn limited_call(uri: &str, headers: &[(&'static str, &str)]) -> Transcoding {
@@ -72,7 +72,9 @@ fn a_declared_size_over_the_limit_need_not_come() {
     }
     let message = "a".repeat(LIMIT + 1);
     let uri = format!("/things.v1.Things/Get?encoding=proto&message={message}");
-    let Opened::Answer(answer) = open(&things(), &parts("GET", &uri, &[]), &limits(LIMIT)) else {
+    let Opened::Answer(answer) =
+        open(&things(), &parts("GET", &uri, &[]), &limits(LIMIT), &|_| true)
+    else {
         panic!("a call")
     };
     assert_eq!(429, answer.status().as_u16());
@@ -84,7 +86,8 @@ fn a_gzip_bomb_and_broken_gzip_are_refused() {
     assert!(bomb.len() < 100_000);
     let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
     let wide = limits(100_000);
-    let Opened::Call(mut call) = open(&things(), &parts("POST", ECHO, &headers), &wide) else {
+    let Opened::Call(mut call) = open(&things(), &parts("POST", ECHO, &headers), &wide, &|_| true)
+    else {
         panic!("no call")
     };
     let (code, message) = refused(upload(&mut *call.request, &[bomb]));

@@ -142,8 +142,7 @@ fn a_path_of_a_stream_answers_in_pieces() {
 
 #[test]
 fn timeouts_of_plain_http_bound_the_call() {
-    for (value, expected) in
-        [("1.5", Some("1500000u")), ("0", None), ("-1", None), ("inf", None), ("1e300", None)]
+    for (value, expected) in [("1.5", Some("1500000u")), ("0", None), ("-1", None), ("1e300", None)]
     {
         let said = ("x-request-timeout-seconds", value);
         let of_connect = ("connect-timeout-ms", "7");
@@ -157,9 +156,12 @@ fn timeouts_of_plain_http_bound_the_call() {
         assert_eq!("7000000n", both.head.headers["grpc-timeout"]);
     }
     for (method, uri) in [("GET", "/v1/things/x"), ("POST", "/things.v1.Things/Echo")] {
-        let wrong = answered(method, uri, &[JSON, ("x-request-timeout-seconds", "soon")]);
-        assert_eq!(StatusCode::BAD_REQUEST, wrong.status());
-        assert!(text(&wrong).contains("x-request-timeout-seconds=\\\"soon\\\" is not allowed"));
+        for value in ["soon", "inf", "nan", "1e400"] {
+            let wrong = answered(method, uri, &[JSON, ("x-request-timeout-seconds", value)]);
+            assert_eq!(StatusCode::BAD_REQUEST, wrong.status());
+            let said = format!("x-request-timeout-seconds=\\\"{value}\\\" is not allowed");
+            assert!(text(&wrong).contains(&said), "{}", text(&wrong));
+        }
     }
 }
 
@@ -200,7 +202,7 @@ proptest! {
         if let Ok(uri) = format!("{path}?{query}").parse::<http::Uri>() {
             let mut parts = parts("GET", "/", &[]);
             parts.uri = uri;
-            let _opened = open(&things(), &parts, &limits(100));
+            let _opened = open(&things(), &parts, &limits(100), &|_| true);
         }
     }
 }
