@@ -14,11 +14,10 @@ use super::access::Asker;
 use super::call::{Call, fail, start};
 use super::connection::ConnectionState;
 use super::grpc_end::{GrpcEnd, refuse};
+use super::host::{check_authority, check_host};
 use super::http2_end::Http2End;
 use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
-use super::plain_head::{
-    Origin, check_authority, check_host, client_timeout, is_detached, rewrite,
-};
+use super::plain_head::{Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
 use super::upstream::{GrpcRoute, HttpRoute, Upstream};
 use super::{builtin, websocket};

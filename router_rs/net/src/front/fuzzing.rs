@@ -3,9 +3,8 @@
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::request;
 
-use super::plain_head::{
-    Origin, Said, check_host, client_timeout, is_detached, remove_hop_by_hop, rewrite,
-};
+use super::host::check_host;
+use super::plain_head::{Origin, Said, client_timeout, is_detached, remove_hop_by_hop, rewrite};
 use super::{request_id, websocket};
 
 /// Rewrites a head as for a replica; `None`: it is refused.

@@ -20,6 +20,7 @@ pub(crate) mod fuzzing;
 mod grpc_end;
 mod handshake;
 mod head_lines;
+mod host;
 mod http1;
 mod http1_end;
 mod http1_socket;
