@@ -20,6 +20,7 @@
     ├── ModelLoadFailed           a multiplexed model could not be loaded a moment ago
     ├── DeploymentFailed          the mesh could not bring a deployment up
     ├── MeshError                 the control plane said no
+    │   ├── MeshHeld              another mesh has, or another start takes, its directory
     │   ├── MeshNotFound          no mesh runs where one was looked for
     │   ├── MeshUnavailable       a mesh is known, but its controller does not answer
     │   └── VersionSkew           two processes differ by more than one minor release
@@ -212,6 +213,12 @@ class MeshError(PyserveError):
     """The control plane refused a request."""
 
     code = StatusCode.FAILED_PRECONDITION
+
+
+class MeshHeld(MeshError):
+    """A mesh cannot start, because another one, which may just start or end, has its directory."""
+
+    code = StatusCode.ALREADY_EXISTS
 
 
 class MeshNotFound(MeshError):

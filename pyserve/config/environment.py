@@ -385,5 +385,24 @@ def _home(variables: Mapping[str, str]) -> Path:
         return Path(variables["PYSERVE_HOME"]).absolute()
     if variables.get("XDG_RUNTIME_DIR"):
         return Path(variables["XDG_RUNTIME_DIR"]) / "pyserve"
+    if (state := _state_folder(variables)) is not None:
+        # Homes may be shared by machines, and a mesh is one machine's.
+        return state / "pyserve" / socket.gethostname()
     # One directory a user; whoever makes it checks owner and mode before trusting it.
     return Path(tempfile.gettempdir()) / f"pyserve-{os.getuid()}"
+
+
+def _state_folder(variables: Mapping[str, str]) -> Path | None:
+    """Return where files of this user outlive cleaners of temporary folders, if that is anywhere.
+
+    Users of containers often have no home directory, or one that they may not write to.
+    """
+    if variables.get("XDG_STATE_HOME"):
+        folder = Path(variables["XDG_STATE_HOME"])
+    elif variables.get("HOME"):
+        folder = Path(variables["HOME"]) / ".local" / "state"
+    else:
+        return None
+    there = next((each for each in (folder, *folder.parents) if each.exists()), None)
+    usable = folder.is_absolute() and there is not None and os.access(there, os.W_OK | os.X_OK)
+    return folder if usable else None

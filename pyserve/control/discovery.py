@@ -4,33 +4,32 @@ A running controller holds a lock in the home directory and writes ``mesh.json``
 for the owner only. The lock goes with the process, so a file that a killed controller left can
 never keep the next one from starting; readers find it stale because nothing listens any more. The
 lock's file holds the record too: a mesh that keeps others from starting can always be found.
+Whatever of it somebody else removes while the mesh runs is made anew, at the same paths.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import secrets
-import shutil
 import socket
 import stat
-import tempfile
+import threading
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from pyserve.config import MeshSettings
-from pyserve.errors import MeshError, MeshNotFound
+from pyserve.errors import MeshError, MeshHeld, MeshNotFound
+from pyserve.folders import PrivateFolder, RunFolder, remove_left
 
 TOKEN_BYTES = 32
 _WHAT_ONE_IS = "one is hexadecimal digits, in the file that a controller has written"
-# sun_path holds 108 bytes with the final zero (unix(7)).
-_UNIX_PATH_BYTES_MAX = 107
-_LOCK, _RECORD = "mesh.lock", "mesh.json"
-_LONGEST_SOCKET_NAME = "replica-0123456789abcdef.sock"
+_LOCK, _RECORD, _TOKEN = "mesh.lock", "mesh.json", "token"
+_HELD_LOOK_INTERVAL_S = 0.05  # arbitrary; a mesh takes a second to start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,45 +100,83 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
         MeshError: a controller is named, but the token that it asks for is not at hand; or the
             home directory cannot be read.
     """
-    record = read_record(settings.home)
     if settings.controller is None:
+        record = read_record(settings.home)
         return record.address() if record is not None else None
-    if settings.token_file is not None:
-        token = read_token(settings.token_file, "PYSERVE_TOKEN_FILE")
-    elif record is not None and settings.controller in (record.controller, record.controller_tcp):
-        token = read_token(Path(record.token_file))
-    else:
-        raise MeshNotFound(
-            f"{settings.controller_is_of} names {settings.controller}, but its token is unknown; "
-            "set PYSERVE_TOKEN_FILE to the file that holds it"
-        )
+    token = (
+        read_token(settings.token_file, "PYSERVE_TOKEN_FILE")
+        if settings.token_file is not None
+        else _token_beside(settings.home, settings.controller, settings.controller_is_of)
+    )
     return MeshAddress(
         controller=settings.controller, token=token, named_by=settings.controller_is_of
     )
 
 
+def _token_beside(home: Path, controller: str, named_by: str) -> bytes:
+    """Return the token of a controller that is the one of this home."""
+    record = read_record(home)
+    if record is not None and controller in (record.controller, record.controller_tcp):
+        return read_token(Path(record.token_file))
+    raise MeshNotFound(
+        f"{named_by} names {controller}, but its token is unknown; set PYSERVE_TOKEN_FILE to the "
+        "file that holds it"
+    )
+
+
 def read_record(home: Path) -> MeshRecord | None:
-    """Return the record in ``home`` if it is this user's and its controller still listens.
+    """Return the record in ``home`` if its controller still listens.
 
     Raises:
-        MeshError: nobody knows, because the directory cannot be read.
+        MeshError: nobody knows, because the directory cannot be read, or cannot be trusted.
     """
-    return _record_in(home, _RECORD) or _record_in(home, _LOCK)
-
-
-def _record_in(home: Path, name: str) -> MeshRecord | None:
     try:
-        if home.stat().st_uid != os.getuid():
-            return None
-        record = MeshRecord.from_json((home / name).read_text())
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+        folder = PrivateFolder(home, make=False)
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise MeshError(
-            f"{home / name} cannot be read: {error.strerror}; set PYSERVE_HOME to a directory of "
-            f"your own"
-        ) from error
+        raise _unreadable(home, error) from error
+    try:
+        return _record_in(folder, _RECORD) or _record_in(folder, _LOCK)
+    finally:
+        folder.close()
+
+
+def _record_in(folder: PrivateFolder, name: str) -> MeshRecord | None:
+    try:
+        record = MeshRecord.from_json(folder.read(name))
+    except (FileNotFoundError, IsADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        raise _unreadable(folder.path / name, error) from error
     return record if _listens(record.controller.removeprefix("unix:")) else None
+
+
+def _unreadable(path: Path, error: OSError) -> MeshError:
+    return MeshError(
+        f"{path} cannot be read: {error.strerror}; set PYSERVE_HOME to a directory of your own"
+    )
+
+
+def wait_while_held(home: Path, deadline: float) -> bool:
+    """Block while a process holds ``home`` whose mesh does not answer: it starts or ends.
+
+    Args:
+        home: where it was found to be held.
+        deadline: on ``time.monotonic()``.
+
+    Returns:
+        Whether that came to an end before the deadline.
+
+    Raises:
+        MeshError: the directory cannot be read.
+    """
+    news = threading.Event()  # Never set: locks of others announce nothing.
+    while _is_held(home) and read_record(home) is None:
+        if time.monotonic() >= deadline:
+            return False
+        news.wait(_HELD_LOOK_INTERVAL_S)
+    return True
 
 
 def not_found(home: Path, advice: str) -> MeshNotFound:
@@ -152,11 +189,10 @@ def not_found(home: Path, advice: str) -> MeshNotFound:
     try:
         pid = _holder(home)
         os.kill(pid, 0)
-        # Last, because it may be in the way of a mesh that starts where the process is another one.
-        is_held = _is_held(home)
     except (OSError, ValueError):
-        is_held = False
-    if is_held:
+        pid = 0
+    # Last, because it may be in the way of a mesh that starts where the process is another one.
+    if pid and _is_held(home):
         return MeshNotFound(_held_in_silence(home, pid))
     return MeshNotFound(f"no mesh runs here; {advice}")
 
@@ -173,8 +209,9 @@ def read_token(path: Path, variable: str = "") -> bytes:
     """
     named = f"{path} ({variable})" if variable else str(path)
     try:
-        mode = path.stat().st_mode
-        token = bytes.fromhex(path.read_text().strip())
+        with path.open() as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = bytes.fromhex(file.read().strip())
     except OSError as error:
         raise MeshError(
             f"the mesh token cannot be read from {named}: {error.strerror}; give the path of the "
@@ -192,23 +229,46 @@ def read_token(path: Path, variable: str = "") -> bytes:
 class MeshHome:
     """The lock, the token and the run directory of a controller, until ``close``.
 
+    Attributes:
+        token: the mesh token.
+        run_dir: where sockets go; the same for as long as this lives.
+        token_file: where the token is.
+
     Raises:
-        MeshError: another controller holds the home directory, it is not private, or it is full.
+        MeshHeld: another controller holds the home directory.
+        MeshError: it is not private, or it is full.
     """
 
     def __init__(self, home: Path) -> None:
-        self.home = home
-        _make_private(home)
-        self._lock = _lock(home)
+        self._path = home
+        self._record = ""
+        self._lock = -1
         self.token = secrets.token_bytes(TOKEN_BYTES)
+        self._folder = _open_home(home)
         try:
+            self._lock = _lock(self._folder)
+            # What somebody left who is gone is nobody's, as far as it bears our mark.
+            remove_left(self._folder)
             _note(self._lock, json.dumps({"pid": os.getpid()}))
-            self.run_dir = _make_run_dir(home)
-            self.token_file = self.run_dir / "token"
-            _write_private(self.token_file, self.token.hex())
+            self._run = RunFolder(self._folder)
         except OSError as error:
-            os.close(self._lock)
+            self._let_go()
             raise _unwritable(home, error) from error
+        except MeshError:
+            self._let_go()
+            raise
+        self.run_dir = self._run.path
+        self.token_file = self.run_dir / _TOKEN
+        try:
+            self._run.folder.write(_TOKEN, self.token.hex())
+        except OSError as error:
+            self.close()
+            raise _unwritable(home, error) from error
+
+    @property
+    def home(self) -> Path:
+        """Where it is, without links."""
+        return self._folder.path
 
     def publish(self, record: MeshRecord) -> None:
         """Let others find the mesh, ``mesh.json`` in one step: no reader sees half of it.
@@ -216,24 +276,71 @@ class MeshHome:
         Raises:
             MeshError: the files cannot be written.
         """
-        fresh = self.home / f"{_RECORD}.{os.getpid()}"
         try:
             _note(self._lock, record.to_json())
-            _write_private(fresh, record.to_json())
-            fresh.replace(self.home / _RECORD)
+            self._folder.write(_RECORD, record.to_json())
         except OSError as error:
-            fresh.unlink(missing_ok=True)
-            raise _unwritable(self.home, error) from error
+            raise _unwritable(self._path, error) from error
+        self._record = record.to_json()
+
+    def restore(self) -> bool:
+        """Make anew, at the same paths, what somebody else has removed.
+
+        Sockets are for those who listen at them.
+
+        Returns:
+            Whether something was missing.
+
+        Raises:
+            MeshHeld: another mesh has taken the home directory meanwhile. The run directory is
+                there all the same.
+            MeshError: it cannot be made.
+        """
+        try:
+            home_was_gone = not self._folder.is_in_place()
+            if home_was_gone:
+                self._reopen()
+            was_gone = self._run.restore()
+            if not self._run.folder.has(_TOKEN):
+                self._run.folder.write(_TOKEN, self.token.hex())
+                was_gone = True
+            return self._restore_record() or was_gone or home_was_gone
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+
+    def _reopen(self) -> None:
+        folder = _open_home(self._path)
+        self._folder.close()
+        self._folder = folder
+
+    def _restore_record(self) -> bool:
+        if self._lock >= 0 and not self._folder.is_file(_LOCK, self._lock):
+            os.close(self._lock)
+            self._lock = -1
+        if self._lock < 0:
+            self._lock = _lock(self._folder)
+        elif self._folder.has(_RECORD):
+            return False
+        _note(self._lock, self._record)
+        self._folder.write(_RECORD, self._record)
+        return True
 
     def close(self) -> None:
         """Remove what was written and let the lock go. Idempotent."""
-        if self._lock < 0:
+        if self._folder.descriptor < 0:
             return
-        (self.home / _RECORD).unlink(missing_ok=True)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
-        _note(self._lock, "")
-        os.close(self._lock)
-        self._lock = -1
+        self._run.close()
+        # Without the lock the record is another mesh's.
+        if self._lock >= 0:
+            self._folder.remove(_RECORD)
+            _note(self._lock, "")
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        self._folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -257,18 +364,13 @@ def _listens(path: str) -> bool:
     return True
 
 
-def _make_private(directory: Path) -> None:
+def _open_home(path: Path) -> PrivateFolder:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = PrivateFolder(path, make=True)
     except OSError as error:
-        raise _unwritable(directory, error) from error
-    found = directory.stat()
-    if found.st_uid != os.getuid():
-        raise MeshError(
-            f"{directory} belongs to user {found.st_uid}; set PYSERVE_HOME to one of your own"
-        )
-    if stat.S_IMODE(found.st_mode) & 0o022:
-        raise MeshError(f"others may write to {directory}; chmod 700 {directory}")
+        raise _unwritable(path, error) from error
+    folder.hold()
+    return folder
 
 
 def _unwritable(home: Path, error: OSError) -> MeshError:
@@ -278,23 +380,25 @@ def _unwritable(home: Path, error: OSError) -> MeshError:
     )
 
 
-def _lock(home: Path) -> int:
+def _lock(home: PrivateFolder) -> int:
+    """Take the lock of a home; return its open file."""
     try:
-        descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = home.open(_LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise MeshError(
-            f"{_LOCK} cannot be written in {home}: {error.strerror}; set PYSERVE_HOME to a "
+            f"{_LOCK} cannot be written in {home.path}: {error.strerror}; set PYSERVE_HOME to a "
             "directory that you may write to"
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise _held(home) from None
-    # Whoever held the lock before is gone, and what it left is nobody's.
-    for left in home.glob("mesh-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    return descriptor
+        raise _held(home.path) from None
+    if home.is_file(_LOCK, descriptor):
+        return descriptor
+    # Somebody has removed it meanwhile, and nobody can tell who has the one that is there now.
+    os.close(descriptor)
+    raise _held(home.path)
 
 
 def _note(lock: int, text: str) -> None:
@@ -303,10 +407,10 @@ def _note(lock: int, text: str) -> None:
     os.pwrite(lock, text.encode(), 0)
 
 
-def _held(home: Path) -> MeshError:
+def _held(home: Path) -> MeshHeld:
     record = read_record(home)
     if record is not None:
-        return MeshError(
+        return MeshHeld(
             f"a mesh runs already in {home} (process {record.pid}); attach to it, end it with "
             "`pyserve shutdown`, or set PYSERVE_HOME to another directory"
         )
@@ -314,7 +418,7 @@ def _held(home: Path) -> MeshError:
         pid = _holder(home)
     except (OSError, ValueError):  # It has just taken the lock, or has just let it go.
         pid = 0
-    return MeshError(_held_in_silence(home, pid))
+    return MeshHeld(_held_in_silence(home, pid))
 
 
 def _holder(home: Path) -> int:
@@ -326,11 +430,13 @@ def _holder(home: Path) -> int:
 
 
 def _is_held(home: Path) -> bool:
-    with (home / _LOCK).open() as file:
-        try:
+    try:
+        with (home / _LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except BlockingIOError:
+        return True
+    except OSError:  # There is none.
+        return False
     return False
 
 
@@ -342,19 +448,3 @@ def _held_in_silence(home: Path, pid: int) -> str:
         f"its files have been removed; try again, and if that does not help, end it with {end} "
         f"or set PYSERVE_HOME to another directory"
     )
-
-
-def _make_run_dir(home: Path) -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="mesh-", dir=home))
-    if len(os.fsencode(directory / _LONGEST_SOCKET_NAME)) > _UNIX_PATH_BYTES_MAX:
-        directory.rmdir()
-        directory = Path(tempfile.mkdtemp(prefix="pyserve-mesh-"))
-    return directory
-
-
-def _write_private(path: Path, text: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)

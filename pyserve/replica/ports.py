@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pyserve.config.ingress import DirectIngressSettings, PortRange
 from pyserve.errors import MeshError
+from pyserve.folders import PrivateFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,13 @@ class DirectPorts:
     Args:
         directory: shared by the replicas of one machine.
         settings: the ranges.
+
+    Raises:
+        OSError, MeshError: the directory cannot be made, or is not this user's alone.
     """
 
     def __init__(self, directory: Path, settings: DirectIngressSettings) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        PrivateFolder(directory, make=True).close()
         self._ledger = PortLedger(directory / "ports.json", settings)
         self._leased: list[int] = []
 

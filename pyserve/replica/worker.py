@@ -12,7 +12,6 @@ import functools
 import gc
 import logging
 import os
-import shutil
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +24,7 @@ from pyserve.api.context import ReplicaContext, attachment, enter_replica
 from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import MeshSettings, host_port
 from pyserve.errors import MeshError
+from pyserve.folders import remove_unused
 from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
@@ -55,6 +55,9 @@ from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value")
+
+# The kernel closes what the launcher had in any order: its end is known before its lock is free.
+_LAUNCHER_END_TIMEOUT_S = 3.0
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -123,7 +126,7 @@ class Worker:
         if self._place is not None:
             self._place.close()
         if self._settings.mesh.run_dir is not None:
-            shutil.rmtree(self._settings.mesh.run_dir, ignore_errors=True)
+            remove_unused(self._settings.mesh.run_dir, _LAUNCHER_END_TIMEOUT_S)
 
     async def run(self) -> int:
         """Live until the drain has ended; return the exit status of the process."""

@@ -1,8 +1,15 @@
 """Which mesh applies, and that its files are private, locked and never stale."""
 
+import contextlib
 import os
 import resource
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +23,9 @@ from pyserve.control.discovery import (
     not_found,
     read_record,
     read_token,
+    wait_while_held,
 )
-from pyserve.errors import MeshError, MeshNotFound, OptionError
+from pyserve.errors import MeshError, MeshHeld, MeshNotFound, OptionError
 
 
 @pytest.fixture
@@ -123,12 +131,19 @@ def test_token_that_cannot_be_trusted_is_refused(tmp_path, text, mode, part):
 
 
 def test_home_that_cannot_be_read_is_named_with_what_to_set(tmp_path):
-    home = tmp_path / "home"
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     # As little to be read as one without permission, for root too.
-    home.symlink_to(home)
+    home = tmp_path / "loop" / "home"
 
-    with pytest.raises(MeshError, match=r"home/mesh.json cannot be read: .*; set PYSERVE_HOME to"):
+    with pytest.raises(MeshError, match=r"loop/home cannot be read: .*; set PYSERVE_HOME to"):
         find_mesh(settings(home))
+
+
+def test_record_that_cannot_be_read_is_named_with_what_to_set(directory):
+    (directory / "mesh.json").symlink_to(directory / "elsewhere")
+
+    with pytest.raises(MeshError, match=r"mesh.json cannot be read: .*; set PYSERVE_HOME to"):
+        find_mesh(settings(directory))
 
 
 def test_home_that_others_may_write_to_is_refused(directory):
@@ -210,6 +225,17 @@ def test_mesh_whose_lock_was_removed_is_found_by_its_record(running):
     assert find_mesh(settings(running.home)) is not None
 
 
+def test_wait_for_a_home_ends_with_its_owner_or_in_time(directory):
+    with MeshHome(directory):
+        assert not wait_while_held(directory, deadline=time.monotonic())
+
+    assert wait_while_held(directory, deadline=0.0)
+
+
+def test_wait_for_a_home_ends_when_its_mesh_is_found(running):
+    assert wait_while_held(running.home, deadline=0.0)
+
+
 def test_home_that_is_held_in_silence_is_told_alike_by_everybody(directory):
     says = f"process {os.getpid()} holds {directory}/mesh.lock, but its mesh does not answer"
     with MeshHome(directory):
@@ -228,12 +254,62 @@ def test_home_of_a_mesh_that_was_killed_is_nobodys(directory, pid):
     assert "no mesh runs here; start one" == str(not_found(directory, "start one"))
 
 
-def test_home_removes_what_a_killed_mesh_left(directory):
-    (directory / "mesh-dead").mkdir()
-    (directory / "mesh-dead" / "controller.sock").touch()
+MESH_THAT_IS_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pyserve.control.discovery import MeshHome
+home = MeshHome(Path(sys.argv[1]))
+(home.run_dir / "controller.sock").touch()
+(home.run_dir / "pyserve-values-x").mkdir()
+(home.run_dir / "pyserve-values-x" / "socket").touch()
+print(home.run_dir, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
-    with MeshHome(directory):
-        assert not (directory / "mesh-dead").exists()
+
+@pytest.mark.parametrize("below", ["", "x" * 100], ids=["home", "temporary folder"])
+def test_home_removes_what_a_killed_mesh_left(directory, below):
+    home = directory / below
+    command = [sys.executable, "-c", MESH_THAT_IS_KILLED, str(home)]
+    killed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    left = Path(killed.stdout.strip())
+    assert (left / "controller.sock").exists()
+
+    with MeshHome(home):
+        assert not left.exists()
+
+
+def test_home_keeps_the_run_directory_of_a_mesh_that_runs_on(directory):
+    """Somebody has removed the first one's lock, so a second one could start."""
+    with MeshHome(directory) as first:
+        (directory / "mesh.lock").unlink()
+        with MeshHome(directory) as second:
+            assert first.token_file.exists()
+            assert first.run_dir != second.run_dir
+            with pytest.raises(MeshHeld, match="holds"):
+                first.restore()
+        assert first.restore()
+        assert not first.restore()
+
+
+@pytest.mark.parametrize("gone", ["mesh.json", "mesh.lock", "run_dir", "token_file", "home"])
+def test_home_restores_what_somebody_removed(running, gone):
+    before = read_record(running.home)
+    path = getattr(running, gone) if hasattr(running, gone) else running.home / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    assert running.restore()
+    assert not running.restore()
+
+    with contextlib.suppress(FileNotFoundError):
+        (running.run_dir / "controller.sock").unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(running.run_dir / "controller.sock"))
+        listener.listen()
+        assert before == read_record(running.home)
+        assert running.token == read_token(running.token_file)
+        with pytest.raises(MeshHeld):
+            MeshHome(running.home)
 
 
 def test_long_home_still_has_room_for_sockets(tmp_path):
@@ -250,11 +326,24 @@ def test_long_home_still_has_room_for_sockets(tmp_path):
     ("variables", "home"),
     [
         ({"PYSERVE_HOME": "/a", "XDG_RUNTIME_DIR": "/b"}, "/a"),
-        ({"XDG_RUNTIME_DIR": "/b"}, "/b/pyserve"),
+        ({"XDG_RUNTIME_DIR": "/b", "HOME": "/"}, "/b/pyserve"),
+        ({"HOME": "/dev/null"}, f"{tempfile.gettempdir()}/pyserve-{os.getuid()}"),
+        ({"HOME": "relative"}, f"{tempfile.gettempdir()}/pyserve-{os.getuid()}"),
+        ({}, f"{tempfile.gettempdir()}/pyserve-{os.getuid()}"),
     ],
 )
 def test_home_comes_from_the_environment(variables, home):
     assert home == str(read_settings(variables).home)
+
+
+def test_home_is_where_no_cleaner_of_temporary_folders_goes(tmp_path):
+    """One for each machine, since homes of users may be shared by machines."""
+    ours = f"pyserve/{socket.gethostname()}"
+    home = {"HOME": str(tmp_path)}
+
+    assert tmp_path / ".local" / "state" / ours == read_settings(home).home
+    state = {**home, "XDG_STATE_HOME": str(tmp_path / "s")}
+    assert tmp_path / "s" / ours == read_settings(state).home
 
 
 @pytest.mark.parametrize("value", ["8000", "host", "host:99999", "unix:", "::1:80"])

@@ -1,0 +1,353 @@
+"""Folders that only this user may write to, and those of them that a mesh makes and removes.
+
+A run folder holds the sockets and the token of one mesh. It bears a mark, which its maker keeps
+locked while it lives: so whoever finds one knows whose it is and whether it is in use. Nothing
+without the mark is ever removed, and of what has it only names that pyserve writes. Folders are
+opened once and used by descriptor, so that nobody puts another in their place meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import fnmatch
+import logging
+import os
+import secrets
+import stat
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from pyserve.errors import MeshError
+
+_LOGGER = logging.getLogger(__name__)
+_MARK = ".pyserve"
+_MARK_TEXT = b"Made by pyserve for one mesh, and removed with it.\n"
+_OWN_FILES = (
+    *("controller.sock", "controller-*.sock", "builtin.sock", "replica-*.sock"),
+    *("token", "token.*", "ports.json"),
+)
+# Each holder of values has one, with a socket in it.
+_OWN_FOLDERS, _IN_OWN_FOLDERS = "pyserve-values-*", "socket"
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# The sticky bit tells cleaners of $XDG_RUNTIME_DIR to leave it (XDG Base Directory 0.8).
+_PRIVATE = stat.S_ISVTX | 0o700
+# sun_path holds 108 bytes with the final zero (unix(7)).
+_UNIX_PATH_BYTES_MAX = 107
+_LONGEST_SOCKET_NAME = "replica-0123456789abcdef.sock"
+_LOCK_LOOK_INTERVAL_S = 0.01  # arbitrary; the kernel closes what the dead had in less
+_OTHER = "set PYSERVE_HOME to another directory"
+
+
+class PrivateFolder:
+    """A directory of this user that nobody else may write to or replace, until ``close``.
+
+    Args:
+        path: where it is; links on the way are followed, but the directory itself is none.
+        make: make it if it is missing, and what is above it.
+
+    Attributes:
+        path: without links.
+        descriptor: of the open directory.
+
+    Raises:
+        FileNotFoundError: it is missing, and ``make`` is false.
+        OSError: it cannot be opened or made.
+        MeshError: it is a link, another user's, or others may write to or replace it.
+    """
+
+    def __init__(self, path: Path, *, make: bool) -> None:
+        if make:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        parent = Path(os.path.realpath(path.parent, strict=True))
+        self.path = parent / path.name
+        above = _open_unshared(parent)
+        try:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path.name, _PRIVATE, dir_fd=above)
+            self.descriptor = _open_own(path.name, above, self.path)
+        finally:
+            os.close(above)
+
+    def open(self, name: str, flags: int) -> int:
+        """Open a file of it; never what a link leads to.
+
+        Raises:
+            OSError: that is not possible.
+        """
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, 0o600, dir_fd=self.descriptor)
+
+    def read(self, name: str) -> str:
+        """Return the text of a file that belongs to this user.
+
+        Raises:
+            FileNotFoundError: there is none.
+            OSError: it cannot be read.
+            ValueError: it is another user's, or no text.
+        """
+        with os.fdopen(self.open(name, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_uid != os.getuid():
+                raise ValueError(f"{self.path / name} belongs to another user")
+            return file.read()
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file there for this user only, in one step: no reader sees half of it.
+
+        Raises:
+            OSError: that is not possible.
+        """
+        fresh = f"{name}.{os.getpid()}"
+        self.remove(fresh)
+        try:
+            with os.fdopen(self.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+                file.write(text)
+            here = self.descriptor
+            os.replace(fresh, name, src_dir_fd=here, dst_dir_fd=here)
+        except OSError:
+            self.remove(fresh)
+            raise
+
+    def remove(self, name: str) -> None:
+        """Remove a file of it if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
+
+    def has(self, name: str) -> bool:
+        """Say whether an entry of that name is there, whatever it is."""
+        try:
+            os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def is_file(self, name: str, descriptor: int) -> bool:
+        """Say whether the open file still has that name."""
+        try:
+            found = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except OSError:
+            return False
+        return os.path.samestat(found, os.fstat(descriptor))
+
+    def is_in_place(self) -> bool:
+        """Say whether its path still leads to it."""
+        try:
+            return os.path.samestat(self.path.lstat(), os.fstat(self.descriptor))
+        except OSError:
+            return False
+
+    def hold(self) -> None:
+        """Keep systemd's cleaner away: it leaves what is locked (systemd.io/TEMPORARY_DIRECTORIES).
+
+        Where locks of directories are unknown there is no such cleaner.
+        """
+        with contextlib.suppress(OSError):
+            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Close the descriptor. Idempotent."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class RunFolder:
+    """The folder of one mesh for its sockets and its token, marked and locked until ``close``.
+
+    Attributes:
+        path: where it is, for as long as this lives; short enough for the paths of sockets.
+        folder: the directory as it is now.
+
+    Raises:
+        OSError, MeshError: it cannot be made.
+    """
+
+    def __init__(self, home: PrivateFolder) -> None:
+        path = home.path / f"mesh-{secrets.token_hex(4)}"
+        if len(os.fsencode(path / _LONGEST_SOCKET_NAME)) > _UNIX_PATH_BYTES_MAX:
+            path = _in_temporary_folder()
+        self.path = path
+        self._mark = -1
+        # New, so that nothing of anybody else gets the mark.
+        path.mkdir(_PRIVATE)
+        self._make()
+
+    def restore(self) -> bool:
+        """Make it anew where it was if somebody has removed it; return whether that was so.
+
+        Raises:
+            OSError, MeshError: it cannot be made.
+        """
+        if self.folder.is_in_place() and self.folder.is_file(_MARK, self._mark):
+            return False
+        self._let_go()
+        self._make()
+        return True
+
+    def close(self) -> None:
+        """Remove what pyserve has written there, and the folder if nothing else is in it."""
+        if self.folder.is_in_place():
+            _empty(self.folder.descriptor, self.path)
+        self._let_go()
+
+    def _make(self) -> None:
+        self.folder = PrivateFolder(self.path, make=True)
+        try:
+            self._mark = self.folder.open(_MARK, os.O_RDWR | os.O_CREAT)
+            # Only somebody who looks whether it is in use holds it, for a moment.
+            fcntl.flock(self._mark, fcntl.LOCK_EX)
+            # Last: without its text a mark is none, so nobody removes what is not locked yet.
+            os.pwrite(self._mark, _MARK_TEXT, 0)
+        except BaseException:
+            self._let_go()
+            raise
+        self.folder.hold()
+
+    def _let_go(self) -> None:
+        self.folder.close()
+        if self._mark >= 0:
+            os.close(self._mark)
+            self._mark = -1
+
+
+def remove_unused(path: Path, patience_s: float = 0.0) -> None:
+    """Remove a run folder whose mesh is gone; whatever else is there stays.
+
+    Never fails: what cannot be removed stays as well, and one line of the log says it.
+
+    Args:
+        path: where it is.
+        patience_s: how long to wait for an owner that ends.
+    """
+    try:
+        folder = PrivateFolder(path, make=False)
+    except (OSError, MeshError):  # Another's, a link, a file: nothing of ours.
+        return
+    try:
+        mark = folder.open(_MARK, os.O_RDWR | os.O_NONBLOCK)
+    except OSError:  # No mark: nothing of ours.
+        folder.close()
+        return
+    try:
+        is_ours = os.fstat(mark).st_uid == os.getuid() and _lock_within(mark, patience_s)
+        if is_ours and os.pread(mark, len(_MARK_TEXT) + 1, 0) == _MARK_TEXT:
+            _empty(folder.descriptor, folder.path)
+    except OSError as error:
+        _LOGGER.warning("%s, of a mesh that is gone, cannot be removed: %s", path, error)
+    finally:
+        os.close(mark)
+        folder.close()
+
+
+def _lock_within(mark: int, patience_s: float) -> bool:
+    """Take the lock of a mark, unless its owner keeps it for longer."""
+    deadline = time.monotonic() + patience_s
+    news = threading.Event()  # Never set: locks of others announce nothing.
+    while True:
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            news.wait(_LOCK_LOOK_INTERVAL_S)
+        else:
+            return True
+
+
+def remove_left(home: PrivateFolder) -> None:
+    """Remove the run folders of meshes that are gone, in ``home`` and in the temporary folder."""
+    for place, pattern in ((home.path, "mesh-*"), (Path(tempfile.gettempdir()), "pyserve-mesh-*")):
+        for path in place.glob(pattern):
+            remove_unused(path)
+
+
+def _in_temporary_folder() -> Path:
+    return Path(os.path.realpath(tempfile.gettempdir())) / f"pyserve-mesh-{secrets.token_hex(8)}"
+
+
+def _empty(descriptor: int, path: Path) -> None:
+    """Remove our files from an open run folder, then the folder, unless others are in it."""
+    foreign = [name for name in os.listdir(descriptor) if not _remove_own(descriptor, name)]
+    if foreign:
+        _LOGGER.warning(
+            "%s stays, because it holds what is not of pyserve: %s", path, ", ".join(foreign)
+        )
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_MARK, dir_fd=descriptor)
+    # By its path, which nobody else may change; a directory that is not empty stays.
+    with contextlib.suppress(OSError):
+        path.rmdir()
+
+
+def _remove_own(descriptor: int, name: str) -> bool:
+    """Remove an entry if pyserve writes such a one; return whether that was so."""
+    with contextlib.suppress(FileNotFoundError):
+        if fnmatch.fnmatchcase(name, _OWN_FOLDERS):
+            return _remove_own_folder(descriptor, name)
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in _OWN_FILES):
+            try:
+                os.unlink(name, dir_fd=descriptor)
+            except IsADirectoryError:
+                return False
+            return True
+    return name == _MARK
+
+
+def _remove_own_folder(above: int, name: str) -> bool:
+    try:
+        descriptor = os.open(name, _OPEN_FOLDER, dir_fd=above)
+    except NotADirectoryError:
+        return False
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_IN_OWN_FOLDERS, dir_fd=descriptor)
+        os.rmdir(name, dir_fd=above)
+    except OSError:  # Something else is in it.
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _open_unshared(parent: Path) -> int:
+    """Open a directory in which, and above which, nobody else may put things in place of ours.
+
+    Groups that may write are trusted with it: somebody has put this user among them.
+    """
+    for directory in (parent, *parent.parents):
+        mode = directory.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise MeshError(
+                f"everybody may replace what is in {directory}, so the files of a mesh are not "
+                f"safe below it; chmod o-w or +t {directory}, or {_OTHER}"
+            )
+    return os.open(parent, _OPEN_FOLDER)
+
+
+def _open_own(name: str, above: int, path: Path) -> int:
+    """Open a directory of this user that nobody else may write to."""
+    try:
+        descriptor = os.open(name, _OPEN_FOLDER, dir_fd=above)
+    except OSError as error:
+        # Which of the two it is depends on the system.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
+            raise MeshError(
+                f"{path} is a symbolic link, which whoever made it may turn elsewhere; remove it, "
+                f"or set PYSERVE_HOME to the directory that is meant"
+            ) from None
+        raise
+    found = os.fstat(descriptor)
+    problem = ""
+    if found.st_uid != os.getuid():
+        problem = f"{path} belongs to user {found.st_uid}; set PYSERVE_HOME to one of your own"
+    elif stat.S_IMODE(found.st_mode) & 0o022:
+        problem = f"others may write to {path}; chmod 700 {path}"
+    if problem:
+        os.close(descriptor)
+        raise MeshError(problem)
+    return descriptor
