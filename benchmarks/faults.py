@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyserve
 from pyserve.driver.status import ReplicaStatus
 
 # Of the soak's replicas: three checks that fail take fifteen seconds.
@@ -19,6 +21,8 @@ HEALTH_CHECK_PERIOD_S = 2.0
 HEALTH_CHECK_TIMEOUT_S = 3.0
 # The controller asks each eight seconds; the rest is for a busy machine.
 _REPLACED_TIMEOUT_S = 60.0
+# The mesh looks once a second; the rest is for a busy machine.
+_RESTORED_TIMEOUT_S = 30.0
 _LOOK_INTERVAL_S = 0.1
 
 
@@ -52,4 +56,16 @@ async def wedge_replica(target: Target) -> str:
     return f"{victim.replica_id} stood still, and was replaced"
 
 
-FAULTS: tuple[Fault, ...] = (wedge_replica,)
+async def remove_run_directory(target: Target) -> str:
+    """Do what cleaners of temporary folders do; replicas are killed after it."""
+    (run_directory,) = target.home.glob("mesh-*")
+    shutil.rmtree(run_directory)
+    async with asyncio.timeout(_RESTORED_TIMEOUT_S):
+        while not (run_directory / "controller.sock").exists():  # noqa: ASYNC110  # no event
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+        while not (await asyncio.to_thread(pyserve.status)).notices:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+    return f"{run_directory.name} was removed, and made anew"
+
+
+FAULTS: tuple[Fault, ...] = (remove_run_directory, wedge_replica)

@@ -36,6 +36,7 @@ def as_text(found: MeshStatus) -> str:
     """Return the status as lines for people."""
     where = ", ".join(found.addresses) or "no address"
     lines = [f"pyserve {found.version}, process {found.controller_pid}, listening at {where}"]
+    lines += [f"notice: {each}" for each in found.notices]
     if counts := found.ingress.counts:
         waiting = f", {found.ingress.parked} of them waiting" if found.ingress.parked else ""
         lines.append(

@@ -17,7 +17,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.config import (
@@ -31,9 +31,10 @@ from pyserve.config import (
 from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
+from pyserve.control.keeper import Keeper, NearDoor
 from pyserve.control.runs import Run
 from pyserve.control.service import add_services
-from pyserve.control.transport import listen_tcp, make_server
+from pyserve.control.transport import Server, listen_tcp, make_server
 from pyserve.errors import PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import LocalLauncher
@@ -46,6 +47,7 @@ _SERVER_GRACE_S = 0.5
 # The ingress of this process has the view within 20 ms; a busy machine takes longer.
 _VISIBLE_TIMEOUT_S = 10.0
 _LOOPBACK = "127.0.0.1"
+_SOCKET = "controller.sock"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +89,6 @@ async def _run(
         record = await mesh.start()
         if options.liveness_fd is not None:
             loop.add_reader(options.liveness_fd, mesh.on_liveness, options.liveness_fd)
-        home.publish(record)
         _report(options.report_fd, json.loads(record.to_json()))
         await mesh.ended.wait()
     finally:
@@ -111,15 +112,13 @@ class _Mesh:
         self._settings = settings
         self._home = home
         self._tls = mesh_tls(settings.node.tls)
-        self._follower: asyncio.Task[None] | None = None
+        self._followers: list[asyncio.Task[None]] = []
         self._starter = options.run_id
         self._starter_is_gone = False
         self._ending: asyncio.Task[None] | None = None
-        self._address = MeshAddress(
-            controller=f"unix:{home.run_dir / 'controller.sock'}", token=home.token
-        )
+        self._address = MeshAddress(controller=f"unix:{home.run_dir / _SOCKET}", token=home.token)
         self._launcher = LocalLauncher(
-            controller=self._address.controller,
+            controller=self._controller_for_replicas,
             token=home.token,
             run_dir=home.run_dir,
             on_line=sink.write,
@@ -141,36 +140,51 @@ class _Mesh:
             ingress=self._ingress.status,
             visible=self._visible,
             say=lambda line: sink.write(f"pyserve: {line}"),
+            notices=self._notices,
         )
         self._controller.runs.on_left = self._end_unless_followed
         self._controller.runs.on_lost = self._on_lost
-        self._server = make_server(self._tls)
+        self._server = self._make_server()
+        self._door = NearDoor(home.run_dir / _SOCKET, self._make_server)
+
+    def _make_server(self) -> Server:
+        server = make_server(self._tls)
         add_services(
-            self._server,
+            server,
             self._controller,
-            home.token,
+            self._home.token,
             self.shut_down,
             self._ingress.set_request_timeout,
             self.leave,
         )
+        return server
 
     async def start(self) -> MeshRecord:
-        """Start the controller, then the ingress; return where they listen."""
-        self._server.add_insecure_port(self._address.controller)
+        """Start the controller, then the ingress; publish and return where they listen."""
         host = self._settings.node.bind_host or _LOOPBACK
         port = listen_tcp(self._server, host_port(host, 0), self._tls)
+        controller_tcp = host_port(self._settings.node.advertise_host or host, port)
+        self._keeper = Keeper(self._home, self._door, controller_tcp)
         if self._tls is not None:
-            self._follower = asyncio.create_task(self._tls.follow())
+            self._follow(self._tls.follow())
         await self._server.start()
+        await self._door.open()
         await self._ingress.start()
-        return MeshRecord(
+        record = MeshRecord(
             controller=self._address.controller,
-            controller_tcp=host_port(self._settings.node.advertise_host or host, port),
+            controller_tcp=controller_tcp,
             token_file=str(self._home.token_file),
             pid=os.getpid(),
             version=version(),
             addresses=self._ingress.addresses,
         )
+        self._home.publish(record)
+        self._follow(self._keeper.keep())
+        return record
+
+    def _follow(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the mesh, until it ends."""
+        self._followers.append(asyncio.create_task(work))
 
     async def shut_down(self, grace_s: float) -> None:
         """Drain everything; the process ends after it. Later calls wait for the first one."""
@@ -246,12 +260,20 @@ class _Mesh:
             await asyncio.wait([self._shutdown])
             if not self._shutdown.cancelled() and (error := self._shutdown.exception()):
                 _LOGGER.error("the drain failed; what is left is killed", exc_info=error)
-        for task in (self._follower, self._ending):
-            if task is not None:
-                task.cancel()
+        if self._ending is not None:
+            self._ending.cancel()
+        for task in self._followers:
+            task.cancel()
+        await asyncio.gather(*self._followers, return_exceptions=True)
         await self._controller.close()
         await self._ingress.stop()
-        await self._server.stop(_SERVER_GRACE_S)
+        await asyncio.gather(self._server.stop(_SERVER_GRACE_S), self._door.close(_SERVER_GRACE_S))
+
+    async def _controller_for_replicas(self) -> str:
+        return await self._keeper.controller()
+
+    def _notices(self) -> Sequence[str]:
+        return self._keeper.notices()
 
     async def _visible(self, view_version: int) -> None:
         try:

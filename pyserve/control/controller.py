@@ -8,6 +8,7 @@ registry, tells the waiting drivers, and sets one timer for the next time that m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -64,6 +65,7 @@ class Controller:
         visible: waits until the ingress of this process, if there is one, knows a version of
             the registry, so that a deployment which is reported can be called.
         say: takes lines for people about applications of which no ``pyserve run`` is left.
+        notices: returns what people should know about the mesh as a whole, a line each.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Controller:
         ingress: Callable[[], control_pb2.IngressStatus | None] = lambda: None,
         visible: Callable[[int], Awaitable[None]] | None = None,
         say: Callable[[str], None] = _LOGGER.warning,
+        notices: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.registry = Registry()
         self.runs = Runs()
@@ -84,6 +87,7 @@ class Controller:
         self.ingress = ingress
         self.visible = visible
         self._say = say
+        self._notices = notices
         self._vitals: asyncio.Task[None] | None = None
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
@@ -213,6 +217,7 @@ class Controller:
             controller_pid=os.getpid(),
             ingress=self.ingress(),
             development=self.development,
+            notices=self._notices(),
         )
 
     async def drain(self, grace_s: float) -> None:
@@ -345,8 +350,9 @@ class Controller:
     async def _launch(self, replica: Replica, spec: mesh_pb2.DeploymentSpec) -> None:
         def on_exit(summary: str) -> None:
             if replica.place.unix_path:
-                # One that was killed could not remove its own socket.
-                Path(replica.place.unix_path).unlink(missing_ok=True)
+                # One that was killed could not remove its own socket; one that stays harms nobody.
+                with contextlib.suppress(OSError):
+                    Path(replica.place.unix_path).unlink()
             self.state.on_exited(replica.id, summary=summary, now=self._loop.time())
             self._changed()
 

@@ -99,6 +99,7 @@ class MeshStatus:
         addresses: ``host:port`` each, where the ingress listens.
         applications: By name.
         ingress: What is in the ingress of the controller's process.
+        notices: What people should know about the mesh as a whole, a line each.
     """
 
     version: str
@@ -106,6 +107,7 @@ class MeshStatus:
     addresses: tuple[str, ...]
     applications: Mapping[str, ApplicationStatus]
     ingress: IngressStatus
+    notices: tuple[str, ...] = ()
 
 
 def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
@@ -122,6 +124,7 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
             speaks_tls=reply.ingress.speaks_tls,
             counts=dict(sorted(reply.ingress.counts.items())),
         ),
+        notices=tuple(reply.notices),
     )
 
 

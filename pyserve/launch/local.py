@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from pyserve.config import Resources, inherited_environment
@@ -37,7 +37,8 @@ class LocalLauncher:
     """Starts replicas with this interpreter.
 
     Args:
-        controller: where the replicas dial, ``unix:path`` or ``host:port``.
+        controller: called before each start; sees to it that ``run_dir`` is there, and returns
+            where the replica dials, ``unix:path`` or ``host:port``.
         token: the mesh token; it travels by pipe, never by environment or argument.
         run_dir: the mesh's directory, in which replicas put their sockets.
         on_line: called with each line that a replica writes, prefix included.
@@ -48,7 +49,7 @@ class LocalLauncher:
     def __init__(
         self,
         *,
-        controller: str,
+        controller: Callable[[], Awaitable[str]],
         token: bytes,
         run_dir: Path,
         on_line: Callable[[str], None],
@@ -68,6 +69,7 @@ class LocalLauncher:
 
     async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
         """Start a replica; see ``Launcher.start``."""
+        controller = await self._controller()
         if self._closed:
             raise OSError("the launcher is closed")
         grant = self._ledger.reserve(order.replica_id, order.resources)
@@ -81,7 +83,7 @@ class LocalLauncher:
         token_reader = self._token_pipe()
         try:
             process = Process(
-                self._command(order, token_reader),
+                self._command(order, controller, token_reader),
                 environment=self._environment(order, grant),
                 working_directory=order.working_directory or None,
                 descriptors=(token_reader, self._liveness_reader),
@@ -117,12 +119,12 @@ class LocalLauncher:
         os.close(self._liveness_writer)
         os.close(self._liveness_reader)
 
-    def _command(self, order: ReplicaOrder, token_reader: int) -> list[str]:
+    def _command(self, order: ReplicaOrder, controller: str, token_reader: int) -> list[str]:
         # -P: the working directory is not put before the standard library while the
         # interpreter starts; the replica takes the driver's own sys.path later.
         return [
             *(sys.executable, "-P", "-m", self._module),
-            *("--controller", self._controller),
+            *("--controller", controller),
             *("--replica-id", order.replica_id),
             *("--application", order.key.application),
             *("--deployment", order.key.deployment),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import secrets
-import shutil
 import socket
 import tempfile
 from dataclasses import dataclass, field
@@ -18,9 +18,14 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(slots=True)
 class SocketPlace:
-    """The path of this replica's Unix socket, removed by ``close`` in this process only."""
+    """The path of this replica's Unix socket, removed by ``close`` in this process only.
+
+    Attributes:
+        is_bound: it listens there.
+    """
 
     path: Path
+    is_bound: bool = False
     _own_directory: Path | None = None
     _pid: int = field(default_factory=os.getpid)
 
@@ -30,7 +35,8 @@ class SocketPlace:
             return
         self.path.unlink(missing_ok=True)
         if self._own_directory is not None:
-            shutil.rmtree(self._own_directory, ignore_errors=True)
+            with contextlib.suppress(OSError):  # Somebody has removed it, or uses it too.
+                self._own_directory.rmdir()
 
 
 def choose_socket(run_dir: Path | None) -> SocketPlace:
@@ -39,7 +45,7 @@ def choose_socket(run_dir: Path | None) -> SocketPlace:
     if run_dir is not None:
         return SocketPlace(run_dir / name)
     directory = Path(tempfile.mkdtemp(prefix="pyserve-"))
-    return SocketPlace(directory / name, directory)
+    return SocketPlace(directory / name, _own_directory=directory)
 
 
 def bind_host(node: NodeSettings, controller: str) -> str:

@@ -250,20 +250,18 @@ class Worker:
         host = bind_host(node, controller)
         try:
             port = self._listen_tcp(server, host_port(host, 0))
-            server.add_insecure_port(f"unix:{place.path}")
-            place.path.chmod(0o600)
+            _listen_near(server, place)
             direct = self._listen_directly(server, host)
         except (OSError, RuntimeError, MeshError) as error:  # RuntimeError: as grpc has it.
             raise LoadError(
-                f"the replica cannot listen on {host} and {place.path}: {error}; look at "
-                f"PYSERVE_BIND_HOST and PYSERVE_HOME",
+                f"the replica cannot listen on {host}: {error}; look at PYSERVE_BIND_HOST",
                 traceback.format_exc(),
                 user_code=False,
             ) from error
         advertised = advertised_host(node, controller, host)
         return mesh_pb2.Endpoints(
             address=host_port(advertised, port),
-            unix_path=str(place.path),
+            unix_path=str(place.path) if place.is_bound else "",
             **{name: host_port(advertised, port) for name, port in direct.items()},
         )
 
@@ -343,6 +341,21 @@ class Worker:
             self._limit = command.limits.max_ongoing_requests
             if self._server is not None:
                 self._server.set_maximum_concurrent_rpcs(self._limit)
+
+
+def _listen_near(server: Server, place: SocketPlace) -> None:
+    """Listen at the Unix socket; where that cannot be, routers of this machine use TCP too."""
+    try:
+        server.add_insecure_port(f"unix:{place.path}")  # for this user only
+    except (OSError, RuntimeError) as error:
+        _LOGGER.warning(
+            "this replica listens on TCP only, because %s cannot be bound: %s; calls of this "
+            "machine take longer that way",
+            place.path,
+            error,
+        )
+    else:
+        place.is_bound = True
 
 
 class _StoppedEarly(Exception):

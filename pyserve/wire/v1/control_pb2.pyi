@@ -78,20 +78,22 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_PID_FIELD_NUMBER: _ClassVar[int]
     INGRESS_FIELD_NUMBER: _ClassVar[int]
     DEVELOPMENT_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
     controller_pid: int
     ingress: IngressStatus
     development: bool
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
     __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -23,7 +26,7 @@ from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 from tests.mesh.security.clients import TIMEOUT_S, code_of, open_channel, served_serial
 from tests.support.authority import Authority, Files, Leaf
 from tests.support.mesh import RunningMesh, running_mesh
-from tests.support.session import attached_by
+from tests.support.session import attached, attached_by
 from tests.support.waiting import wait_until
 
 MEMBER = "spiffe://test/mesh/*"
@@ -223,3 +226,24 @@ def test_leaf_issuer_and_root_change_under_load(
         assert fresh == hashlib.sha256(b"").hexdigest()
     with open_channel(replica, member(old), old, new) as channel:
         assert code_of_handshake(channel) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_files_that_somebody_removed_are_made_anew(private: Private) -> None:
+    """The socket's servers are ours here, since the others cannot follow certificates."""
+
+    def running(session: Session) -> list[int]:
+        (application,) = session.client.status().applications
+        (deployment,) = application.deployments
+        return [each.pid for each in deployment.replicas if each.state == "RUNNING"]
+
+    def is_replaced(session: Session, before: int) -> bool:
+        return running(session) not in ([], [before])
+
+    for _ in range(2):
+        shutil.rmtree(Path(private.record.token_file).parent)
+        wait_until(lambda: read_record(private.mesh.home) is not None, TIMEOUT_S)
+        with attached(private.mesh.home) as session:
+            assert "and made anew" in session.client.status().notices[0]
+            (before,) = running(session)
+            os.kill(before, signal.SIGKILL)
+            wait_until(partial(is_replaced, session, before), TIMEOUT_S)

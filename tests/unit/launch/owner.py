@@ -9,9 +9,13 @@ from pyserve.launch import LocalLauncher, ReplicaOrder
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 
+async def nowhere() -> str:
+    return "unix:/nowhere"
+
+
 async def main() -> None:
     launcher = LocalLauncher(
-        controller="unix:/nowhere",
+        controller=nowhere,
         token=b"token",
         run_dir=Path(sys.argv[1]),
         on_line=lambda line: None,

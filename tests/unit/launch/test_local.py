@@ -25,6 +25,10 @@ PROCESSOR = min(os.sched_getaffinity(0))
 pytestmark = pytest.mark.slow
 
 
+async def nowhere():
+    return "unix:/nowhere"
+
+
 class Launched:
     """A launcher whose replicas run the tests' subject, and what came out of it."""
 
@@ -33,7 +37,7 @@ class Launched:
         self.lines: list[str] = []
         self.exits: asyncio.Queue[str] = asyncio.Queue()
         self.launcher = LocalLauncher(
-            controller="unix:/nowhere",
+            controller=nowhere,
             token=TOKEN,
             run_dir=run_dir,
             on_line=self.lines.append,
