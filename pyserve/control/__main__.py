@@ -35,7 +35,7 @@ from pyserve.control.keeper import Keeper, NearDoor
 from pyserve.control.runs import Run
 from pyserve.control.service import add_services
 from pyserve.control.transport import Server, listen_tcp, make_server
-from pyserve.errors import PyserveError, UsageError
+from pyserve.errors import MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
@@ -72,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with MeshHome(settings.home) as home:
             return asyncio.run(_run(options, settings, home, sink))
     except PyserveError as error:
-        _report(options.report_fd, {"error": str(error)})
+        is_held = isinstance(error, MeshHeld)
+        _report(options.report_fd, {"error": str(error), "is_held": is_held})
         return 1
     finally:
         sink.close()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
 from pyserve.config import MeshSettings, host_port, older_names, read_settings, unknown_names
-from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
-from pyserve.control.discovery import MeshAddress, find_mesh
+from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
+from pyserve.control.discovery import MeshAddress, find_mesh, wait_while_held
 from pyserve.driver.client import ControlClient
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.errors import MeshError, RuntimeForked, UsageError
+from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
 from pyserve.ingress.in_process import InProcessRouter
 from pyserve.launch import MeshProcess
 
@@ -221,17 +222,16 @@ def _attach_or_start(
     run: Run | None,
 ) -> Session:
     warn_of_names()
-    address = find_mesh(settings)
-    if address is None:
-        if addresses is None:
-            addresses = options.addresses()
-        process = MeshProcess.start(
-            default_addresses(settings) if addresses is None else addresses,
-            development=settings.development,
-            run_id="" if run is None else run.id,
-            environment=options.environment(),
-        )
-        return Session(process.address(), process)
+    deadline = time.monotonic() + CONTROLLER_START_TIMEOUT_S
+    while (address := find_mesh(settings)) is None:
+        try:
+            process = _start(addresses, settings, options, run)
+        except MeshHeld:
+            sys.stderr.write("pyserve: another mesh starts or ends here; waiting for it\n")
+            if not wait_while_held(settings.home, deadline) or time.monotonic() >= deadline:
+                raise
+        else:
+            return Session(process.address(), process)
     session = Session(address, None)
     reply = session.client.status()
     sys.stderr.write(
@@ -254,6 +254,22 @@ def _attach_or_start(
         session.close()
         raise
     return session
+
+
+def _start(
+    addresses: Sequence[str] | None,
+    settings: MeshSettings,
+    options: IngressOptions,
+    run: Run | None,
+) -> MeshProcess:
+    if addresses is None:
+        addresses = options.addresses()
+    return MeshProcess.start(
+        default_addresses(settings) if addresses is None else addresses,
+        development=settings.development,
+        run_id="" if run is None else run.id,
+        environment=options.environment(),
+    )
 
 
 def _without_effect(

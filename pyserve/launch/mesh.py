@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pyserve.config import inherited_environment
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, MESH_STAYS
 from pyserve.control.discovery import MeshAddress, MeshRecord
-from pyserve.errors import MeshError
+from pyserve.errors import MeshError, MeshHeld
 
 _REPORT_BYTES_MAX = 1024 * 1024
 # The controller's loop answers in milliseconds; five seconds cover a busy machine.
@@ -66,6 +66,7 @@ class MeshProcess:
             timeout_s: how long to wait; the child is killed when it passes.
 
         Raises:
+            MeshHeld: another mesh has the home directory, or just starts there.
             MeshError: the child could not start; the message says why and what to do.
         """
         liveness, liveness_of_child = (end.detach() for end in socket.socketpair())
@@ -170,7 +171,8 @@ def _read_report(report: int, deadline: float) -> MeshRecord:
         text += chunk
     answer = json.loads(text)
     if "error" in answer:
-        raise MeshError(answer["error"])
+        kind = MeshHeld if answer.get("is_held") else MeshError
+        raise kind(answer["error"])
     return MeshRecord.from_json(text.decode())
 
 

@@ -3,14 +3,15 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.control.discovery import find_mesh
+from pyserve.control.discovery import MeshHome, find_mesh
 from pyserve.driver.client import ControlClient
 from pyserve.driver.status import DeploymentStatus, MeshStatus, read_status
 from services.echo import echo_pb2, echo_pb2_grpc
@@ -170,6 +171,38 @@ def test_a_mesh_without_its_file_is_found_by_all_commands(
         ended = pyserve("shutdown", environment=mesh_environment)
         assert 0 == ended.returncode, ended.stderr
         assert 0 == first.process.wait(_TIMEOUT_S)
+
+
+def test_two_first_runs_at_the_same_instant_share_one_mesh(
+    mesh_environment: dict[str, str],
+) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+
+        def start(name: str) -> Foreground:
+            arguments = (TARGET, "--name", name)
+            running = foreground(mesh_environment, *arguments, log_name=f"{name}.log")
+            return stack.enter_context(running)
+
+        runs = list(pool.map(start, "ab"))
+        assert ["a", "b"] == applications(mesh_environment)
+        attached = ["attached to the mesh of process" in run.output() for run in runs]
+        assert [False, True] == sorted(attached)
+        starter, other = runs if attached[1] else reversed(runs)
+        end(other)
+        end(starter)
+
+
+def test_a_run_waits_for_a_mesh_that_starts_or_ends_just_now(
+    mesh_environment: dict[str, str],
+) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        holder = stack.enter_context(MeshHome(Path(mesh_environment["PYSERVE_HOME"])))
+        log = Path(mesh_environment["PYSERVE_HOME"]) / "run.log"
+        starting = pool.submit(lambda: stack.enter_context(foreground(mesh_environment)))
+        says = "pyserve: another mesh starts or ends here; waiting for it"
+        wait_until(lambda: log.exists() and says in log.read_text(), _TIMEOUT_S, says)
+        holder.close()
+        end(starting.result(_TIMEOUT_S))
 
 
 def test_the_terminal_shows_what_befalls_a_replica(mesh_environment: dict[str, str]) -> None:
