@@ -21,6 +21,7 @@ from pyserve.control.applications import Applications
 from pyserve.control.deploys import DeployWatch
 from pyserve.control.launching import Launcher, order_of
 from pyserve.control.members import Members
+from pyserve.control.rationing import Waits, held_back, ration
 from pyserve.control.reconcile import (
     NOT_NEEDED,
     Action,
@@ -98,6 +99,7 @@ class Controller:
         self._watches: set[DeployWatch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._deploys = itertools.count(1)
+        self._waits = self._told_waits = Waits()
         self._timer: asyncio.TimerHandle | None = None
         self._step_is_due = False
         self._closing = False
@@ -213,7 +215,7 @@ class Controller:
         return control_pb2.StatusReply(
             version=version(),
             addresses=self.addresses(),
-            applications=application_statuses(self.state, self._applications),
+            applications=application_statuses(self.state, self._applications, self._waits),
             controller_pid=os.getpid(),
             ingress=self.ingress(),
             development=self.development,
@@ -288,13 +290,15 @@ class Controller:
         self._step_is_due = False
         now = self._loop.time()
         for _ in range(_ROUNDS_MAX):
-            actions = reconcile(self.state.deployments, self.state.replicas, now)
+            actions = self._next_actions(now)
             if not actions:
                 break
             for action in actions:
                 self._carry_out(action, now)
         else:
             _LOGGER.error("reconcile does not come to rest; its last actions: %s", actions)
+        self.state.notes += self._waits.news(self._told_waits)
+        self._told_waits = self._waits
         self._offer(now)
         self.registry.publish(now)
         self._tell()
@@ -302,6 +306,17 @@ class Controller:
         self._set_timer(now)
         self._stepped.set_result(None)
         self._stepped = self._loop.create_future()
+
+    def _next_actions(self, now: float) -> Sequence[Action]:
+        """Return what is to be done now; starts for which there is no room wait."""
+        wanted = reconcile(self.state.deployments, self.state.replicas, now)
+        if not any(isinstance(action, StartReplica) for action in wanted):
+            self._waits = Waits()
+            return wanted
+        room = self._launcher.room()
+        begun = ration(wanted, self.state.replicas, room.starts_max)
+        self._waits = Waits(held_back(wanted, begun), room)
+        return begun
 
     def _offer(self, now: float) -> None:
         for name, run in self._applications.settle(self.state):
@@ -434,6 +449,7 @@ class Controller:
         times = (
             next_wakeup(self.state.deployments, self.state.replicas, now),
             self.registry.next_wakeup(),
+            self._waits.next_wakeup(now),
         )
         due = min((time for time in times if time is not None), default=None)
         if due is not None:

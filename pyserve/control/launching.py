@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyserve.config import Resources
+from pyserve.control.rationing import Room
 from pyserve.control.state import Replica
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -56,6 +57,9 @@ class Launcher(Protocol):
         Raises:
             OSError: it cannot be started; the message says why. ``on_exit`` is not called then.
         """
+
+    def room(self) -> Room:
+        """Return how many replicas may start at a time, as things are now."""
 
     def kill(self, replica_id: ReplicaId) -> None:
         """End the process and all that it started, at once; unknown ids are ignored."""

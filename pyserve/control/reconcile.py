@@ -30,7 +30,7 @@ from pyserve.config.control import (
     REJOIN_TIMEOUT_S,
     SILENT_START_FAILURES_MAX,
 )
-from pyserve.control.state import EXTERNAL_SLOT, Desired, Failure, Phase, Replica, Version
+from pyserve.control.state import EXTERNAL_SLOT, Desired, Failure, Phase, Replica, Slot, Version
 from pyserve.types import DeploymentKey, ReplicaId
 
 # Why a replica ends when nothing is wrong with it.
@@ -281,10 +281,16 @@ def _start_missing(
     limit: int | None,
 ) -> Iterator[Action]:
     taken = {item.slot for item in current}
+    # As those that raised, see below, so those that have not been tried: the first word of the
+    # others says whether it is worth while.
+    may_try = version.proven or not any(slot.failed_in_user_code for slot in version.slots.values())
     missing = [
         index
         for index in range(version.num_replicas)
-        if index not in taken and _may_start(version, index, now)
+        if index not in taken
+        and (
+            _may_start_again(version, slot, now) if (slot := version.slots.get(index)) else may_try
+        )
     ]
     if limit is not None:
         missing = missing[: max(limit, 0)]
@@ -292,10 +298,7 @@ def _start_missing(
         yield StartReplica(deployment.key, version.id, index)
 
 
-def _may_start(version: Version, index: int, now: float) -> bool:
-    slot = version.slots.get(index)
-    if slot is None:
-        return True
+def _may_start_again(version: Version, slot: Slot, now: float) -> bool:
     # While no replica was ever ready, one that raised waits for the others' first word: either
     # all of them fail and so does the version, or one is ready and another try is worth while.
     return slot.start_not_before <= now and (version.proven or not slot.failed_in_user_code)

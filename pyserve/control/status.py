@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyserve.control.applications import Applications
+from pyserve.control.rationing import Waits
 from pyserve.control.state import Desired, MeshState, Phase, Replica
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 
 def application_statuses(
-    state: MeshState, applications: Applications
+    state: MeshState, applications: Applications, waits: Waits
 ) -> list[control_pb2.ApplicationStatus]:
     """Return the status of every application, in the order of their names."""
     prefixes = applications.routes(state).of_application
@@ -19,7 +20,7 @@ def application_statuses(
             name=name,
             route_prefix=prefixes.get(name, ""),
             deployments=[
-                _deployment_status(state, desired)
+                _deployment_status(state, desired, waits.of(desired.key))
                 for desired in sorted(state.of_application(name), key=lambda item: str(item.key))
             ],
             ingress_deployment=info.ingress_deployment,
@@ -28,13 +29,15 @@ def application_statuses(
     ]
 
 
-def _deployment_status(state: MeshState, desired: Desired) -> control_pb2.DeploymentStatus:
+def _deployment_status(
+    state: MeshState, desired: Desired, waits: str
+) -> control_pb2.DeploymentStatus:
     replicas = sorted(state.of_deployment(desired.key), key=lambda item: item.created_at)
     word, message = _health(desired, replicas)
     return control_pb2.DeploymentStatus(
         name=desired.key.deployment,
         state=word,
-        message=message,
+        message="; ".join(filter(None, (message, waits))),
         wanted=desired.target.num_replicas if desired.target is not None else 0,
         replicas=[_replica_status(replica) for replica in replicas],
         services=desired.services,

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from pyserve.config import Resources, inherited_environment
 from pyserve.control.launching import OnExit, ReplicaOrder
+from pyserve.control.rationing import Room
+from pyserve.launch.capacity import read_stocks, room, usable_processors
 from pyserve.launch.ledger import Grant, Ledger
 from pyserve.launch.process import Process
 from pyserve.launch.resources import machine_ledger, pin
@@ -63,6 +65,7 @@ class LocalLauncher:
         self._module = module
         self._ledger = ledger or machine_ledger(inherited_environment({}))
         self._processes: dict[ReplicaId, Process] = {}
+        self._processors = usable_processors()
         # The writing end stays in this process alone: every exec closes it.
         self._liveness_reader, self._liveness_writer = os.pipe()
         self._closed = False
@@ -98,6 +101,10 @@ class LocalLauncher:
         self._processes[order.replica_id] = process
         pin(process.pid, grant)
         return process.pid
+
+    def room(self) -> Room:
+        """Return how many may start at a time; see ``Launcher.room``."""
+        return room(self._processors, read_stocks(), running=len(self._processes))
 
     def kill(self, replica_id: ReplicaId) -> None:
         """Kill the replica and its group; see ``Launcher.kill``."""

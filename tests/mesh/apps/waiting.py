@@ -25,6 +25,12 @@ class Late:
         return value + 1
 
 
+def many(arguments: dict[str, str]) -> pyserve.Application:
+    late = Late.options(num_replicas=int(arguments["count"]))
+    application: pyserve.Application = late.bind(arguments["sign"])
+    return application
+
+
 @asynccontextmanager
 async def lifespan(api: FastAPI) -> AsyncIterator[None]:
     """Call a deployment that starts: in vain at first, and then let it start."""

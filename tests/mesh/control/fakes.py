@@ -5,6 +5,7 @@ import contextlib
 
 import grpc
 
+from pyserve.control.rationing import Room
 from pyserve.control.transport import RpcError, dial, proof
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
@@ -91,6 +92,7 @@ class FakeLauncher:
         self.script = script
         self.started = []
         self.killed = []
+        self.room_left = Room(100, "")
         self._tasks = {}
         self._closed = False
 
@@ -102,6 +104,9 @@ class FakeLauncher:
         task = asyncio.get_running_loop().create_task(self.script(replica))
         self._tasks[order.replica_id] = (task, replica)
         return PID
+
+    def room(self):
+        return self.room_left
 
     def kill(self, replica_id):
         self.killed.append(replica_id)

@@ -9,6 +9,7 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
+from pyserve.control.rationing import Room
 from pyserve.control.service import add_services
 from pyserve.control.transport import dial, make_server, proof
 from pyserve.ingress.watcher import ViewState
@@ -450,3 +451,22 @@ async def test_configure_changes_what_it_names_and_refuses_what_is_no_time(mesh)
         assert grpc.StatusCode.INVALID_ARGUMENT is caught.value.code()
 
     assert [2.5, None] == mesh.request_timeouts_s
+
+
+async def test_starts_wait_while_there_is_no_room_and_status_says_why(mesh):
+    """Nothing announces memory that is free again, so it is looked for."""
+    mesh.launcher.room_left = Room(0, "5 MiB are left", is_short=True)
+    deploying = asyncio.create_task(mesh.deploy("Echo", num_replicas=3))
+    await eventually(mesh.status)
+
+    status = await mesh.status()
+    message = "replicas start; 3 more wait for their turn: 5 MiB are left"
+    assert ("UPDATING", message) == (status["Echo"].state, status["Echo"].message)
+    assert [] == mesh.launcher.started
+
+    mesh.launcher.room_left = Room(100, "there is room")
+    *events, last = await deploying
+    assert "deployed" == last.WhichOneof("kind")
+    notes = [event.progress.note for event in events]
+    assert 1 == notes.count("3 more wait for their turn: 5 MiB are left")
+    assert "" == (await mesh.status())["Echo"].message

@@ -45,9 +45,10 @@ def apply_event(world, kind, number):
             world.state.on_draining(replica.id, grace_s=1, now=world.now)
 
 
-@given(st.integers(1, 5), EVENTS)
-def test_mesh_comes_to_what_is_wanted_once_replicas_behave(wanted, events):
+@given(st.integers(1, 5), EVENTS, st.integers(1, 8))
+def test_mesh_comes_to_what_is_wanted_once_replicas_behave(wanted, events, starts_max):
     world = World()
+    world.starts_max = starts_max
     world.deploy(Echo=wanted)
     for kind, number in events:
         apply_event(world, kind, number)
@@ -107,6 +108,18 @@ def test_no_slot_is_filled_twice_and_no_replica_outlives_its_time(wanted, events
             if item.phase is Phase.STARTING and world.now - item.created_at >= 300
         ]
         assert [] == overdue
+
+
+@given(st.integers(0, 9), EVENTS, st.integers(1, 8))
+def test_no_more_start_at_a_time_than_may(wanted, events, starts_max):
+    world = World()
+    world.starts_max = starts_max
+    world.deploy(Echo=wanted)
+    world.settle()
+    for kind, number in events:
+        apply_event(world, kind, number)
+        world.settle()
+        assert len(world.replicas(phase=Phase.STARTING)) <= starts_max
 
 
 @given(EVENTS)

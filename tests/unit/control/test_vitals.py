@@ -2,6 +2,7 @@
 
 from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S, VITALS_LOOK_PERIOD_S
 from pyserve.control.applications import ApplicationInfo, Applications
+from pyserve.control.rationing import Waits
 from pyserve.control.reconcile import KillReplica
 from pyserve.control.state import Replica
 from pyserve.control.status import application_statuses
@@ -55,7 +56,7 @@ class Asked:
 
     def _deployment(self) -> control_pb2.DeploymentStatus:
         applications = Applications({APPLICATION: ApplicationInfo("/", "Echo")})
-        (found,) = application_statuses(self.world.state, applications)
+        (found,) = application_statuses(self.world.state, applications, Waits())
         return found.deployments[0]
 
 

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 
 from pyserve.config import DeploymentOptions
+from pyserve.control.rationing import ration
 from pyserve.control.reconcile import (
     Action,
     CompleteVersion,
@@ -33,6 +34,7 @@ class World:
     def __init__(self) -> None:
         self.state = MeshState()
         self.now = 1000.0
+        self.starts_max = 1_000_000
         self.log: list[Action] = []
         self.before_action: Callable[[Action], None] = lambda action: None
         self._ids = itertools.count(1)
@@ -48,11 +50,15 @@ class World:
         self.state.on_deploy(APPLICATION, targets)
         return {item.deployment: version.id for item, version in targets.items()}
 
+    def wanted(self) -> list[Action]:
+        """Return what reconcile says now, with all starts."""
+        return reconcile(self.state.deployments, self.state.replicas, self.now)
+
     def settle(self) -> list[Action]:
         """Let reconcile speak until it is silent; return what it said."""
         said: list[Action] = []
         for _ in range(_ROUNDS_MAX):
-            actions = reconcile(self.state.deployments, self.state.replicas, self.now)
+            actions = ration(self.wanted(), self.state.replicas, self.starts_max)
             if not actions:
                 self.log += said
                 return said

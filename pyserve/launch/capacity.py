@@ -1,0 +1,145 @@
+"""How many replicas may start at a time on this machine, and when it can hold no more."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyserve.control.rationing import Room
+
+# A start takes a processor for a second or two, and waits for files or weights in between; more
+# at a time only make each other slower. Arbitrary.
+_STARTS_PER_PROCESSOR = 4
+# Below it Linux drops the pages of programs that run, and everything becomes slow. Arbitrary.
+_MEMORY_LEFT_PERCENT_MIN = 5
+# This process has a handful for each replica, and needs others for clients. Arbitrary.
+_DESCRIPTORS_LEFT_PERCENT_MIN = 20
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """How much of something is left of the whole: bytes of memory, descriptors."""
+
+    left: int
+    whole: int
+
+    def is_below(self, percent: int) -> bool:
+        """Return whether less than that is left."""
+        return self.left * 100 < self.whole * percent
+
+
+@dataclass(frozen=True, slots=True)
+class Stocks:
+    """What replicas use up; ``None``: unknown."""
+
+    memory: Stock | None = None
+    descriptors: Stock | None = None
+
+
+def room(processors: int, stocks: Stocks, running: int) -> Room:
+    """Return how many replicas may start at a time.
+
+    Args:
+        processors: that this process may use.
+        stocks: what is left for replicas.
+        running: replicas that are there. Without any one may start all the same.
+    """
+    if shortage := _shortage(stocks):
+        return Room(starts_max=0 if running else 1, why=shortage, is_short=True)
+    starts_max = _STARTS_PER_PROCESSOR * processors
+    return Room(
+        starts_max=starts_max,
+        why=f"{starts_max} start at a time, {_STARTS_PER_PROCESSOR} for each processor",
+    )
+
+
+def _shortage(stocks: Stocks) -> str:
+    memory, descriptors = stocks.memory, stocks.descriptors
+    if memory is not None and memory.is_below(_MEMORY_LEFT_PERCENT_MIN):
+        return (
+            f"{memory.left / 2**20:.0f} MiB of {memory.whole / 2**20:.0f} MiB of memory are left, "
+            f"and replicas start again when {_MEMORY_LEFT_PERCENT_MIN} % are; lower num_replicas, "
+            f"or use a larger machine"
+        )
+    if descriptors is not None and descriptors.is_below(_DESCRIPTORS_LEFT_PERCENT_MIN):
+        return (
+            f"{descriptors.left} of the {descriptors.whole} descriptors of the mesh's process are "
+            f"left, and replicas start again when {_DESCRIPTORS_LEFT_PERCENT_MIN} % are; lower "
+            f"num_replicas, or start the mesh with a higher limit (ulimit -n)"
+        )
+    return ""
+
+
+def read_stocks() -> Stocks:
+    """Return what is left for replicas now."""
+    return Stocks(_memory(), _descriptors())
+
+
+def usable_processors() -> int:
+    """Count the processors that this process may use, whole ones, as its cgroup limits them."""
+    count = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    for group in _own_cgroups():
+        with contextlib.suppress(OSError, ValueError):  # "max" stands for no limit.
+            quota, period = (group / "cpu.max").read_text().split()
+            count = min(count, math.ceil(int(quota) / int(period)))
+    return max(count, 1)
+
+
+def _descriptors() -> Stock | None:
+    try:
+        used = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:  # Another system.
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else Stock(max(limit - used, 0), limit)
+
+
+def _memory() -> Stock | None:
+    """Return the memory where the least of the whole is left: in a cgroup, or of the machine."""
+    found = [memory for memory in (_of_machine(), *map(_of_cgroup, _own_cgroups())) if memory]
+    return min(found, key=lambda each: each.left / each.whole, default=None)
+
+
+def _of_machine() -> Stock | None:
+    try:
+        values = _values(Path("/proc/meminfo").read_text().replace(":", " "))
+        return Stock(values["MemAvailable"] * 1024, values["MemTotal"] * 1024)
+    except (OSError, ValueError, KeyError):  # Another system.
+        return None
+
+
+def _of_cgroup(group: Path) -> Stock | None:
+    try:
+        whole = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        # Pages of files that nobody uses count as used, though they are there for the asking.
+        used -= _values((group / "memory.stat").read_text())["inactive_file"]
+        return Stock(max(whole - used, 0), max(whole, 1))
+    except (OSError, ValueError, KeyError):  # No limit, or none that is known.
+        return None
+
+
+def _values(text: str) -> dict[str, int]:
+    """Read lines of a name and a number."""
+    return {name: int(value) for name, value, *_ in map(str.split, text.splitlines())}
+
+
+def _own_cgroups() -> Iterator[Path]:
+    """Yield the cgroup (version 2) of this process and those above it."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, _, name = line.split(":", 2)
+        if number == "0":
+            group = _CGROUPS / name.strip("/")
+            yield from (each for each in (group, *group.parents) if each.is_relative_to(_CGROUPS))
