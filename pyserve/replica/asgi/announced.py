@@ -1,4 +1,4 @@
-"""Refuses a WebSocket message by the lengths that its frames announce, before they have come."""
+"""Refuses a WebSocket message by the heads of its frames, before what they announce has come."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ class AnnouncedSize(Extension):
 
     Args:
         message_bytes_max: The most that the frames of one message may announce together.
+        message_frames_max: The most frames that one message may have.
     """
 
     name = "announced-size"
 
-    def __init__(self, message_bytes_max: int) -> None:
+    def __init__(self, message_bytes_max: int, message_frames_max: int) -> None:
         self._message_bytes_max = message_bytes_max
+        self._message_frames_max = message_frames_max
         self._announced_bytes = 0
-        self.is_exceeded = False
+        self._frames = 0
+        self.refusal: CloseReason | None = None
 
     def enabled(self) -> bool:
         """Take part, though no handshake has named it."""
@@ -37,9 +40,14 @@ class AnnouncedSize(Extension):
     ) -> CloseReason | RsvBits:
         """Count what a frame announces; end the connection where that is too much."""
         if not opcode.iscontrol():
-            before = self._announced_bytes if opcode is Opcode.CONTINUATION else 0
-            self._announced_bytes = before + payload_length
+            if opcode is not Opcode.CONTINUATION:
+                self._announced_bytes = self._frames = 0
+            self._announced_bytes += payload_length
+            self._frames += 1
             if self._announced_bytes > self._message_bytes_max:
-                self.is_exceeded = True
-                return CloseReason.MESSAGE_TOO_BIG
+                self.refusal = CloseReason.MESSAGE_TOO_BIG
+            elif self._frames > self._message_frames_max:
+                self.refusal = CloseReason.POLICY_VIOLATION
+            if self.refusal is not None:
+                return self.refusal
         return RsvBits(False, False, False)

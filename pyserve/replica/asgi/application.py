@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyserve.replica.asgi.http import serve_http
 from pyserve.replica.asgi.lifespan import Lifespan
 from pyserve.replica.asgi.scope import scope_of
+from pyserve.replica.asgi.turns import Turns
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
@@ -30,6 +31,7 @@ class AsgiApplication:
         self._lifespan = Lifespan(app)
         self._state = self._lifespan.state
         self._sessions: set[WebSocketSession] = set()
+        self._turns = Turns()
 
     async def startup(self) -> None:
         """Run the startup of the application's lifespan.
@@ -50,7 +52,7 @@ class AsgiApplication:
     async def _serve_websocket(self, call: HttpCall) -> None:
         from pyserve.replica.asgi.websocket import WebSocketSession
 
-        session = WebSocketSession(self._app, call, self._state)
+        session = WebSocketSession(self._app, call, self._state, self._turns)
         self._sessions.add(session)
         try:
             await session.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,9 @@ class Inbox:
         self._message_bytes_max = message_bytes_max
         self._messages: deque[Message] = deque()
         self._end: Message | None = None
-        self._fragments: list[str | bytes] = []
+        # Not a list: fragments of a byte each would take fifty times their size.
+        self._text = io.StringIO()
+        self._bytes = io.BytesIO()
         self._size_bytes = 0
         self._changed = asyncio.Event()
         self._empty = asyncio.Event()
@@ -42,19 +45,24 @@ class Inbox:
         Raises:
             MessageTooLarge: It has become larger than it may.
         """
-        part = data if isinstance(data, str) else bytes(data)
-        self._size_bytes += len(part.encode()) if isinstance(part, str) else len(part)
+        self._size_bytes += len(data.encode()) if isinstance(data, str) else len(data)
         if self._size_bytes > self._message_bytes_max:
-            self._fragments.clear()
+            self._text, self._bytes = io.StringIO(), io.BytesIO()
             raise MessageTooLarge
-        self._fragments.append(part)
-        if is_last:
-            fragments, self._fragments = self._fragments, []
-            self._size_bytes = 0
-            if isinstance(fragments[0], str):
-                self.put({"type": "websocket.receive", "text": "".join(fragments)})  # type: ignore[arg-type]
-            else:
-                self.put({"type": "websocket.receive", "bytes": b"".join(fragments)})  # type: ignore[arg-type]
+        if isinstance(data, str):
+            self._text.write(data)
+            if is_last:
+                text, self._text = self._text.getvalue(), io.StringIO()
+                self._complete({"type": "websocket.receive", "text": text})
+        else:
+            self._bytes.write(data)
+            if is_last:
+                whole, self._bytes = self._bytes.getvalue(), io.BytesIO()
+                self._complete({"type": "websocket.receive", "bytes": whole})
+
+    def _complete(self, message: Message) -> None:
+        self._size_bytes = 0
+        self.put(message)
 
     def finish(self, code: int, reason: str | None = "") -> None:
         """Say how it ended, once; the application gets that after what has come before."""

@@ -30,6 +30,7 @@ from pyserve.replica.asgi.scope import tokens, websocket_scope
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.turns import Turns
     from pyserve.replica.asgi.types import Application, Message
 
 _LOGGER = failure_logger(__name__)
@@ -41,6 +42,11 @@ _PONG_TIMEOUT_S = 20.0
 _CLOSE_TIMEOUT_S = 10.0  # for the client's answer to a close
 # How long an application may take to end once its client is gone; then it is cancelled.
 _LEAVE_TIMEOUT_S = 10.0
+# So many frames are read before others have their turn: a tenth of a millisecond, and as long as
+# their messages take the application. Arbitrary.
+_FRAMES_PER_TURN = 8
+# 16 MiB in fragments of 256 bytes each.
+_MESSAGE_FRAMES_MAX = 65_536
 # Compressed input is fed in pieces of this size: one of them becomes 4 MiB at most.
 _PIECE_BYTES_MAX = 4096
 # It may be longer than what it becomes, in small fragments above all; that has its own limit.
@@ -48,6 +54,7 @@ _COMPRESSED_PART_MAX = 2
 
 _NO_STATUS = 1005
 _ABNORMAL = 1006
+_POLICY = 1008
 _TOO_LARGE = 1009
 _INTERNAL = 1011
 _RESTART = 1012
@@ -68,11 +75,16 @@ class WebSocketSession:
         app: The application.
         call: The request that carries it.
         state: What the lifespan has left.
+        turns: Where those wait that have much to read.
     """
 
-    def __init__(self, app: Application, call: HttpCall, state: dict[str, Any]) -> None:
+    def __init__(
+        self, app: Application, call: HttpCall, state: dict[str, Any], turns: Turns
+    ) -> None:
         self._app = app
         self._call = call
+        self._turns = turns
+        self._frames_left = _FRAMES_PER_TURN
         self._scope = websocket_scope(call, state)
         self._state = _State.CONNECTING
         self._closed_by_us = False  # And not by the application, which is told so.
@@ -215,7 +227,7 @@ class WebSocketSession:
             self._is_compressed = True
         self._call.start(200, headers)
         part_max = _COMPRESSED_PART_MAX if self._is_compressed else 1
-        self._announced = AnnouncedSize(_MESSAGE_BYTES_MAX * part_max)
+        self._announced = AnnouncedSize(_MESSAGE_BYTES_MAX * part_max, _MESSAGE_FRAMES_MAX)
         self._connection = Connection(ConnectionType.SERVER, [*extensions, self._announced])
         self._state = _State.OPEN
         self._help(self._read())
@@ -279,6 +291,16 @@ class WebSocketSession:
             connection.receive_data(data[offset : offset + size])
             for event in connection.events():
                 await self._on_event(event)
+                self._frames_left -= 1
+                if not self._frames_left:
+                    await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Let others go first, and the application take what has come."""
+        self._frames_left = _FRAMES_PER_TURN
+        await self._turns.next()
+        if self._state is _State.OPEN:
+            await self._inbox.taken()
 
     async def _on_event(self, event: events.Event) -> None:
         if isinstance(event, events.CloseConnection):
@@ -289,7 +311,7 @@ class WebSocketSession:
             try:
                 self._inbox.add(event.data, is_last=event.message_finished)
             except MessageTooLarge:
-                await self._close_ourselves(_TOO_LARGE, _too_large_text())
+                await self._close_ourselves(_TOO_LARGE, _refusal_text(_TOO_LARGE))
         elif isinstance(event, events.Ping):
             await self._write(event.response())
         elif isinstance(event, events.Pong) and bytes(event.payload) == self._ping:
@@ -298,8 +320,9 @@ class WebSocketSession:
     async def _on_close(self, event: events.CloseConnection) -> None:
         if self._state is _State.OPEN:
             self._state = _State.CLOSED
-            if self._announced is not None and self._announced.is_exceeded:
-                event = events.CloseConnection(code=_TOO_LARGE, reason=_too_large_text())
+            refusal = None if self._announced is None else self._announced.refusal
+            if refusal is not None:
+                event = events.CloseConnection(code=refusal, reason=_refusal_text(refusal))
             self._inbox.finish(int(event.code), event.reason)
             self._closed.set()
             # Also what wsproto makes of frames that break the protocol; that is ours to say.
@@ -338,7 +361,9 @@ class WebSocketSession:
         return str(self._scope["path"])
 
 
-def _too_large_text() -> str:
+def _refusal_text(code: int) -> str:
+    if code == _POLICY:
+        return f"Message has more than {_MESSAGE_FRAMES_MAX} fragments"
     return f"Message exceeds the maximum size ({_MESSAGE_BYTES_MAX} bytes)"
 
 

@@ -11,11 +11,14 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.extensions import PerMessageDeflate
 
 from pyserve.replica.asgi import websocket
+from pyserve.replica.asgi.announced import AnnouncedSize
 from tests.support.waiting import eventually
 from tests.unit.aio.fake_ring import FakeServerCall
 from tests.unit.replica.asgi.serving import Served, serving
 
 ACCEPT = {"type": "websocket.accept"}
+FRAMES_PER_TURN = 8
+EMPTY_FRAGMENT = b"\x00\x80\x00\x00\x00\x00"
 DEFLATE = (b"sec-websocket-extensions", b"permessage-deflate; client_max_window_bits")
 
 
@@ -58,6 +61,16 @@ class Client:
         kind, status, headers = self.call.commands[0]
         assert ("start_response", 200) == (kind, status)
         return dict(headers)
+
+
+class CountingHeads(AnnouncedSize):
+    """Counts the frames of all WebSockets."""
+
+    heads = 0
+
+    def frame_inbound_header(self, *head: Any) -> Any:
+        CountingHeads.heads += 1
+        return super().frame_inbound_header(*head)
 
 
 class Echo:
@@ -251,6 +264,61 @@ async def test_fragments_may_announce_together_what_a_message_may_have(
         client.send(events.CloseConnection(code=1000))
         assert 1000 == (await client.next()).code
         await served.released(client.call)
+
+
+@pytest.mark.parametrize("headers", [(), (DEFLATE,)], ids=["plain", "compressed"])
+async def test_a_message_of_too_many_fragments_closes_and_one_of_as_many_as_may_be_is_read(
+    headers: tuple[tuple[bytes, bytes], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "_MESSAGE_FRAMES_MAX", 100)
+    app = Echo()
+    async with serving(app) as served:
+        client = Client(served, *headers)
+        await client.accepted()
+        for _ in range(2):
+            client.send_raw(b"\x02\x81\x00\x00\x00\x00a" + EMPTY_FRAGMENT * 98)
+            client.send_raw(b"\x80\x81\x00\x00\x00\x00b")
+            assert b"ab" == (await client.next()).data
+        client.send_raw(b"\x02\x80\x00\x00\x00\x00" + EMPTY_FRAGMENT * 100)
+        close = await client.next()
+        assert (1008, "Message has more than 100 fragments") == (close.code, close.reason)
+        await served.released(client.call)
+    assert [1008] == [code for code, _ in app.left]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(EMPTY_FRAGMENT, id="empty fragments"),
+        pytest.param(b"\x00\x81\x00\x00\x00\x00a", id="fragments of one byte"),
+        pytest.param(b"\x8a\x80\x00\x00\x00\x00", id="pongs"),
+        pytest.param(b"\x89\x80\x00\x00\x00\x00", id="pings"),
+        pytest.param(b"\x81\x81\x00\x00\x00\x00a", id="messages"),
+    ],
+)
+async def test_others_have_their_turn_between_small_frames(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One piece has a thousand of them, from each of several clients."""
+    monkeypatch.setattr(websocket, "AnnouncedSize", CountingHeads)
+    CountingHeads.heads = 0
+    frames = 1000
+    async with serving(Echo()) as served:
+        clients = [Client(served) for _ in range(5)]
+        for client in clients:
+            await client.accepted()
+            client.send_raw(b"\x01\x80\x00\x00\x00\x00" * (frame[0] == 0) + frame * frames)
+        in_turns = []
+        while CountingHeads.heads < len(clients) * frames:
+            before = CountingHeads.heads
+            await asyncio.sleep(0)
+            in_turns.append(CountingHeads.heads - before)
+        # The first turn is for each of them.
+        assert max(in_turns) <= len(clients) * FRAMES_PER_TURN
+        assert len(in_turns) >= len(clients) * frames // FRAMES_PER_TURN // 2
+        for client in clients:
+            served.cancel(client.call)
+            await served.released(client.call)
 
 
 async def test_frames_that_break_the_protocol_close() -> None:
