@@ -3,7 +3,7 @@
 mod front_support;
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use front_support::{Http1, answer, one_app, one_app_limited};
@@ -362,4 +362,52 @@ async fn an_upgrade_to_anything_else_is_an_ordinary_request() {
     answer(incoming, "plain");
     assert_eq!("plain", client.reply().await.text());
     front.settle().await;
+}
+
+/// So many frames of little use come at once, and so many a second.
+#[tokio::test]
+async fn a_flood_of_frames_that_are_of_little_use_is_read_slowly() {
+    for (frame, count) in [
+        (&b"\x89\x80mask"[..], 10_000),
+        (b"\x8a\x80mask", 10_000),
+        (b"\x00\x80mask", 14_000),
+        (b"\x00\x81maskx", 14_000),
+    ] {
+        let (mut replica, front) = one_app().await;
+        let (mut client, mut incoming, _stream) = open(&front, &mut replica).await;
+        let flood = frame.repeat(100_000);
+        let begun = Instant::now();
+        let flooding = tokio::spawn(async move {
+            // It ends when the client is dropped, or with the front.
+            let _is_cut_short = client.stream.write_all(&flood).await;
+            client
+        });
+        let mut frames = 0;
+        while frames < count {
+            frames += next(&mut incoming).await.expect("it is read").len() / frame.len();
+        }
+        // 8 192 and one piece come at once, then 2 000 a second; of control frames half as many.
+        let took = begun.elapsed();
+        assert!(took > Duration::from_millis(900), "{frames} {frame:?} in {took:?}");
+        flooding.abort();
+    }
+}
+
+#[tokio::test]
+async fn messages_and_fragments_of_a_sensible_size_are_not_held_up() {
+    let fragment = [&b"\x00\xfe\x10\x00mask"[..], &[0; 4096]].concat();
+    for frame in [&b"\x81\x81maskx"[..], b"\x81\x80mask", &fragment] {
+        let (mut replica, front) = one_app().await;
+        let (mut client, mut incoming, _stream) = open(&front, &mut replica).await;
+        let flood = frame.repeat(2_000_000 / frame.len());
+        let length = flood.len();
+        let begun = Instant::now();
+        let sending = tokio::spawn(async move { client.stream.write_all(&flood).await });
+        let mut received = 0;
+        while received < length {
+            received += next(&mut incoming).await.expect("it is read").len();
+        }
+        within("all is sent", sending).await.unwrap().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
 }

@@ -37,6 +37,7 @@ mod rest;
 mod resting;
 mod shadow;
 mod socket_frames;
+mod socket_ration;
 mod stall;
 mod strangers;
 mod suspicion;

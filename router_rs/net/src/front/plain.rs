@@ -1,14 +1,15 @@
 //! A plain HTTP client's end of the exchange, over HTTP/1.1 or HTTP/2.
 
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 
 use super::connection::ConnectionState;
-use super::socket_frames::SocketFrames;
+use super::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
+use super::socket_ration::{SocketRation, TooMuch};
 use super::stall::Stall;
 use super::websocket;
 use crate::client::connection::Connection;
@@ -96,6 +97,8 @@ pub(super) struct PlainEnd<T> {
     acceptance: Option<Alarm>,
     /// Of a WebSocket that is accepted, what the replica has sent.
     frames: Option<Box<SocketFrames>>,
+    /// Of a WebSocket, what the client sends.
+    ration: Option<Box<SocketRation>>,
     /// The client lets the exchange wait, and with what.
     stall: Stall,
     is_body_awaited: bool,
@@ -112,8 +115,10 @@ pub(super) struct PlainEnd<T> {
 
 impl<T: Transport> PlainEnd<T> {
     pub(super) fn new(transport: T, connection: &Rc<ConnectionState>, manner: Manner) -> Self {
+        let is_socket = manner.kind == Kind::WebSocket;
         Self {
             transport,
+            ration: is_socket.then(|| Box::new(SocketRation::new(Instant::now()))),
             stall: Stall::new(connection.front.limits().body_timeout),
             connection: Rc::clone(connection),
             manner,
@@ -163,9 +168,13 @@ impl<T: Transport> PlainEnd<T> {
     /// Tells a failure, or breaks off the answer that has begun.
     pub(super) fn tell(&mut self, failure: &HttpFailure) {
         if self.status.is_some() {
-            let restart = self.frames.as_ref().and_then(|frames| frames.restart());
             // Whoever sees a WebSocket end without a close knows not whether to come again.
-            let last = restart.filter(|_| failure.status == StatusCode::SERVICE_UNAVAILABLE);
+            let close = match failure.status {
+                StatusCode::SERVICE_UNAVAILABLE => Some(RESTART),
+                StatusCode::TOO_MANY_REQUESTS => Some(TOO_MANY_SMALL_FRAMES),
+                _ => None,
+            };
+            let last = self.frames.as_ref().and_then(|frames| frames.close(close?));
             let is_told = last.is_some_and(|last| self.transport.finish_with(last).is_ok());
             if !is_told {
                 self.transport.abort();
@@ -229,6 +238,16 @@ impl<T: Transport> PlainEnd<T> {
         }
     }
 
+    /// A flood of frames that are of little use ends.
+    fn check_frames(&mut self, piece: &Piece) -> Result<(), Gone> {
+        let Some(ration) = &mut self.ration else { return Ok(()) };
+        ration.pass(&piece.bytes, Instant::now()).map_err(|TooMuch| {
+            self.connection.front.counters.floods.count();
+            let text = "the WebSocket sent too many small frames";
+            self.refuse(&HttpFailure::new(StatusCode::TOO_MANY_REQUESTS, text))
+        })
+    }
+
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if !std::mem::take(&mut self.is_asked) {
             // The exchange waits for something else: for a place at a replica, say.
@@ -264,6 +283,9 @@ impl<T: Transport> Caller for PlainEnd<T> {
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        if let Some(ration) = &mut self.ration {
+            ready!(ration.poll(cx));
+        }
         let piece = self.transport.poll_piece(cx);
         if let Some(failure) = self.transport.malformed() {
             return Poll::Ready(Err(self.refuse(&failure)));
@@ -282,6 +304,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
                 self.stall.on_move(bytes);
                 if let Ok(piece) = result {
                     self.check_size(piece)?;
+                    self.check_frames(piece)?;
                 }
             }
         }
@@ -358,7 +381,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         }
         self.connection.gauge.earn_by_answer(bytes.len());
         if let Some(frames) = &mut self.frames {
-            frames.pass(&bytes);
+            frames.pass(&bytes, drop);
         }
         let told = if self.is_gone { Err(Gone) } else { self.transport.body(bytes) };
         self.unless_detached(told, ())

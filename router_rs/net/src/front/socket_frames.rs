@@ -1,18 +1,42 @@
 //! Where the frames of a WebSocket begin and end (RFC 6455, 5.2), as far as one has to know to put
-//! a close frame behind them. What they hold is not looked at.
+//! a close frame behind them, or to count them. What they hold is not looked at.
 
 use bytes::Bytes;
 
 /// FIN and the opcode of a close, two bytes, not masked: 1012, Service Restart (IANA's registry).
-const RESTART: [u8; 4] = [0x88, 2, 0x03, 0xf4];
+pub(super) const RESTART: &[u8] = b"\x88\x02\x03\xf4";
+
+/// The same for 1008, Policy Violation, with a text.
+pub(super) const TOO_MANY_SMALL_FRAMES: &[u8] = b"\x88\x17\x03\xf0too many small frames";
 
 /// The longest head: 2 bytes, a length of 8, and a mask of 4.
 const HEAD_BYTES_MAX: usize = 14;
 
 const OPCODE: u8 = 0x0f;
+const OPCODE_CONTINUATION: u8 = 0;
 const OPCODE_CLOSE: u8 = 8;
+const IS_LAST: u8 = 0x80;
 const IS_MASKED: u8 = 0x80;
 const LENGTH: u8 = 0x7f;
+
+/// A frame whose head has passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    /// FIN, the reserved bits, and the opcode.
+    first: u8,
+    pub payload_bytes: u64,
+}
+
+impl Frame {
+    pub(super) fn is_control(self) -> bool {
+        self.first & OPCODE >= OPCODE_CLOSE
+    }
+
+    /// A part of a message, be it the first or the last one.
+    pub(super) fn is_fragment(self) -> bool {
+        self.first & OPCODE == OPCODE_CONTINUATION || self.first & IS_LAST == 0
+    }
+}
 
 /// Follows what one side sends.
 #[derive(Debug, Default)]
@@ -27,7 +51,7 @@ pub(super) struct SocketFrames {
 
 impl SocketFrames {
     /// These bytes pass.
-    pub(super) fn pass(&mut self, mut bytes: &[u8]) {
+    pub(super) fn pass(&mut self, mut bytes: &[u8], mut on_frame: impl FnMut(Frame)) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.left_bytes > 0 {
                 let skipped = self.left_bytes.min(bytes.len() as u64);
@@ -41,17 +65,18 @@ impl SocketFrames {
             let head = &self.head[..self.head_bytes];
             if let Some(left_bytes) = payload_bytes(head) {
                 self.is_closed |= head[0] & OPCODE == OPCODE_CLOSE;
+                on_frame(Frame { first: head[0], payload_bytes: left_bytes });
                 self.left_bytes = left_bytes;
                 self.head_bytes = 0;
             }
         }
     }
 
-    /// What tells the other side to come again; `None` amid a frame, which it would become a part
-    /// of, and behind a close.
-    pub(super) fn restart(&self) -> Option<Bytes> {
+    /// A close for the other side; `None` amid a frame, which it would become a part of, and behind
+    /// a close.
+    pub(super) fn close(&self, frame: &'static [u8]) -> Option<Bytes> {
         let is_between = self.head_bytes == 0 && self.left_bytes == 0;
-        (is_between && !self.is_closed).then(|| Bytes::from_static(&RESTART))
+        (is_between && !self.is_closed).then(|| Bytes::from_static(frame))
     }
 }
 
@@ -103,10 +128,14 @@ mod tests {
                     let mut frames = SocketFrames::default();
                     let mut passed = 0;
                     for piece in frame.repeat(2).chunks(step) {
-                        frames.pass(piece);
+                        frames.pass(piece, drop);
                         passed += piece.len();
                         let is_between = passed % frame.len() == 0;
-                        assert_eq!(is_between, frames.restart().is_some(), "{length} {passed}");
+                        assert_eq!(
+                            is_between,
+                            frames.close(RESTART).is_some(),
+                            "{length} {passed}"
+                        );
                     }
                 }
             }
@@ -116,17 +145,17 @@ mod tests {
     #[test]
     fn nothing_follows_a_close_and_pings_are_none() {
         let mut frames = SocketFrames::default();
-        frames.pass(&frame(9, 4, false));
-        assert_eq!(Some(Bytes::from_static(&RESTART)), frames.restart());
-        frames.pass(&RESTART);
-        assert_eq!(None, frames.restart());
+        frames.pass(&frame(9, 4, false), drop);
+        assert_eq!(Some(Bytes::from_static(RESTART)), frames.close(RESTART));
+        frames.pass(RESTART, drop);
+        assert_eq!(None, frames.close(RESTART));
     }
 
     #[test]
     fn a_length_without_sense_only_means_that_nothing_is_added() {
         let mut frames = SocketFrames::default();
-        frames.pass(&[0x82, 0xff]);
-        frames.pass(&[0xff; 4096]);
-        assert_eq!(None, frames.restart());
+        frames.pass(&[0x82, 0xff], drop);
+        frames.pass(&[0xff; 4096], drop);
+        assert_eq!(None, frames.close(RESTART));
     }
 }
