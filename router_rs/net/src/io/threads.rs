@@ -203,7 +203,11 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
     let (sender, receiver) = runtime_sender;
     let pump = Pump { shared: shared.clone() };
     let join = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+        match Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(crate::transcode::THREADS_MAX)
+            .build_local(LocalOptions::default())
+        {
             Ok(runtime) => {
                 let _ = sender.send(Ok(()));
                 CURRENT.replace(Some(pump.shared.clone()));

@@ -9,11 +9,16 @@ use http::{HeaderMap, HeaderValue, StatusCode, response};
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::credit::Credit;
 use super::open::Transcoding;
+use super::work::{LONG_BYTES, Work, Working};
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange;
+use crate::front::poll_others_first;
 use crate::grpc::{Code, Status, whole_seconds};
 use crate::mesh::names::ANSWERED_BY;
+
+/// What a short message counts at least, for what it takes besides its bytes. Arbitrary.
+const MESSAGE_BYTES_MIN: usize = 256;
 
 /// A client of another protocol, as the exchange sees it.
 ///
@@ -31,6 +36,12 @@ pub(crate) struct Transcoded<E> {
     /// Bytes of the client that were read since the last piece was made of them, and that were
     /// returned to it because they are held here.
     unread_bytes: usize,
+    /// A message of the client that is converted, and of how many bytes it is made.
+    reading: Option<(Working, usize)>,
+    /// A message for the client that is converted.
+    writing: Option<Working>,
+    /// How much of short messages may be converted before others have their turn.
+    turn_bytes_left: usize,
     outbox: Outbox,
     /// The replica's answer is whole, and this is its end.
     trailers: Option<HeaderMap>,
@@ -49,6 +60,9 @@ impl<E: ClientEnd> Transcoded<E> {
             answer: transcoding.answer,
             credit: Credit::default(),
             unread_bytes: 0,
+            reading: None,
+            writing: None,
+            turn_bytes_left: LONG_BYTES,
             outbox: Outbox::default(),
             trailers: None,
             is_over: false,
@@ -64,7 +78,16 @@ impl<E: ClientEnd> Transcoded<E> {
 
     /// The next piece for the replica, or what is wrong with the request.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Piece, Status>, Gone>> {
+        if let Some((working, read_bytes)) = &mut self.reading {
+            let made = ready!(working.poll(cx));
+            let read_bytes = *read_bytes;
+            self.reading = None;
+            return Poll::Ready(Ok(
+                made.map(|message| self.piece(read_bytes, message.into_bytes()))
+            ));
+        }
         loop {
+            ready!(self.poll_turn(cx));
             let taken = match self.request.take() {
                 Ok(taken) => taken,
                 Err(status) => return Poll::Ready(Ok(Err(status))),
@@ -74,8 +97,12 @@ impl<E: ClientEnd> Transcoded<E> {
             self.unread_bytes = still_unread;
             match taken {
                 Taken::Piece(bytes) => {
-                    self.credit.made(read_bytes, bytes.len());
-                    return Poll::Ready(Ok(Ok(Piece { bytes, is_last: false })));
+                    self.spend(bytes.len());
+                    return Poll::Ready(Ok(Ok(self.piece(read_bytes, bytes))));
+                }
+                Taken::Long(work) => {
+                    self.reading = Some((work.start(), read_bytes));
+                    return self.poll_request(cx);
                 }
                 Taken::End => {
                     self.release(read_bytes);
@@ -89,6 +116,26 @@ impl<E: ClientEnd> Transcoded<E> {
             self.unread_bytes += piece.bytes.len();
             self.request.give(piece.bytes, piece.is_last);
         }
+    }
+
+    fn piece(&mut self, read_bytes: usize, bytes: Bytes) -> Piece {
+        self.credit.made(read_bytes, bytes.len());
+        Piece { bytes, is_last: false }
+    }
+
+    /// A short message has been converted, of so many bytes or to them.
+    fn spend(&mut self, bytes: usize) {
+        self.turn_bytes_left = self.turn_bytes_left.saturating_sub(bytes.max(MESSAGE_BYTES_MIN));
+    }
+
+    /// Ready while there is something left of the turn; else when others have had theirs.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.turn_bytes_left > 0 {
+            return Poll::Ready(());
+        }
+        self.turn_bytes_left = LONG_BYTES;
+        poll_others_first(cx);
+        Poll::Pending
     }
 
     /// Returns window to the client.
@@ -106,6 +153,7 @@ impl<E: ClientEnd> Transcoded<E> {
     }
 
     fn fail_with(&mut self, failure: &Failure<'_>) {
+        (self.reading, self.writing) = (None, None);
         if !self.outbox.is_ended {
             self.answer.fail(failure, &mut self.outbox);
         }
@@ -126,7 +174,7 @@ impl<E: ClientEnd> Transcoded<E> {
             } else if self.outbox.is_ended {
                 self.is_over = true;
                 self.end.trailers(HeaderMap::new())?;
-            } else if !self.convert() {
+            } else if !ready!(self.poll_convert(cx)) {
                 break;
             }
         }
@@ -134,6 +182,25 @@ impl<E: ClientEnd> Transcoded<E> {
     }
 
     /// Converts a little more of the answer; false: nothing more has come.
+    fn poll_convert(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let Some(working) = &mut self.writing {
+            let made = ready!(working.poll(cx));
+            self.writing = None;
+            match made {
+                Ok(made) => self.answer.resume(made, &mut self.outbox),
+                Err(status) => drop(self.refuse(status)),
+            }
+            return Poll::Ready(true);
+        }
+        ready!(self.poll_turn(cx));
+        let has_converted = self.convert();
+        self.writing = self.outbox.work.take().map(Work::start);
+        if has_converted {
+            self.spend(self.outbox.body.back().map_or(0, Bytes::len));
+        }
+        Poll::Ready(has_converted)
+    }
+
     fn convert(&mut self) -> bool {
         let converted = match self.answer.step(&mut self.outbox) {
             Ok(false) => match self.trailers.take() {

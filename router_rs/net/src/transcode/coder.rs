@@ -9,13 +9,16 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use http::{HeaderMap, response};
 
-use crate::grpc::Status;
+use super::work::Work;
+use crate::grpc::{Message, Status};
 
 /// What a request's coder has next.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Taken {
     /// A piece for the replica, not empty.
     Piece(Bytes),
+    /// What makes a piece; nothing more is taken before it is done.
+    Long(Work),
     /// The client has to say more first.
     NeedsMore,
     /// All of the request has been taken.
@@ -46,7 +49,8 @@ pub(crate) trait AnswerCoder: Debug {
     /// The next bytes of gRPC frames; only after [`AnswerCoder::step`] has returned false.
     fn give(&mut self, bytes: Bytes);
 
-    /// Converts one message; false: there is nothing more to convert.
+    /// Converts one message; false: there is nothing more to convert. With work in the outbox
+    /// nothing else is called before [`AnswerCoder::resume`], but for [`AnswerCoder::fail`].
     ///
     /// # Errors
     /// Why the answer cannot be carried: [`AnswerCoder::fail`] is to tell it.
@@ -58,6 +62,9 @@ pub(crate) trait AnswerCoder: Debug {
     /// # Errors
     /// As of [`AnswerCoder::step`].
     fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status>;
+
+    /// The work that was in the outbox is done, and this is what it made.
+    fn resume(&mut self, made: Message, outbox: &mut Outbox);
 
     /// Ends the answer with a status of ours, wherever it stands.
     fn fail(&mut self, failure: &Failure<'_>, outbox: &mut Outbox);
@@ -82,6 +89,8 @@ pub(crate) struct Outbox {
     pub body: VecDeque<Bytes>,
     /// Nothing follows.
     pub is_ended: bool,
+    /// Has to be done before anything follows.
+    pub work: Option<Work>,
 }
 
 impl Outbox {

@@ -1,5 +1,6 @@
 //! Connect's requests (connectrpc.com/docs/protocol), and plain JSON to a method's path.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -193,7 +194,7 @@ fn unary_answer(
         _ => AnswerBody::Proto,
     };
     let form = AnswerForm {
-        body,
+        body: Arc::new(body),
         errors: ErrorForm::Connect,
         pool: method.map(Method::pool),
         grant: limits.cors.grant(&parts.headers),

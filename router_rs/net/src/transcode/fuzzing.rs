@@ -100,14 +100,23 @@ fn download(call: &mut Transcoding, data: &[u8]) {
     call.answer.give(Bytes::copy_from_slice(data));
     let mut result = Ok(true);
     while let Ok(true) = result {
-        result = call.answer.step(&mut outbox);
+        result = call.answer.step(&mut outbox).and_then(|more| resume(call, &mut outbox, more));
     }
-    if let Err(status) = result.and_then(|_| call.answer.finish(ok(), &mut outbox)) {
+    let ended = result.and_then(|_| call.answer.finish(ok(), &mut outbox));
+    if let Err(status) = ended.and_then(|()| resume(call, &mut outbox, ())) {
         let headers = HeaderMap::new();
         let failure = Failure { status: &status, headers: &headers, is_of_mesh: false };
         call.answer.fail(&failure, &mut outbox);
     }
     assert!(outbox.is_ended, "an answer has an end");
+}
+
+/// Does what is in the outbox to be done.
+fn resume<T>(call: &mut Transcoding, outbox: &mut Outbox, then: T) -> Result<T, Status> {
+    if let Some(work) = outbox.work.take() {
+        call.answer.resume(work.run()?, outbox);
+    }
+    Ok(then)
 }
 
 fn ok() -> HeaderMap {
@@ -160,6 +169,10 @@ fn take_all(request: &mut dyn RequestCoder, pieces: &[&[u8]]) -> Result<Vec<u8>,
     loop {
         match request.take().map_err(|status| status.code)? {
             Taken::Piece(piece) => taken.extend_from_slice(&piece),
+            Taken::Long(work) => {
+                let made = work.run().map_err(|status| status.code)?;
+                taken.extend_from_slice(&made.into_bytes());
+            }
             Taken::NeedsMore => {
                 let (index, piece) =
                     pieces.next().expect("the last piece leaves nothing to wait for");

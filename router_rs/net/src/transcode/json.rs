@@ -2,26 +2,40 @@
 //!
 //! Reading is tolerant: fields that the message does not have are ignored. Writing uses
 //! lowerCamelCase names and leaves defaults out. Nesting is bounded both ways, since both walk
-//! the message by recursion: JSON by `serde_json` (128 levels), protobuf by `prost` (100), and
+//! the message by recursion: JSON by `serde_json` (128 levels), protobuf as by `prost` (100), and
 //! what is packed into `google.protobuf.Any`, which `prost` does not see, by [`check_depth`].
+
+mod raw;
+mod read;
+mod scalars;
+mod values;
+mod wire;
+mod write;
+mod write_values;
 
 use std::collections::HashSet;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use prost_reflect::{
-    DeserializeOptions, DynamicMessage, Kind, MapKey, MessageDescriptor, ReflectMessage,
-    SerializeOptions, Value,
+    DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
+    ReflectMessage, SerializeOptions, Value,
 };
-use serde::de::Deserializer;
+use serde::de::DeserializeSeed;
 
+use self::raw::Unwritten;
+use self::read::{MessageSeed, OptionalSeed, Place};
+use self::write::{write_message, write_one};
 use super::wrong::explain;
-use crate::grpc::framing::frame;
-use crate::grpc::{Code, Status};
+use crate::grpc::framing::put_prefix;
+use crate::grpc::{Code, PREFIX_BYTES, Status};
 
 /// Messages inside each other, those in `Any` included; as deep as `prost` reads.
 const DEPTH_MAX: usize = 100;
 
 const ANY: &str = "google.protobuf.Any";
+
+/// The package of types with a form of their own in JSON.
+const WELL_KNOWN: &str = "google.protobuf";
 
 /// Of longer bodies only line and column of what is wrong are told: finding more takes memory and
 /// time that a client should not have for a mistake.
@@ -41,39 +55,57 @@ impl JsonType {
         Self { descriptor, holds_any }
     }
 
-    /// The gRPC frame of the message that `json` is.
+    /// The message that `json` is.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`, saying where the JSON is wrong.
-    pub(super) fn frame(&self, json: &[u8]) -> Result<Bytes, Status> {
+    pub(super) fn read(&self, json: &[u8]) -> Result<Vec<u8>, Status> {
         if json.is_empty() {
             let text = "malformed body: nothing is no JSON, write {} for an empty message";
             return Err(Status::new(Code::InvalidArgument, text));
         }
+        let mut message = Vec::new();
+        let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
+        self.read_all(json, seed, |value| value)?;
+        Ok(message)
+    }
+
+    /// As [`JsonType::read`], of JSON that is one field of the message.
+    pub(super) fn read_field(
+        &self,
+        field: &FieldDescriptor,
+        json: &[u8],
+    ) -> Result<Vec<u8>, Status> {
+        let mut message = Vec::new();
+        let place = Place::from(field.clone());
+        let name = field.json_name();
+        let seed = OptionalSeed { place: &place, out: &mut message };
+        self.read_all(json, seed, |value| serde_json::json!({name: value}))?;
+        Ok(message)
+    }
+
+    /// As [`JsonType::read`], of JSON that has been parsed.
+    pub(super) fn read_value(&self, value: &serde_json::Value) -> Result<Vec<u8>, Status> {
+        let mut message = Vec::new();
+        let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
+        seed.deserialize(value).map_err(|error| self.refused(&error, Some(value)))?;
+        Ok(message)
+    }
+
+    /// `whole`: makes the message's JSON of what is read.
+    fn read_all<'a, S: DeserializeSeed<'a>>(
+        &self,
+        json: &'a [u8],
+        seed: S,
+        whole: impl Fn(serde_json::Value) -> serde_json::Value,
+    ) -> Result<(), Status> {
         let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let message = self.read(&mut deserializer).map_err(|error| {
-            let parsed = || serde_json::from_slice(json).ok();
+        seed.deserialize(&mut deserializer).map_err(|error| {
+            let parsed = || serde_json::from_slice(json).ok().map(whole);
             let value = (json.len() <= EXPLAINED_BYTES_MAX).then(parsed).flatten();
             self.refused(&error, value.as_ref())
         })?;
-        deserializer.end().map_err(|error| malformed(&error))?;
-        Ok(frame(&message))
-    }
-
-    /// As [`JsonType::frame`], of JSON that has been parsed from `size_bytes`.
-    pub(super) fn frame_of_value(
-        &self,
-        value: &serde_json::Value,
-        size_bytes: usize,
-    ) -> Result<Bytes, Status> {
-        let message = self.read(value).map_err(|error| {
-            self.refused(&error, (size_bytes <= EXPLAINED_BYTES_MAX).then_some(value))
-        })?;
-        Ok(frame(&message))
-    }
-
-    fn read<'a, D: Deserializer<'a>>(&self, json: D) -> Result<DynamicMessage, D::Error> {
-        DynamicMessage::deserialize_with_options(self.descriptor.clone(), json, &reading())
+        deserializer.end().map_err(|error| malformed(&error))
     }
 
     /// What to tell of JSON that could not be read; `value` is all of it, if it is looked through.
@@ -89,7 +121,35 @@ impl JsonType {
     /// # Errors
     /// `INTERNAL`: the bytes are no message of this type, or have no form in JSON.
     pub(super) fn write(&self, message: &[u8]) -> Result<Vec<u8>, Status> {
-        let message = self.decode(message)?;
+        let mut json = Vec::new();
+        match write_message(&self.descriptor, message, 0, &mut json) {
+            Ok(()) => Ok(json),
+            Err(Unwritten::Unusual) => self.write_whole(message, 1),
+            Err(Unwritten::Wrong(text)) => Err(unwritable(&self.descriptor, &text)),
+            Err(Unwritten::Refused(status)) => Err(status),
+        }
+    }
+
+    /// One field of the message as JSON.
+    ///
+    /// # Errors
+    /// As of [`JsonType::write`].
+    pub(super) fn write_field(&self, message: &[u8], name: &str) -> Result<Vec<u8>, Status> {
+        let mut json = Vec::new();
+        let value = match write_one(&self.descriptor, message, name, &mut json) {
+            Ok(true) => return Ok(json),
+            // It has its default, which has a form of its own in JSON.
+            Ok(false) => self.to_value(&[], true)?[name].take(),
+            Err(Unwritten::Unusual) => self.to_value(message, true)?[name].take(),
+            Err(Unwritten::Wrong(text)) => return Err(unwritable(&self.descriptor, &text)),
+            Err(Unwritten::Refused(status)) => return Err(status),
+        };
+        Ok(value.to_string().into_bytes())
+    }
+
+    /// As [`JsonType::write`], by way of a message that is held; `depth`: where it stands in another.
+    fn write_whole(&self, message: &[u8], depth: usize) -> Result<Vec<u8>, Status> {
+        let message = self.decode(message, depth)?;
         let mut serializer = serde_json::Serializer::new(Vec::new());
         message
             .serialize_with_options(&mut serializer, &SerializeOptions::new())
@@ -104,16 +164,16 @@ impl JsonType {
         with_defaults: bool,
     ) -> Result<serde_json::Value, Status> {
         let options = SerializeOptions::new().skip_default_fields(!with_defaults);
-        self.decode(message)?
+        self.decode(message, 1)?
             .serialize_with_options(serde_json::value::Serializer, &options)
             .map_err(|error| unwritable(&self.descriptor, &error))
     }
 
-    fn decode(&self, message: &[u8]) -> Result<DynamicMessage, Status> {
+    fn decode(&self, message: &[u8], depth: usize) -> Result<DynamicMessage, Status> {
         let message = DynamicMessage::decode(self.descriptor.clone(), message)
             .map_err(|error| unwritable(&self.descriptor, &error))?;
         if self.holds_any {
-            check_depth(&message, 1)?;
+            check_depth(&message, depth)?;
         }
         Ok(message)
     }
@@ -122,6 +182,17 @@ impl JsonType {
 /// How JSON is read.
 pub(super) fn reading() -> DeserializeOptions {
     DeserializeOptions::new().deny_unknown_fields(false)
+}
+
+/// The gRPC frame of a message in parts.
+pub(super) fn frame_of(parts: &[&[u8]]) -> Bytes {
+    let size = parts.iter().map(|part| part.len()).sum();
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + size);
+    put_prefix(&mut frame, size);
+    for part in parts {
+        frame.extend_from_slice(part);
+    }
+    frame.freeze()
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> Status {

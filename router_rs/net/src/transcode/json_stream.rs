@@ -1,5 +1,7 @@
 //! A stream of answers as JSON that any HTTP client reads: an array, or a line for each message.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -8,8 +10,9 @@ use super::coder::{AnswerCoder, Failure, Outbox};
 use super::head::answer_head;
 use super::status::{failure_status, http_status};
 use super::unary::{AnswerForm, JSON, end_status, remove_grpc};
+use super::work::{Work, is_long};
 use crate::grpc::compress::decompress;
-use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, Status};
+use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, Message, Status};
 
 /// How messages of one answer are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,11 +151,24 @@ impl AnswerCoder for JsonStreamAnswer {
             return Ok(false);
         }
         if let Some(message) = self.decoder.decode(&mut self.unread)? {
-            let message = decompress(self.encoding, message, self.bytes_max)?;
-            let element = self.form.message(message.into_bytes())?;
-            self.write(&element, outbox);
+            let (encoding, bytes_max) = (self.encoding, self.bytes_max);
+            let is_long = is_long(&message);
+            let body = Arc::clone(&self.form.body);
+            let make = move || {
+                let message = decompress(encoding, message, bytes_max)?;
+                body.write(message.into_bytes()).map(Message::from_bytes)
+            };
+            if is_long {
+                outbox.work = Some(Work::new(make));
+            } else {
+                self.resume(make()?, outbox);
+            }
         }
         Ok(true)
+    }
+
+    fn resume(&mut self, made: Message, outbox: &mut Outbox) {
+        self.write(&made.into_bytes(), outbox);
     }
 
     fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status> {

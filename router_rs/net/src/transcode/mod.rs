@@ -31,6 +31,7 @@ mod tests;
 mod text;
 mod unary;
 mod web;
+mod work;
 mod wrong;
 
 pub(crate) use adaptor::Transcoded;
@@ -38,6 +39,7 @@ pub use cors::Cors;
 pub(crate) use methods::{MethodTable, Source};
 pub(crate) use open::{Opened, Sees, Transcoding, open, open_unseen};
 pub(crate) use refusal::refusal;
+pub(crate) use work::THREADS_MAX;
 
 use http::HeaderValue;
 

@@ -1,5 +1,6 @@
 //! Methods by paths of their own: where the fields of the request are, and what the answer is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
 use super::connect::{ConnectType, accepts_gzip};
 use super::head::grpc_head;
-use super::json::JsonType;
+use super::json::{JsonType, frame_of};
 use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::routes::{Captured, Matched};
 use super::methods::rule::{Body, FieldPath, Route, field_path, has_text};
@@ -102,10 +103,10 @@ fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn Ans
     let method: &Method = &route.method;
     let json = method.output.clone();
     let form = AnswerForm {
-        body: match &route.response_body {
+        body: Arc::new(match &route.response_body {
             None => AnswerBody::Json(json),
             Some(name) => AnswerBody::Field(json, name.clone()),
-        },
+        }),
         errors: ErrorForm::Google,
         pool: Some(method.pool()),
         grant: limits.cors.grant(&parts.headers),
@@ -162,22 +163,9 @@ impl Fields {
         Ok(Self { input, place, values })
     }
 
-    /// The message as JSON.
-    fn value(&self, body: &[u8]) -> Result<Value, Status> {
-        let parsed = || {
-            serde_json::from_slice::<Value>(body)
-                .map_err(|error| wrong(format!("malformed body: {error}")))
-        };
-        let mut message = match &self.place {
-            Place::Message if !body.is_empty() => match parsed()? {
-                Value::Object(fields) => fields,
-                _ => return Err(wrong("malformed body: it is no JSON object".into())),
-            },
-            Place::Field(field) if !body.is_empty() => {
-                Map::from_iter([(field.json_name().to_owned(), parsed()?)])
-            }
-            Place::Nowhere | Place::Message | Place::Field(_) => Map::new(),
-        };
+    /// What the query and the path say of the message, as JSON.
+    fn value(&self) -> Result<Value, Status> {
+        let mut message = Map::new();
         for (path, text) in &self.values {
             put(&mut message, path, text).map_err(wrong)?;
         }
@@ -190,8 +178,19 @@ fn wrong(text: String) -> Status {
 }
 
 impl Convert for Fields {
+    /// Messages behind each other are one: of a field with one value the last one counts, and lists
+    /// are joined.
     fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
-        self.input.frame_of_value(&self.value(&body)?, body.len())
+        let of_body = match &self.place {
+            _ if body.is_empty() => Vec::new(),
+            Place::Nowhere => Vec::new(),
+            Place::Message => self.input.read(&body)?,
+            Place::Field(field) => self.input.read_field(field, &body)?,
+        };
+        if self.values.is_empty() {
+            return Ok(frame_of(&[&of_body]));
+        }
+        Ok(frame_of(&[&of_body, &self.input.read_value(&self.value()?)?]))
     }
 }
 
@@ -202,12 +201,6 @@ fn put(
     text: &str,
 ) -> Result<(), String> {
     let [field, rest @ ..] = path else { return Ok(()) };
-    if field.name() != field.json_name() {
-        // Both spellings are good in a body; two values for one field are not.
-        if let Some(value) = message.remove(field.name()) {
-            message.entry(field.json_name()).or_insert(value);
-        }
-    }
     let slot = message.entry(field.json_name()).or_insert(Value::Null);
     if rest.is_empty() {
         let value = leaf(field, text)?;

@@ -10,12 +10,13 @@ use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::connect::ConnectType;
 use super::cors::Grant;
 use super::head::answer_head;
-use super::json::JsonType;
+use super::json::{JsonType, frame_of};
 use super::status::ErrorForm;
 use super::unary::{end_status, of_client, remove_grpc};
+use super::work::{Work, is_long};
 use crate::grpc::compress::decompress;
 use crate::grpc::framing::check_size;
-use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, PREFIX_BYTES, Status};
+use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, Message, PREFIX_BYTES, Status};
 
 pub(super) const CONNECT_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
 
@@ -198,8 +199,17 @@ impl RequestCoder for JsonStreamRequest {
                 continue;
             };
             self.count.add()?;
-            let message = decompress(self.encoding, message, self.bytes_max).map_err(of_client)?;
-            return self.json.frame(&message.into_bytes()).map(Taken::Piece);
+            let is_long = is_long(&message);
+            let (json, encoding, bytes_max) = (self.json.clone(), self.encoding, self.bytes_max);
+            let make = move || {
+                let message = decompress(encoding, message, bytes_max).map_err(of_client)?;
+                json.read(&message.into_bytes()).map(|message| frame_of(&[&message]))
+            };
+            return if is_long {
+                Ok(Taken::Long(Work::new(move || make().map(Message::from_bytes))))
+            } else {
+                make().map(Taken::Piece)
+            };
         }
         if !self.is_complete {
             return Ok(Taken::NeedsMore);
@@ -301,10 +311,24 @@ impl AnswerCoder for StreamAnswer {
             return Ok(true);
         };
         if let Some(message) = self.decoder.decode(&mut self.unread)? {
-            let message = decompress(self.encoding, message, self.bytes_max)?;
-            outbox.push(envelope(0, &json.write(&message.into_bytes())?));
+            let is_long = is_long(&message);
+            let (json, encoding, bytes_max) = (json.clone(), self.encoding, self.bytes_max);
+            let make = move || {
+                let message = decompress(encoding, message, bytes_max)?;
+                let json = json.write(&message.into_bytes())?;
+                Ok(Message::from_bytes(envelope(0, &json)))
+            };
+            if is_long {
+                outbox.work = Some(Work::new(make));
+            } else {
+                self.resume(make()?, outbox);
+            }
         }
         Ok(true)
+    }
+
+    fn resume(&mut self, made: Message, outbox: &mut Outbox) {
+        outbox.push(made.into_bytes());
     }
 
     fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status> {

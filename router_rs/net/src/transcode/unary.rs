@@ -1,5 +1,7 @@
 //! Requests and answers that are one message: Connect's unary calls, and JSON over HTTP.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -9,8 +11,9 @@ use smallvec::SmallVec;
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::cors::Grant;
 use super::head::answer_head;
-use super::json::JsonType;
+use super::json::{JsonType, frame_of};
 use super::status::{DETAILS, ErrorForm, failure_status, http_status};
+use super::work::{Work, is_long};
 use crate::grpc::compress::{compress, decompress};
 use crate::grpc::framing::{check_size, put_prefix};
 use crate::grpc::{
@@ -23,7 +26,7 @@ use crate::mesh::names::ANSWERED_BY;
 const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// Turns the bytes of a whole body into a gRPC frame.
-pub(super) trait Convert: std::fmt::Debug {
+pub(super) trait Convert: std::fmt::Debug + Send {
     /// # Errors
     /// What is wrong with the body.
     fn frame(&self, body: Bytes) -> Result<Bytes, Status>;
@@ -35,51 +38,55 @@ pub(super) struct AsProto;
 
 impl Convert for AsProto {
     fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
-        let mut frame = BytesMut::with_capacity(PREFIX_BYTES + body.len());
-        put_prefix(&mut frame, body.len());
-        frame.extend_from_slice(&body);
-        Ok(frame.freeze())
+        Ok(frame_of(&[&body]))
     }
 }
 
 /// The body is the message's JSON.
 impl Convert for JsonType {
     fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
-        JsonType::frame(self, &body)
+        Ok(frame_of(&[&self.read(&body)?]))
     }
 }
 
 /// The request's body is one message, which is collected and converted.
 #[derive(Debug)]
 pub(super) struct WholeRequest {
-    convert: Box<dyn Convert>,
+    /// Until the body is whole.
+    convert: Option<Box<dyn Convert>>,
     encoding: Encoding,
     bytes_max: usize,
     body: Message,
     unread: Bytes,
     is_complete: bool,
-    is_taken: bool,
 }
 
 impl WholeRequest {
     pub(super) fn new(convert: Box<dyn Convert>, encoding: Encoding, bytes_max: usize) -> Self {
         Self {
-            convert,
+            convert: Some(convert),
             encoding,
             bytes_max,
             body: Message::default(),
             unread: Bytes::new(),
             is_complete: false,
-            is_taken: false,
         }
     }
 
-    fn frame(&mut self) -> Result<Bytes, Status> {
+    fn frame(&mut self, convert: Box<dyn Convert>) -> Result<Taken, Status> {
         let mut body = std::mem::take(&mut self.body);
+        let (encoding, bytes_max) = (self.encoding, self.bytes_max);
         // An empty body is not even an empty gzip stream; clients send it for an empty message.
-        body.compressed = self.encoding != Encoding::Identity && !body.is_empty();
-        let body = decompress(self.encoding, body, self.bytes_max).map_err(of_client)?;
-        self.convert.frame(body.into_bytes())
+        body.compressed = encoding != Encoding::Identity && !body.is_empty();
+        let is_long = is_long(&body);
+        let make = move || {
+            let body = decompress(encoding, body, bytes_max).map_err(of_client)?;
+            convert.frame(body.into_bytes())
+        };
+        if is_long {
+            return Ok(Taken::Long(Work::new(move || make().map(Message::from_bytes))));
+        }
+        make().map(Taken::Piece)
     }
 }
 
@@ -95,14 +102,11 @@ impl RequestCoder for WholeRequest {
             check_size("received", self.body.len() + bytes.len(), self.bytes_max)?;
             self.body.segments.push(bytes);
         }
-        if self.is_taken {
-            return Ok(Taken::End);
+        match self.convert.take_if(|_| self.is_complete) {
+            Some(convert) => self.frame(convert),
+            None if self.convert.is_some() => Ok(Taken::NeedsMore),
+            None => Ok(Taken::End),
         }
-        if !self.is_complete {
-            return Ok(Taken::NeedsMore);
-        }
-        self.is_taken = true;
-        self.frame().map(Taken::Piece)
     }
 
     fn unread_bytes(&self) -> usize {
@@ -194,7 +198,7 @@ pub(super) enum AnswerBody {
 /// How answers of one call are written.
 #[derive(Debug)]
 pub(super) struct AnswerForm {
-    pub body: AnswerBody,
+    pub body: Arc<AnswerBody>,
     pub errors: ErrorForm,
     /// For details of errors.
     pub pool: Option<DescriptorPool>,
@@ -203,7 +207,7 @@ pub(super) struct AnswerForm {
 
 impl AnswerForm {
     pub(super) fn content_type(&self) -> HeaderValue {
-        HeaderValue::from_static(match self.body {
+        HeaderValue::from_static(match *self.body {
             AnswerBody::Proto => "application/proto",
             AnswerBody::Json(_) | AnswerBody::Field(..) => JSON,
         })
@@ -212,21 +216,15 @@ impl AnswerForm {
     pub(super) fn error(&self, status: &Status, trailers: &HeaderMap) -> Vec<u8> {
         self.errors.write(status, trailers, self.pool.as_ref()).to_string().into_bytes()
     }
+}
 
+impl AnswerBody {
     /// The body of an answer whose message this is.
-    pub(super) fn message(&self, message: Bytes) -> Result<Bytes, Status> {
-        match &self.body {
+    pub(super) fn write(&self, message: Bytes) -> Result<Bytes, Status> {
+        match self {
             AnswerBody::Proto => Ok(message),
             AnswerBody::Json(json) => json.write(&message).map(Bytes::from),
-            AnswerBody::Field(json, name) => {
-                let mut value = json.to_value(&message, false)?;
-                let field = match value.get_mut(&**name) {
-                    Some(field) => field.take(),
-                    // It has its default, which has a form of its own in JSON.
-                    None => json.to_value(&message, true)?[&**name].take(),
-                };
-                Ok(field.to_string().into())
-            }
+            AnswerBody::Field(json, name) => json.write_field(&message, name).map(Bytes::from),
         }
     }
 }
@@ -243,6 +241,8 @@ pub(super) struct UnaryAnswer {
     encoding: Encoding,
     headers: HeaderMap,
     message: Option<Message>,
+    /// Of the answer, while its body is made.
+    trailers: HeaderMap,
     unread: Bytes,
 }
 
@@ -256,29 +256,39 @@ impl UnaryAnswer {
             encoding: Encoding::Identity,
             headers: HeaderMap::new(),
             message: None,
+            trailers: HeaderMap::new(),
             unread: Bytes::new(),
         }
     }
 
     /// The body, when the status says that there is one.
-    fn body(&mut self) -> Result<Bytes, Status> {
+    fn make_body(&mut self, outbox: &mut Outbox) -> Result<(), Status> {
         let message = self.message.take().filter(|_| self.decoder.is_between_messages());
         let Some(message) = message else {
             let text = "the service answered OK without a whole message";
             return Err(Status::new(Code::Internal, text));
         };
-        let message = decompress(self.encoding, message, self.bytes_max)?;
-        self.form.message(message.into_bytes())
+        let is_long = is_long(&message);
+        let (encoding, bytes_max) = (self.encoding, self.bytes_max);
+        let (accepts_gzip, body) = (self.accepts_gzip, Arc::clone(&self.form.body));
+        let make = move || {
+            let message = decompress(encoding, message, bytes_max)?;
+            let body = Message::from_bytes(body.write(message.into_bytes())?);
+            let is_worth_it = accepts_gzip && body.len() >= COMPRESSED_BYTES_MIN;
+            Ok(if is_worth_it { compress(Encoding::Gzip, body) } else { body })
+        };
+        if is_long {
+            outbox.work = Some(Work::new(make));
+        } else {
+            self.resume(make()?, outbox);
+        }
+        Ok(())
     }
 
-    fn write(&mut self, trailers: &HeaderMap, body: Bytes, outbox: &mut Outbox) {
+    fn write(&mut self, body: Message, outbox: &mut Outbox) {
         let mut headers = std::mem::take(&mut self.headers);
         headers.insert(CONTENT_TYPE, self.form.content_type());
-        add_trailers(&mut headers, trailers);
-        let mut body = Message::from_bytes(body);
-        if self.accepts_gzip && body.len() >= COMPRESSED_BYTES_MIN {
-            body = compress(Encoding::Gzip, body);
-        }
+        add_trailers(&mut headers, &self.trailers);
         if body.compressed {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
@@ -337,12 +347,16 @@ impl AnswerCoder for UnaryAnswer {
     fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status> {
         let status = end_status(&trailers);
         if status.code == Code::Ok {
-            let body = self.body()?;
-            self.write(&trailers, body, outbox);
+            self.trailers = trailers;
+            self.make_body(outbox)?;
         } else {
             self.write_error(http_status(status.code), &status, &trailers, outbox);
         }
         Ok(())
+    }
+
+    fn resume(&mut self, made: Message, outbox: &mut Outbox) {
+        self.write(made, outbox);
     }
 
     fn fail(&mut self, failure: &Failure<'_>, outbox: &mut Outbox) {

@@ -11,7 +11,7 @@ use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::cors::Grant;
 use super::head::answer_head;
 use super::text::{self, TextDecoder};
-use crate::grpc::{PREFIX_BYTES, Status};
+use crate::grpc::{Message, PREFIX_BYTES, Status};
 
 /// The frame of trailers has this bit in its flags.
 const TRAILERS_FLAG: u8 = 0x80;
@@ -153,6 +153,8 @@ impl AnswerCoder for WebAnswer {
         self.write_body(bytes, outbox);
         Ok(is_some)
     }
+
+    fn resume(&mut self, _made: Message, _outbox: &mut Outbox) {}
 
     fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status> {
         self.end(trailers, outbox);

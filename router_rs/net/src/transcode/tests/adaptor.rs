@@ -195,3 +195,84 @@ fn a_client_that_is_gone_ends_it() {
     assert!(chat.poll_gone(&mut cx).is_ready());
     assert_eq!(None, chat.refused());
 }
+
+/// On a runtime, as on an I/O thread.
+fn on_io_thread(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, test);
+}
+
+fn large(letter: &str) -> String {
+    format!(r#"{{"name":"{}"}}"#, letter.repeat(2 * super::super::work::LONG_BYTES))
+}
+
+#[test]
+fn a_long_message_is_converted_elsewhere_and_those_behind_it_wait() {
+    on_io_thread(async {
+        let texts = [large("a"), r#"{"name":"b"}"#.to_owned(), large("c")];
+        let wire: Vec<u8> = texts.iter().flat_map(|text| envelope(text.as_bytes())).collect();
+        let pieces = [Bytes::from(wire)].into();
+        let client = Client { pieces, is_complete: true, ..Client::default() };
+        let mut chat = chat(client, &JSON);
+        // Not on this thread, so not at once.
+        assert!(chat.poll_piece(&mut Context::from_waker(Waker::noop())).is_pending());
+        for text in texts {
+            let piece = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
+            assert_eq!(frame(&text), piece.bytes);
+        }
+        let last = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
+        assert!(last.is_last);
+    });
+}
+
+#[test]
+fn a_long_answer_is_converted_elsewhere_and_those_behind_it_wait() {
+    on_io_thread(async {
+        let texts = [r#"{"name":"b"}"#.to_owned(), large("a"), r#"{"name":"c"}"#.to_owned()];
+        let mut chat = chat(Client { room: 1 << 20, ..Client::default() }, &JSON);
+        chat.head(head(), false).unwrap();
+        let frames: Vec<Bytes> = texts.iter().map(|text| frame(text)).collect();
+        chat.body(frames.concat().into()).unwrap();
+        assert!(chat.poll_room(1, &mut Context::from_waker(Waker::noop())).is_pending());
+        chat.trailers(ok()).unwrap();
+        std::future::poll_fn(|cx| chat.poll_finish(cx)).await;
+        let expected: Vec<u8> = texts.iter().flat_map(|text| envelope(text.as_bytes())).collect();
+        assert_eq!([&expected[..], b"\x02\0\0\0\x02{}"].concat(), chat.end().body);
+    });
+}
+
+#[test]
+fn others_have_their_turn_between_many_short_messages() {
+    let count = 10_000;
+    let wire: Vec<u8> = envelope(b"{}").repeat(count);
+    let client =
+        Client { pieces: [Bytes::from(wire)].into(), is_complete: true, ..Client::default() };
+    let mut chat = chat(client, &JSON);
+    let mut cx = Context::from_waker(Waker::noop());
+    let (mut in_turn, mut most, mut taken) = (0, 0, 0);
+    while taken < count {
+        match chat.poll_piece(&mut cx) {
+            Poll::Ready(piece) => {
+                assert_eq!(frame("{}"), piece.unwrap().bytes);
+                (in_turn, taken) = (in_turn + 1, taken + 1);
+            }
+            Poll::Pending => in_turn = 0,
+        }
+        most = most.max(in_turn);
+    }
+    assert!(most <= 100, "{most} in one turn");
+}
+
+#[test]
+fn a_failure_while_an_answer_is_converted_takes_its_place() {
+    on_io_thread(async {
+        let mut chat = chat(Client { room: 1 << 20, ..Client::default() }, &JSON);
+        chat.head(head(), false).unwrap();
+        chat.body(frame(&large("a"))).unwrap();
+        assert!(chat.poll_room(1, &mut Context::from_waker(Waker::noop())).is_pending());
+        chat.fail(&exchange::Failure::new(Status::new(Code::Unavailable, "gone"), true));
+        std::future::poll_fn(|cx| chat.poll_finish(cx)).await;
+        let body = String::from_utf8_lossy(&chat.end().body).into_owned();
+        assert!(body.contains("gone") && !body.contains("aaa"), "{body}");
+    });
+}

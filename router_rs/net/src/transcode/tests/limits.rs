@@ -129,11 +129,11 @@ fn json_is_bounded_in_depth_and_checked() {
         format!("{start}{inner}{}", "}}".repeat(depth))
     };
     assert_eq!(vec![nested(90)], messages(&thing(), frame(&nested(90))));
-    assert!(thing().frame(extra(40).as_bytes()).is_ok());
+    assert!(thing().read(extra(40).as_bytes()).is_ok());
     // What is ignored is skipped without recursion.
     assert_eq!(frame("{}"), frame(&unknown(100_000)));
     for json in [nested(100_000), extra(100_000), any(10_000), "[".repeat(1 << 20)] {
-        assert_eq!(Code::InvalidArgument, thing().frame(json.as_bytes()).unwrap_err().code);
+        assert_eq!(Code::InvalidArgument, thing().read(json.as_bytes()).unwrap_err().code);
     }
 }
 
@@ -183,7 +183,7 @@ fn wrong_values_are_refused() {
         b"{\"name\": \"\\ud800\"}",
         b"\xef\xbb\xbf{}",
     ] {
-        let result = thing().frame(body).map(|frame| messages(&thing(), frame));
+        let result = thing().read(body).map(|message| messages(&thing(), frame_of(&[&message])));
         let shown = String::from_utf8_lossy(body).into_owned();
         assert_eq!(Code::InvalidArgument, result.expect_err(&shown).code, "{shown}");
     }
@@ -222,8 +222,8 @@ proptest::proptest! {
             "name": name, "smallCount": small, "bigCount": big.to_string(), "weight": weight,
             "data": base64::engine::general_purpose::STANDARD.encode(&data), "isNew": is_new,
         });
-        let frame = thing().frame(json.to_string().as_bytes()).unwrap();
-        let value = thing().to_value(&frame[5..], true).unwrap();
+        let message = thing().read(json.to_string().as_bytes()).unwrap();
+        let value = thing().to_value(&message, true).unwrap();
         for (field, expected) in json.as_object().unwrap() {
             proptest::prop_assert_eq!(expected, &value[field], "{}", field);
         }
@@ -231,7 +231,7 @@ proptest::proptest! {
 
     #[test]
     fn no_bytes_panic(bytes: Vec<u8>) {
-        let _json = thing().frame(&bytes);
+        let _json = thing().read(&bytes);
         let _message = thing().write(&bytes);
     }
 }

@@ -2,8 +2,10 @@
 
 mod adaptor;
 mod connect;
+mod cost;
 mod limits;
 mod rest;
+mod same;
 mod stream;
 mod table;
 mod web;
@@ -21,7 +23,7 @@ use prost::Message;
 use super::Limits;
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::cors::Cors;
-use super::json::JsonType;
+use super::json::{JsonType, frame_of};
 use super::methods::{MethodTable, Source};
 use super::open::{Opened, Transcoding, open};
 use crate::dispatch::ServiceRoute;
@@ -59,7 +61,7 @@ fn thing() -> JsonType {
 
 /// The gRPC frame of a message in JSON.
 fn frame(json: &str) -> Bytes {
-    thing().frame(json.as_bytes()).unwrap()
+    frame_of(&[&thing().read(json.as_bytes()).unwrap()])
 }
 
 /// The messages of gRPC frames, as JSON of `json_type`.
@@ -140,6 +142,7 @@ fn upload(coder: &mut dyn RequestCoder, pieces: &[Bytes]) -> Result<Bytes, Statu
     loop {
         match coder.take()? {
             Taken::Piece(bytes) => made.extend_from_slice(&bytes),
+            Taken::Long(work) => made.extend_from_slice(&work.run()?.into_bytes()),
             Taken::NeedsMore => {
                 assert_eq!(0, coder.unread_bytes());
                 let piece = left.pop_front().unwrap_or_default();
@@ -223,9 +226,19 @@ fn try_download(
     coder.head(answer.headers, outbox);
     for piece in answer.pieces {
         coder.give(piece.clone());
-        while coder.step(outbox)? {}
+        while coder.step(outbox)? {
+            resume(coder, outbox)?;
+        }
     }
-    coder.finish(answer.trailers, outbox)
+    coder.finish(answer.trailers, outbox)?;
+    resume(coder, outbox)
+}
+
+fn resume(coder: &mut dyn AnswerCoder, outbox: &mut Outbox) -> Result<(), Status> {
+    if let Some(work) = outbox.work.take() {
+        coder.resume(work.run()?, outbox);
+    }
+    Ok(())
 }
 
 /// What the client gets when the replica answers with trailers only.

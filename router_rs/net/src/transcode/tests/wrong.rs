@@ -3,7 +3,7 @@
 use super::*;
 
 fn told(json: &str) -> String {
-    let status = thing().frame(json.as_bytes()).unwrap_err();
+    let status = thing().read(json.as_bytes()).unwrap_err();
     assert_eq!(Code::InvalidArgument, status.code, "{json}");
     status.message.strip_prefix("malformed body: ").expect("all begin so").to_owned()
 }
@@ -75,7 +75,7 @@ fn an_unknown_field_is_named_beside_what_is_wrong() {
     );
     let told_of = told(r#"{"entirely else":"a","isNew":2}"#);
     assert!(told_of.ends_with("request has no field \"entirely else\""), "{told_of}");
-    let fine = thing().frame(br#"{"nmae":"a"}"#);
+    let fine = thing().read(br#"{"nmae":"a"}"#);
     assert!(fine.is_ok(), "by itself it says nothing: {fine:?}");
 }
 

@@ -1,0 +1,312 @@
+//! Single values of JSON in protobuf's binary form: numbers, texts, bytes, names of enums.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{DecodeError, Engine};
+use prost::encoding::{WireType, encode_varint};
+use prost_reflect::{EnumDescriptor, Kind};
+use serde::de::{Deserializer, Error, Visitor};
+
+use super::wire::delimited;
+
+/// Both alphabets are good, with padding and without.
+const BASE64: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_allow_trailing_bits(true)
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const BASE64_STANDARD: GeneralPurpose = GeneralPurpose::new(&STANDARD, BASE64);
+const BASE64_URL_SAFE: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, BASE64);
+
+const NULL_VALUE: &str = "google.protobuf.NullValue";
+
+/// How a value of this kind is written.
+pub(super) fn wire_type(kind: &Kind) -> WireType {
+    match kind {
+        Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => WireType::SixtyFourBit,
+        Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => WireType::ThirtyTwoBit,
+        Kind::String | Kind::Bytes | Kind::Message(_) => WireType::LengthDelimited,
+        _ => WireType::Varint,
+    }
+}
+
+/// Whether `null` is a value of this kind, and not the lack of one.
+pub(super) fn is_null_value(kind: &Kind) -> bool {
+    kind.as_enum().is_some_and(|names| names.full_name() == NULL_VALUE)
+}
+
+/// Writes a value of a kind that is no message; false: the enum has no such name, so there is
+/// no value.
+pub(super) fn write_scalar<'de, D: Deserializer<'de>>(
+    kind: &Kind,
+    json: D,
+    out: &mut Vec<u8>,
+) -> Result<bool, D::Error> {
+    match kind {
+        Kind::Double => out.extend(number::<f64, D>(json)?.to_le_bytes()),
+        Kind::Float => out.extend(number::<f32, D>(json)?.to_le_bytes()),
+        Kind::Int32 => encode_varint(number::<i32, D>(json)? as u64, out),
+        Kind::Sint32 => encode_varint(zigzag(number::<i32, D>(json)?.into()), out),
+        Kind::Sfixed32 => out.extend(number::<i32, D>(json)?.to_le_bytes()),
+        Kind::Int64 => encode_varint(number::<i64, D>(json)? as u64, out),
+        Kind::Sint64 => encode_varint(zigzag(number::<i64, D>(json)?), out),
+        Kind::Sfixed64 => out.extend(number::<i64, D>(json)?.to_le_bytes()),
+        Kind::Uint32 => encode_varint(number::<u32, D>(json)?.into(), out),
+        Kind::Fixed32 => out.extend(number::<u32, D>(json)?.to_le_bytes()),
+        Kind::Uint64 => encode_varint(number::<u64, D>(json)?, out),
+        Kind::Fixed64 => out.extend(number::<u64, D>(json)?.to_le_bytes()),
+        Kind::Bool => out.push(json.deserialize_bool(BoolVisitor)?.into()),
+        Kind::String => json.deserialize_str(TextVisitor(out))?,
+        Kind::Bytes => json.deserialize_str(BytesVisitor(out))?,
+        Kind::Enum(names) => return json.deserialize_any(EnumVisitor { names, out }),
+        Kind::Message(_) => unreachable!("invariant: messages are no single values"),
+    }
+    Ok(true)
+}
+
+/// Writes the key of a map's entry, which JSON always has as text.
+///
+/// # Errors
+/// What the text should have been.
+pub(super) fn write_key(kind: &Kind, text: &str, out: &mut Vec<u8>) -> Result<(), String> {
+    fn parsed<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
+        text.parse().map_err(|error: T::Err| error.to_string())
+    }
+    match kind {
+        Kind::Int32 => encode_varint(parsed::<i32>(text)? as u64, out),
+        Kind::Sint32 => encode_varint(zigzag(parsed::<i32>(text)?.into()), out),
+        Kind::Sfixed32 => out.extend(parsed::<i32>(text)?.to_le_bytes()),
+        Kind::Int64 => encode_varint(parsed::<i64>(text)? as u64, out),
+        Kind::Sint64 => encode_varint(zigzag(parsed(text)?), out),
+        Kind::Sfixed64 => out.extend(parsed::<i64>(text)?.to_le_bytes()),
+        Kind::Uint32 => encode_varint(parsed::<u32>(text)?.into(), out),
+        Kind::Fixed32 => out.extend(parsed::<u32>(text)?.to_le_bytes()),
+        Kind::Uint64 => encode_varint(parsed(text)?, out),
+        Kind::Fixed64 => out.extend(parsed::<u64>(text)?.to_le_bytes()),
+        Kind::Bool => out.push(parsed::<bool>(text)?.into()),
+        _ => put_text(text, out),
+    }
+    Ok(())
+}
+
+fn put_text(text: &str, out: &mut Vec<u8>) {
+    encode_varint(text.len() as u64, out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn number<'de, T: Number, D: Deserializer<'de>>(json: D) -> Result<T, D::Error> {
+    json.deserialize_any(NumberVisitor(PhantomData))
+}
+
+/// What a number in JSON, or a text of one, may become.
+trait Number: Sized {
+    const EXPECTED: &'static str;
+    fn of_signed(value: i64) -> Result<Self, String>;
+    fn of_unsigned(value: u64) -> Result<Self, String>;
+    fn of_float(value: f64) -> Result<Self, String>;
+    fn of_text(text: &str) -> Result<Self, String>;
+}
+
+const OUT_OF_RANGE: &str = "number out of range";
+
+macro_rules! whole_numbers {
+    ($($number:ty, $expected:literal;)*) => {$(
+        impl Number for $number {
+            const EXPECTED: &'static str = $expected;
+
+            fn of_signed(value: i64) -> Result<Self, String> {
+                value.try_into().map_err(|_| OUT_OF_RANGE.into())
+            }
+
+            fn of_unsigned(value: u64) -> Result<Self, String> {
+                value.try_into().map_err(|_| OUT_OF_RANGE.into())
+            }
+
+            // Those of 64 bits have no `From`.
+            #[allow(clippy::cast_lossless)]
+            fn of_float(value: f64) -> Result<Self, String> {
+                if value.fract() != 0.0 {
+                    return Err("expected integer value".into());
+                }
+                if value < <$number>::MIN as f64 || value > <$number>::MAX as f64 {
+                    return Err(OUT_OF_RANGE.into());
+                }
+                Ok(value as $number)
+            }
+
+            fn of_text(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|error: std::num::ParseIntError| error.to_string())
+            }
+        }
+    )*};
+}
+
+whole_numbers! {
+    i32, "a 32-bit signed integer";
+    i64, "a 64-bit signed integer or decimal string";
+    u32, "a 32-bit unsigned integer or decimal string";
+    u64, "a 64-bit unsigned integer or decimal string";
+}
+
+macro_rules! floating_numbers {
+    ($($number:ident, $expected:literal;)*) => {$(
+        impl Number for $number {
+            const EXPECTED: &'static str = $expected;
+
+            fn of_signed(value: i64) -> Result<Self, String> {
+                Ok(value as $number)
+            }
+
+            fn of_unsigned(value: u64) -> Result<Self, String> {
+                Ok(value as $number)
+            }
+
+            fn of_float(value: f64) -> Result<Self, String> {
+                if value < f64::from($number::MIN) || value > f64::from($number::MAX) {
+                    return Err("float value out of range".into());
+                }
+                Ok(value as $number)
+            }
+
+            fn of_text(text: &str) -> Result<Self, String> {
+                match (text.parse(), text) {
+                    (Ok(value), _) => Ok(value),
+                    (Err(_), "Infinity") => Ok($number::INFINITY),
+                    (Err(_), "-Infinity") => Ok($number::NEG_INFINITY),
+                    (Err(_), "NaN") => Ok($number::NAN),
+                    (Err(error), _) => Err(error.to_string()),
+                }
+            }
+        }
+    )*};
+}
+
+floating_numbers! {
+    f32, "a 32-bit floating point value";
+    f64, "a 64-bit floating point value";
+}
+
+struct NumberVisitor<T>(PhantomData<T>);
+
+impl<T: Number> Visitor<'_> for NumberVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(T::EXPECTED)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
+        T::of_signed(value).map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
+        T::of_unsigned(value).map_err(E::custom)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
+        T::of_float(value).map_err(E::custom)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::of_text(text).map_err(E::custom)
+    }
+}
+
+struct BoolVisitor;
+
+impl Visitor<'_> for BoolVisitor {
+    type Value = bool;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a boolean")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
+        Ok(value)
+    }
+}
+
+struct TextVisitor<'a>(&'a mut Vec<u8>);
+
+impl Visitor<'_> for TextVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        put_text(text, self.0);
+        Ok(())
+    }
+}
+
+struct BytesVisitor<'a>(&'a mut Vec<u8>);
+
+impl Visitor<'_> for BytesVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a base64-encoded string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        delimited(self.0, |out| {
+            let start = out.len();
+            match BASE64_STANDARD.decode_vec(text, out) {
+                Err(DecodeError::InvalidByte(_, b'-' | b'_')) => {
+                    out.truncate(start);
+                    BASE64_URL_SAFE.decode_vec(text, out)
+                }
+                decoded => decoded,
+            }
+            .map_err(|error| E::custom(format_args!("invalid base64: {error}")))
+        })
+    }
+}
+
+struct EnumVisitor<'a> {
+    names: &'a EnumDescriptor,
+    out: &'a mut Vec<u8>,
+}
+
+impl EnumVisitor<'_> {
+    fn put(self, number: i32) -> bool {
+        encode_varint(number as u64, self.out);
+        true
+    }
+}
+
+impl Visitor<'_> for EnumVisitor<'_> {
+    type Value = bool;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string or integer")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        if self.names.full_name() == NULL_VALUE {
+            return Ok(self.put(0));
+        }
+        Err(E::invalid_type(serde::de::Unexpected::Unit, &self))
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<bool, E> {
+        let number = self.names.get_value_by_name(name).map(|value| value.number());
+        Ok(number.is_some_and(|number| self.put(number)))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<bool, E> {
+        Ok(self.put(i32::of_signed(number).map_err(E::custom)?))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<bool, E> {
+        Ok(self.put(i32::of_unsigned(number).map_err(E::custom)?))
+    }
+}
