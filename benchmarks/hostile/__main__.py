@@ -100,7 +100,7 @@ def main() -> int:
 def _measure(name: str, address: str, settings: Settings, cpu: int) -> dict[str, object]:
     host, _, port = address.rpartition(":")
     ingress = ingress_process()
-    victim = Victim((host, int(port)))
+    victim = Victim((host, int(port)), ATTACKS[name].neighbour)
     victim.ask_steadily(_RATE, 0.5)
     rss_before = ingress.memory_info().rss
     rss_max = rss_before

@@ -1,10 +1,13 @@
-"""What is attacked: a plain HTTP handler; the echo service runs beside it."""
+"""What is attacked: a plain HTTP handler and WebSockets; services of gRPC run beside them."""
 
 from __future__ import annotations
 
+from fastapi import FastAPI, WebSocket
 from starlette.requests import Request
 
 import pyserve
+
+_api = FastAPI()
 
 
 @pyserve.deployment
@@ -28,3 +31,24 @@ class Plain:
 
 
 plain_app = Plain.bind()  # type: ignore[attr-defined]  # what decorators return
+
+
+@pyserve.deployment
+@pyserve.ingress(_api)
+class Sockets:
+    """Takes what WebSockets send; beside them it answers requests."""
+
+    @_api.get("/")
+    async def get(self) -> str:
+        """Answer in a word."""
+        return "ok"
+
+    @_api.websocket("/socket")
+    async def take(self, socket: WebSocket) -> None:
+        """Take every message."""
+        await socket.accept()
+        async for _ in socket.iter_text():
+            pass
+
+
+sockets_app = Sockets.bind()  # type: ignore[attr-defined]  # as above

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.hostile import http2
+from benchmarks.hostile import http2, json_bodies, web_sockets
 from benchmarks.hostile.http2 import END_HEADERS, END_STREAM, GRPC, Kind, frame, greeting, request
 
 ECHO = "/services.echo.Echo/Echo"
@@ -38,6 +38,7 @@ class Attack:
         reopens: One that was closed is opened again.
         reads: Takes what comes back. Without it the answers stay in the socket.
         piece_interval_s: Pause before each piece.
+        neighbour: The path of whoever is asked meanwhile; what is attacked, where that is Python's.
     """
 
     send: Callable[[], Iterator[bytes]]
@@ -45,6 +46,7 @@ class Attack:
     reopens: bool = True
     reads: bool = True
     piece_interval_s: float = 0.0
+    neighbour: str = PLAIN
 
 
 def _in_batches(make: Callable[[int], bytes]) -> Iterator[bytes]:
@@ -243,4 +245,9 @@ ATTACKS: dict[str, Attack] = {
     "idle_http2": Attack(send=_idle_of_http2, connections=3000, reopens=False),
     "idle_http2_again": Attack(send=_idle_of_http2, connections=3000),
     "open_and_close": Attack(send=_open_and_close),
+    **{
+        f"websocket_{name}": Attack(send=send, neighbour=web_sockets.NEIGHBOUR)
+        for name, send in web_sockets.SENDERS.items()
+    },
+    **{f"json_{name}": Attack(send=send) for name, send in json_bodies.SENDERS.items()},
 }

@@ -8,17 +8,20 @@ from contextlib import contextmanager
 import psutil
 
 import pyserve
-from benchmarks.hostile.application import plain_app
+from benchmarks.hostile.application import plain_app, sockets_app
 from services.echo.service import app
+from tests.mesh.doors.apps import app as things_app
 
 
 @contextmanager
 def attacked_mesh() -> Iterator[str]:
-    """Run the echo service and ``/plain``; yield the address of the ingress."""
+    """Run the services, ``/plain`` and ``/sockets``; yield the address of the ingress."""
     pyserve.start(address="127.0.0.1:0")
     try:
         pyserve.run(app, name="echo", route_prefix=None)
         pyserve.run(plain_app, name="plain", route_prefix="/plain")
+        pyserve.run(sockets_app, name="sockets", route_prefix="/sockets")
+        pyserve.run(things_app, name="things", route_prefix=None)
         yield pyserve.status().addresses[0]
     finally:
         pyserve.shutdown()

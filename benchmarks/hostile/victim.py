@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable
 
-_REQUEST = b"GET /plain HTTP/1.1\r\nhost: test\r\n\r\n"
 TIMEOUT_S = 20.0
 
 
@@ -17,9 +16,11 @@ class Victim:
 
     Args:
         address: host and port of the ingress.
+        path: What it asks for.
     """
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], path: str = "/plain") -> None:
+        self._request = f"GET {path} HTTP/1.1\r\nhost: test\r\n\r\n".encode()
         self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -31,7 +32,7 @@ class Victim:
             AssertionError: The answer is another one than 200.
         """
         begun_s = time.perf_counter()
-        self._socket.sendall(_REQUEST)
+        self._socket.sendall(self._request)
         received = b""
         while (length := _answer_bytes(received)) is None or len(received) < length:
             if not (piece := self._socket.recv(4096)):

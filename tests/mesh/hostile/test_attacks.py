@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hostile import web_sockets
 from benchmarks.hostile.attacks import ATTACKS
 from benchmarks.hostile.mesh import in_flight, ingress_process
 from benchmarks.hostile.victim import Victim
@@ -40,6 +41,7 @@ CLOSED = {
     "long_heads": "none",
     "chunk_extensions": "none",
     "open_and_close": "none",
+    **{f"websocket_{name}": "none" for name in web_sockets.CLOSED},
 }
 BOUNDED = sorted(ATTACKS.keys() - CLOSED.keys())
 
@@ -65,7 +67,7 @@ def _attack(
 ) -> Mapping[str, Any]:
     """Attack beside a good client, and look at what is left; return the outcome."""
     ingress = ingress_process()
-    victim = Victim(address)
+    victim = Victim(address, ATTACKS[name].neighbour)
     victim.ask()
     rss_bytes = ingress.memory_info().rss
     command = [sys.executable, "-m", "benchmarks.hostile.attacker", name]
