@@ -72,6 +72,7 @@ class Membership:
         self._call: JoinCall | None = None  # The stream that stands, if one does.
         self._write_lock = asyncio.Lock()  # grpc allows one write at a time.
         self._task: asyncio.Task[None] | None = None
+        self._is_leaving = False
 
     async def join(self) -> mesh_pb2.Assign:
         """Start to keep a stream open, and return what this replica shall run.
@@ -115,6 +116,7 @@ class Membership:
     async def leave(self) -> None:
         """Close the stream in order, within a bounded time, and dial no more."""
         call = self._call
+        self._is_leaving = True
         if call is not None:
             # The controller ends its side once it has read everything; its death is as good.
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
@@ -147,16 +149,23 @@ class Membership:
                     call = stub.Join(metadata=self._metadata, wait_for_ready=True)
                     if await self._follow(call):
                         backoff_s = REDIAL_BACKOFF_INITIAL_S
-                    status = f"{(await call.code()).name} {await call.details()}"
+                    code, details = await call.code(), await call.details()
                 except grpc.aio.AioRpcError as error:
-                    status = f"{error.code().name} {error.details()}"
+                    code, details = error.code(), error.details() or ""
                     if not self._assigned.done() and error.code() in _REFUSALS:
                         refusal = MeshError(f"the controller refused: {error.details()}")
                         self._assigned.set_exception(refusal)
                         return
                 finally:
                     self._call = None
-                _LOGGER.warning("lost the controller (%s); joining again", status)
+                if self._is_leaving:
+                    return
+                # One that ends in order says so, and is not lost: the mesh ends, and this replica
+                # soon with it.
+                if code is not grpc.StatusCode.OK:
+                    _LOGGER.warning(
+                        "lost the controller (%s %s); joining again", code.name, details
+                    )
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
 

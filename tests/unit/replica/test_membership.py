@@ -1,6 +1,7 @@
 """A replica's stream against a controller that refuses, vanishes and comes back."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -190,3 +191,33 @@ async def test_a_sign_of_life_is_given_without_the_replicas_loop() -> None:
         await fake.next("pong")
         assert [] == commands
         await member.leave()
+
+
+async def test_a_controller_that_is_lost_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakeController()
+    with caplog.at_level(logging.WARNING):
+        async with fake.serving():
+            member = membership(fake)
+            await member.join()
+        await eventually(lambda: caplog.records)
+        async with fake.serving():
+            # The channel dials by itself, and says nothing of its attempts.
+            await fake.next("hello")
+            await fake.next("hello")
+            await member.leave()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("lost the controller (")
+
+
+async def test_a_controller_that_ends_the_stream_in_order_is_not_lost(
+    controller: FakeController, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is joined again all the same, since it is there."""
+    with caplog.at_level(logging.WARNING):
+        member = membership(controller)
+        await member.join()
+        await controller.next("hello")
+        controller.commands.put_nowait(None)
+        await controller.next("hello")
+        await member.leave()
+    assert [] == caplog.records
