@@ -222,6 +222,8 @@ class Server:
         idle_bytes_max: int = 50331648,  # of strangers' connections that rest; 0: no limit
         replica_id: str = "",  # what a router's handshake must find; "" for plain servers
         token: bytes = b"",  # the mesh token routers prove; b"" trusts nobody
+        # What each call carries as pyserve-token-bin where ``token`` has not been proven.
+        call_token: bytes = b"",
     ) -> Server: ...
     def register(
         self,
@@ -232,12 +234,14 @@ class Server:
         *,
         subtypes: Sequence[str] | None = None,
         max_message_bytes: int | None = None,
+        max_receive_message_bytes: int | None = None,
     ) -> int:
         """Make ``path`` (``/pkg.Service/Method``) known; a unary request arrives as one event.
 
         ``subtypes`` are the codecs that the method takes (``None``: any); another one is answered
         with UNIMPLEMENTED, which names both. ``max_message_bytes`` replaces the server's two
-        limits for framed calls of this method (-1: no limit). Pickles are taken from trusted
+        limits for framed calls of this method (-1: no limit), ``max_receive_message_bytes`` the
+        one of what comes for the others. Pickles are taken from trusted
         connections only.
         """
 
@@ -246,6 +250,12 @@ class Server:
 
         A request whose body is empty, or announced and not larger than ``whole_body_bytes_max``,
         arrives as one event with its body; any other as a stream of MESSAGE and HALF_CLOSE.
+        """
+
+    def register_turned_away(self) -> int:
+        """Hear of calls without ``call_token``, of one a second; returns as ``register``.
+
+        They have been answered before a byte of their body was read.
         """
 
     def register_descriptors(self, files: Sequence[bytes]) -> list[str]:

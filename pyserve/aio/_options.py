@@ -61,6 +61,11 @@ class ServerSettings:
         application, deployment: What the current request of a handler says it belongs to.
         http: Answers plain HTTP requests; ``None`` takes none.
         http_weight: Of each of them, at the admission gate.
+        call_token: Token that every call has to carry as ``pyserve-token-bin``, but those of
+            routers that have proven ``token``; without it a call ends UNAUTHENTICATED before its
+            body is read. Empty: none is asked for.
+        on_turned_away: Is told of such calls, of one a second: their path and peer.
+        max_receive_message_bytes: By full method path, where it is not what the options say.
     """
 
     development: bool = False
@@ -76,6 +81,9 @@ class ServerSettings:
     deployment: str = ""
     http: HttpHandler | None = None
     http_weight: int = 1
+    call_token: bytes = b""
+    on_turned_away: Callable[[str, str], None] | None = None
+    max_receive_message_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
@@ -318,6 +318,7 @@ class Server(grpc.aio.Server):
             max_connection_age_s=options.max_connection_age_s,
             replica_id=self._settings.replica_id,
             token=self._settings.token,
+            call_token=self._settings.call_token,
         )
 
     def _register_methods(self) -> None:
@@ -346,6 +347,9 @@ class Server(grpc.aio.Server):
         if settings.http is not None:
             number = self._native.register_http(weight=settings.http_weight)
             self._add_starter(number, http_starter(settings.http, kit))
+        if settings.on_turned_away is not None:
+            number = self._native.register_turned_away()
+            self._add_starter(number, _make_turn_away(settings.on_turned_away))
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
         self._endpoint.on_call = _make_on_call(self._starters)
@@ -358,10 +362,13 @@ class Server(grpc.aio.Server):
     def _register(self, path: str, method: Method, weight: int) -> int:
         kinds = method.request_streaming, method.response_streaming
         codecs = self._settings.codecs.get(path)
-        if codecs is None:
-            return self._native.register(path, *kinds, weight)
         return self._native.register(
-            path, *kinds, weight, subtypes=codecs, max_message_bytes=_UNLIMITED
+            path,
+            *kinds,
+            weight,
+            subtypes=codecs,
+            max_message_bytes=None if codecs is None else _UNLIMITED,
+            max_receive_message_bytes=self._settings.max_receive_message_bytes.get(path),
         )
 
     def _executor(self) -> Executor:
@@ -413,6 +420,13 @@ def server(
 def _make_on_call(starters: list[CallStarter]) -> CallStarter:
     def on_call(token: int, call: _router.ServerCall, message: bytes | None) -> None:
         starters[call.method](token, call, message)
+
+    return on_call
+
+
+def _make_turn_away(tell: Callable[[str, str], None]) -> CallStarter:
+    def on_call(_token: int, call: _router.ServerCall, _message: bytes | None) -> None:
+        tell(call.path, call.peer)
 
     return on_call
 

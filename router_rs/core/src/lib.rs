@@ -39,7 +39,7 @@ mod time;
 
 pub use access::{
     AccessRequest, AccessRule, NameError, NamePattern, PathError, PathPattern,
-    Policy as AccessPolicy, PolicyError, Ruling, TokenHash,
+    Policy as AccessPolicy, PolicyError, Ruling, TokenHash, is_same_hash,
 };
 pub use adviser::{Adviser, Asked, Heard};
 pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};

@@ -144,6 +144,7 @@ fn method(is_streaming: bool) -> Method {
         weight: 1,
         subtypes: None,
         message_bytes_max: None,
+        receive_bytes_max: None,
     }
 }
 
@@ -161,6 +162,7 @@ fn server_config() -> ServerConfig {
         idle_bytes_max: 0,
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
+        call_token: Vec::new(),
     }
 }
 

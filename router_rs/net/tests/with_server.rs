@@ -62,6 +62,7 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         idle_bytes_max: 0,
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
+        call_token: Vec::new(),
     };
     let server = Server::new(config, held.clone(), threads.clone());
     let method = Method {
@@ -71,6 +72,7 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         weight: 1,
         subtypes: None,
         message_bytes_max: None,
+        receive_bytes_max: None,
     };
     server.register(PATH, method);
     let bound = server.listen_tcp("127.0.0.1:0", None, false).unwrap();

@@ -36,7 +36,7 @@ impl Server {
         max_metadata_bytes = 16384, max_concurrent_calls = -1, max_concurrent_streams = 4096,
         max_idle_streams = 1000, default_compression = 0, keepalive_time_s = None,
         keepalive_timeout_s = 20.0, max_connection_age_s = None, idle_bytes_max = 50_331_648,
-        replica_id = "", token = Vec::new(),
+        replica_id = "", token = Vec::new(), call_token = Vec::new(),
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -54,6 +54,7 @@ impl Server {
         idle_bytes_max: u64,
         replica_id: &str,
         token: Vec<u8>,
+        call_token: Vec<u8>,
     ) -> PyResult<Self> {
         let config = ServerConfig {
             receive_bytes_max: limit_bytes(max_receive_message_bytes),
@@ -70,6 +71,7 @@ impl Server {
             idle_bytes_max,
             replica_id: replica_id.to_owned(),
             token,
+            call_token,
         };
         let server = NetServer::new(config, endpoint.ring.clone(), runtime::threads()?);
         Ok(Self { server })
@@ -77,7 +79,7 @@ impl Server {
 
     #[pyo3(signature = (
         path, request_streaming, response_streaming, weight, *, subtypes = None,
-        max_message_bytes = None,
+        max_message_bytes = None, max_receive_message_bytes = None,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn register(
@@ -88,6 +90,7 @@ impl Server {
         weight: u32,
         subtypes: Option<Vec<String>>,
         max_message_bytes: Option<i64>,
+        max_receive_message_bytes: Option<i64>,
     ) -> PyResult<i32> {
         for name in subtypes.iter().flatten() {
             content_type(name).map_err(PyValueError::new_err)?;
@@ -99,6 +102,7 @@ impl Server {
             weight,
             subtypes: subtypes.map(Into::into),
             message_bytes_max: max_message_bytes.map(limit_bytes),
+            receive_bytes_max: max_receive_message_bytes.map(limit_bytes),
         };
         Ok(self.server.register(path, method))
     }
@@ -106,6 +110,10 @@ impl Server {
     #[pyo3(signature = (*, weight = 1, whole_body_bytes_max = 65536))]
     fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
         self.server.register_http(weight, whole_body_bytes_max)
+    }
+
+    fn register_turned_away(&self) -> i32 {
+        self.server.register_turned_away()
     }
 
     fn register_descriptors(&self, files: Vec<Vec<u8>>) -> Vec<String> {

@@ -9,4 +9,4 @@ mod policy;
 
 pub use name::{NameError, NamePattern};
 pub use path::{PathError, PathPattern};
-pub use policy::{AccessRequest, AccessRule, Policy, PolicyError, Ruling, TokenHash};
+pub use policy::{AccessRequest, AccessRule, Policy, PolicyError, Ruling, TokenHash, is_same_hash};

@@ -127,11 +127,11 @@ fn has_identity(rule: &AccessRule, names: &[String]) -> bool {
 fn has_token(rule: &AccessRule, hash: Option<&TokenHash>) -> bool {
     let Some(known) = &rule.token_hashes else { return true };
     // All are looked at, so that the time says nothing on which one it was.
-    hash.is_some_and(|hash| known.iter().fold(false, |found, one| found | is_same(one, hash)))
+    hash.is_some_and(|hash| known.iter().fold(false, |found, one| found | is_same_hash(one, hash)))
 }
 
-/// In a time that does not depend on the content.
-fn is_same(left: &TokenHash, right: &TokenHash) -> bool {
+/// Whether two hashes are equal, found in a time that does not depend on their content.
+pub fn is_same_hash(left: &TokenHash, right: &TokenHash) -> bool {
     let difference = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
     std::hint::black_box(difference) == 0
 }

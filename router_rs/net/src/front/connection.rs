@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::access::{Asker, Caller};
 use super::call::CALL_POINTS;
 use super::counters::ConnectionCount;
+use super::frames::IDLE_POINTS;
 use super::offenders::{Offence, WAIT};
 use super::own_call::OwnCall;
 use super::plain_head::Said;
@@ -281,6 +282,11 @@ impl ConnectionState {
     /// A call is at work that was not taken back at once.
     pub(crate) fn earn_by_call(&self) {
         self.gauge.earn(CALL_POINTS);
+    }
+
+    /// A call is refused for who makes it: as much use as a PING.
+    pub(crate) fn on_refusal(&self) {
+        self.gauge.waste(IDLE_POINTS);
     }
 
     /// A piece of an answer goes out.

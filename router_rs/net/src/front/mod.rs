@@ -54,6 +54,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use parking_lot::Mutex;
 
+pub(crate) use access::hash;
 pub use access::{Access, Refused};
 pub(crate) use admit::admit_other_http2;
 pub(crate) use connection::{Arrival, ConnectionState, Greeting, Opened, open, serve};

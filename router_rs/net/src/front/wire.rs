@@ -55,6 +55,7 @@ pub(super) struct Gauge {
     received_bytes: AtomicU64,
     turn_bytes_left: AtomicUsize,
     earned_points: AtomicU64,
+    wasted_points: AtomicU64,
     is_too_much: AtomicBool,
     is_rationed: AtomicBool,
     is_flushed: AtomicBool,
@@ -70,6 +71,7 @@ impl Gauge {
             received_bytes: AtomicU64::new(0),
             turn_bytes_left: AtomicUsize::new(TURN_BYTES),
             earned_points: AtomicU64::new(0),
+            wasted_points: AtomicU64::new(0),
             is_too_much: AtomicBool::new(false),
             is_rationed: AtomicBool::new(false),
             is_flushed: AtomicBool::new(true),
@@ -102,6 +104,12 @@ impl Gauge {
         // One thread writes these, so no read-modify-write is needed.
         let earned = self.earned_points.load(Ordering::Relaxed);
         self.earned_points.store(earned + points, Ordering::Relaxed);
+    }
+
+    /// The client has had us work for nothing, as its next bytes will be told.
+    pub(super) fn waste(&self, points: u64) {
+        let wasted = self.wasted_points.load(Ordering::Relaxed);
+        self.wasted_points.store(wasted + points, Ordering::Relaxed);
     }
 
     /// A piece of an answer goes out, for which a client may update windows.
@@ -204,11 +212,14 @@ impl Flood {
             self.turn_frames = 0;
             gauge.end_turn();
         }
-        if tally.points == 0 {
+        let wasted = gauge.wasted_points.load(Ordering::Relaxed);
+        let (points, idle_points) = (tally.points + wasted, tally.idle_points + wasted);
+        if points == 0 {
             return None;
         }
+        gauge.wasted_points.store(0, Ordering::Relaxed);
         let earned = gauge.earned_points.swap(0, Ordering::Relaxed);
-        match self.ration.spend(tally.points, tally.idle_points, earned, Instant::now()) {
+        match self.ration.spend(points, idle_points, earned, Instant::now()) {
             Verdict::Fine => None,
             Verdict::Late(until) => Some(until),
             Verdict::TooMuch => {

@@ -53,15 +53,20 @@ pub fn for_each(block: &HeaderMap, mesh: bool, mut visit: impl FnMut(&str, Value
             continue;
         }
         if is_binary(name.as_str()) {
-            for part in value.as_bytes().split(|byte| *byte == b',') {
-                if let Ok(bytes) = BINARY.decode(part.trim_ascii()) {
-                    visit(name.as_str(), Value::Binary(bytes));
-                }
+            for bytes in binary_values(value) {
+                visit(name.as_str(), Value::Binary(bytes));
             }
         } else {
             visit(name.as_str(), Value::Text(String::from_utf8_lossy(value.as_bytes()).into()));
         }
     }
+}
+
+/// What a header of a `-bin` name holds. What is no base64 is left out, and comma-joined values are
+/// split.
+pub(crate) fn binary_values(value: &HeaderValue) -> impl Iterator<Item = Vec<u8>> {
+    let parts = value.as_bytes().split(|byte| *byte == b',');
+    parts.filter_map(|part| BINARY.decode(part.trim_ascii()).ok())
 }
 
 /// Adds one pair to a header block.

@@ -19,6 +19,9 @@ pub const LOAD_PATH: &str = "/pyserve.mesh/Load";
 /// A stream of frames ([`super::relay`]), for trusted connections.
 pub const RELAY_PATH: &str = "/pyserve.mesh/Relay";
 
+/// The mesh token itself, in base64: of calls to a controller.
+pub const TOKEN: HeaderName = HeaderName::from_static("pyserve-token-bin");
+
 /// Who answers the handshake.
 pub const REPLICA_ID: HeaderName = HeaderName::from_static("pyserve-replica-id");
 /// Fresh random bytes of the server, in hex; one per connection.

@@ -12,6 +12,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request};
 
 use super::call::CallTask;
+use super::call_key;
 use super::connection::{ConnectionState, Guest};
 use super::exchange::Exchange;
 use super::http_body::HttpBody;
@@ -56,6 +57,9 @@ pub(super) fn admit(
     }
     if trust::is_handshake(&head) {
         return trust::answer(connection, &head, &mut respond);
+    }
+    if let Some(key) = call_key::missing(connection, &head) {
+        return call_key::turn_away(key, connection, head, respond.into());
     }
     if head.uri.path() == names::LOAD_PATH {
         return load::answer(connection, &head, body, respond);
@@ -106,7 +110,8 @@ fn admit_call(
     let exchange = exchange(connection, head, deadline, method.index, false);
     // A method's own limit is for handles; a stranger gets no more memory here than elsewhere.
     let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
-    let receive_bytes_max = own_max.unwrap_or(server.config.receive_bytes_max);
+    let receive_bytes_max =
+        own_max.or(method.receive_bytes_max).unwrap_or(server.config.receive_bytes_max);
     let send_bytes_max = own_max.unwrap_or(server.config.send_bytes_max);
     let intake = Intake::Grpc(match body {
         Body::Stream(stream) => Messages::new(stream, encoding, receive_bytes_max),
@@ -149,6 +154,7 @@ fn admit_http(
         weight: http.weight,
         subtypes: None,
         message_bytes_max: None,
+        receive_bytes_max: None,
     };
     let intake = Intake::Http(match body {
         Body::Stream(stream) => HttpBody::new(stream, is_whole),
@@ -184,7 +190,7 @@ fn enter(connection: &ConnectionState, weight: u32, head: &request::Parts) -> Re
     connection.server.enter(weight, asker.and_then(load::asker), may_bypass)
 }
 
-fn exchange(
+pub(super) fn exchange(
     connection: &ConnectionState,
     head: request::Parts,
     deadline: Option<Instant>,

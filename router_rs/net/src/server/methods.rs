@@ -22,6 +22,8 @@ pub struct Method {
     pub subtypes: Option<Arc<[String]>>,
     /// Replaces the limits of messages for calls of handles, both ways.
     pub message_bytes_max: Option<usize>,
+    /// Replaces the server's limit of messages that come.
+    pub receive_bytes_max: Option<usize>,
 }
 
 impl Method {
@@ -51,6 +53,7 @@ const UNREGISTERED: Method = Method {
     weight: 1,
     subtypes: None,
     message_bytes_max: None,
+    receive_bytes_max: None,
 };
 
 #[derive(Debug, Default)]
@@ -63,6 +66,8 @@ struct Known {
     by_path: HashMap<Box<str>, Method>,
     /// Plain HTTP requests, whatever their path.
     http: Option<PlainHttp>,
+    /// Calls without the token, whatever their path.
+    turned_away: Option<i32>,
     /// Numbers given so far.
     count: i32,
 }
@@ -94,6 +99,14 @@ impl Methods {
         index
     }
 
+    /// As `register`, for calls without the token that the server asks for.
+    pub(super) fn register_turned_away(&self) -> i32 {
+        let mut known = self.known.write();
+        let index = known.turned_away.unwrap_or_else(|| known.next_index());
+        known.turned_away = Some(index);
+        index
+    }
+
     pub(super) fn find(&self, path: &str) -> Method {
         self.known.read().by_path.get(path).cloned().unwrap_or(UNREGISTERED)
     }
@@ -106,6 +119,11 @@ impl Methods {
         let names: BTreeSet<&str> = names.map(|(service, _)| service).collect();
         let route = |name: &str| ServiceRoute { name: name.to_owned(), methods: None };
         names.into_iter().map(route).collect()
+    }
+
+    /// `None`: nobody wants to know of them.
+    pub(super) fn turned_away(&self) -> Option<i32> {
+        self.known.read().turned_away
     }
 
     /// `None`: plain HTTP is not served.

@@ -6,6 +6,7 @@
 mod admit;
 mod batch;
 mod call;
+mod call_key;
 mod connection;
 mod door;
 mod exchange;
@@ -118,6 +119,12 @@ impl Server {
     /// longer than `whole_body_bytes_max` comes with its request.
     pub fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
         self.state.methods.register_http(weight, whole_body_bytes_max)
+    }
+
+    /// Lets the user hear of calls without `ServerConfig::call_token`, of one a second: they have
+    /// ended when they come.
+    pub fn register_turned_away(&self) -> i32 {
+        self.state.methods.register_turned_away()
     }
 
     /// Binds `host:port`, for routers of the mesh: none of what a front bounds is bounded.

@@ -10,12 +10,15 @@ use router_core::{AskerId, Gate, Lease, Load, Nanos};
 use tokio::sync::{Notify, watch};
 
 use super::batch::{BatchCell, BatchState};
+use super::call_key::CallKey;
 use super::load::Models;
 use super::methods::Methods;
 use crate::BriefMutex;
 use crate::grpc::{Code, Encoding, Status};
 use crate::link::{CancelReason, EventSink};
 use crate::mesh::load::trailer;
+#[cfg(doc)]
+use crate::mesh::names;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
@@ -44,6 +47,9 @@ pub struct ServerConfig {
     pub replica_id: String,
     /// The mesh token; empty: nobody is trusted.
     pub token: Vec<u8>,
+    /// What every call has to carry as [`names::TOKEN`] unless its connection has proven `token`;
+    /// empty: nothing.
+    pub call_token: Vec<u8>,
 }
 
 /// Counters for people and tests; relaxed, since nothing is decided by them.
@@ -74,6 +80,8 @@ impl Counters {
 pub(super) struct ServerState {
     pub(super) config: ServerConfig,
     pub(super) methods: Methods,
+    /// `None`: anybody may call.
+    pub(super) call_key: Option<CallKey>,
     pub(super) sink: Arc<dyn EventSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
@@ -129,6 +137,7 @@ impl ServerState {
     pub(super) fn new(config: ServerConfig, sink: Arc<dyn EventSink>) -> Self {
         let gate = Gate::new(config.concurrent_calls_max, config.idle_streams_max);
         Self {
+            call_key: CallKey::of(&config.call_token),
             config,
             methods: Methods::default(),
             sink,

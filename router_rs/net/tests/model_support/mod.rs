@@ -54,6 +54,7 @@ impl Replica {
             idle_bytes_max: 0,
             replica_id: id.to_owned(),
             token: TOKEN.to_vec(),
+            call_token: Vec::new(),
         };
         let server = Server::new(config, held.clone(), Arc::clone(threads));
         let method = Method {
@@ -63,6 +64,7 @@ impl Replica {
             weight: 1,
             subtypes: None,
             message_bytes_max: None,
+            receive_bytes_max: None,
         };
         server.register(PATH, method);
         let address = server.listen_tcp("127.0.0.1:0", None, false).unwrap().name();

@@ -37,6 +37,9 @@ pub(crate) const PARTS: &str = "/test.T/Parts";
 /// Takes pickles and JSON, and messages of 100 bytes.
 pub(crate) const PICKY: &str = "/test.T/Picky";
 
+/// Takes messages of 10 bytes.
+pub(crate) const NARROW: &str = "/test.T/Narrow";
+
 /// A user that echoes at once, on the I/O thread, and notes what it was told.
 #[derive(Debug, Default)]
 pub(crate) struct EchoUser {
@@ -48,6 +51,11 @@ pub(crate) struct EchoUser {
 }
 
 impl EchoUser {
+    /// Calls that came without a message, and have not ended for their user.
+    pub(crate) fn begun(&self) -> Vec<Arc<Exchange>> {
+        self.calls.lock().values().cloned().collect()
+    }
+
     fn on_message(&self, exchange: &Arc<Exchange>, payload: Bytes) {
         let size = payload.len();
         self.taken_bytes.fetch_add(size, Ordering::SeqCst);
@@ -155,12 +163,13 @@ pub(crate) fn config() -> ServerConfig {
         idle_bytes_max: 0,
         replica_id: "replica-1".to_owned(),
         token: b"secret".to_vec(),
+        call_token: Vec::new(),
     }
 }
 
 fn method(path: &str) -> Method {
     let is_streaming = matches!(path, STREAM | FAULTY);
-    let is_picky = path == PICKY;
+    let (is_picky, is_narrow) = (path == PICKY, path == NARROW);
     Method {
         index: -1,
         is_request_streaming: is_streaming,
@@ -168,6 +177,7 @@ fn method(path: &str) -> Method {
         weight: 1,
         subtypes: is_picky.then(|| ["pickle".to_owned(), "json".to_owned()].into()),
         message_bytes_max: is_picky.then_some(100),
+        receive_bytes_max: is_narrow.then_some(10),
     }
 }
 
@@ -183,7 +193,7 @@ impl Fixture {
         let threads = IoThreads::start("test-io", 1).expect("threads");
         let user = Arc::new(EchoUser::default());
         let server = Server::new(config, user.clone(), threads);
-        for path in [UNARY, SILENT, STREAM, BULKY, FAULTY, ABOUT, PARTS, PICKY] {
+        for path in [UNARY, SILENT, STREAM, BULKY, FAULTY, ABOUT, PARTS, PICKY, NARROW] {
             server.register(path, method(path));
         }
         let port = server.listen_tcp("127.0.0.1:0", None, false).expect("a free port").port();
