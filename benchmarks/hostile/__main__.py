@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.hostile.attacks import ATTACKS
-from benchmarks.hostile.mesh import attacked_mesh, in_flight, ingress_process
+from benchmarks.hostile.mesh import attacked_mesh, in_flight, ingress_process, target_of
 from benchmarks.hostile.victim import Victim, percentile
 from benchmarks.machine import ROOT, stamp
 
@@ -109,7 +109,9 @@ def _measure(name: str, address: str, settings: Settings, cpu: int) -> dict[str,
     outcomes = []
     for _ in range(settings.rounds):
         calm.measure(victim, ingress, settings.seconds)
-        attacker = _start(name, address, settings.seconds + 2 * _LEAD_S, cpu)
+        attacker = _start(
+            name, target_of(ATTACKS[name], address), settings.seconds + 2 * _LEAD_S, cpu
+        )
         # One that rests while a crowd comes may be closed for it, so it goes on asking.
         victim.ask_steadily(_RATE, _LEAD_S)
         attacked.measure(victim, ingress, settings.seconds)

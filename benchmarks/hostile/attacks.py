@@ -19,6 +19,7 @@ ECHO = "/services.echo.Echo/Echo"
 STREAM = "/services.echo.Echo/EchoStream"
 COLLECT = "/services.echo.Echo/Collect"
 PLAIN = "/plain"
+DEPLOY = "/pyserve.wire.v1.Control/Deploy"
 # What the plain application answers with if asked for much.
 LARGE_BYTES = 8 << 20
 
@@ -39,6 +40,7 @@ class Attack:
         reads: Takes what comes back. Without it the answers stay in the socket.
         piece_interval_s: Pause before each piece.
         neighbour: The path of whoever is asked meanwhile; what is attacked, where that is Python's.
+        on_controller: It comes over the port that the controller has for other machines.
     """
 
     send: Callable[[], Iterator[bytes]]
@@ -47,6 +49,7 @@ class Attack:
     reads: bool = True
     piece_interval_s: float = 0.0
     neighbour: str = PLAIN
+    on_controller: bool = False
 
 
 def _in_batches(make: Callable[[int], bytes]) -> Iterator[bytes]:
@@ -216,6 +219,22 @@ def _open_and_close() -> Iterator[bytes]:
     yield f"GET {PLAIN} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".encode()
 
 
+def _bodies_without_a_token() -> Iterator[bytes]:
+    """Deploys of hundreds of MiB, each as far as the window of a stream lets it through."""
+    yield greeting()
+    announced = b"\0" + (512 << 20).to_bytes(4, "big")
+    pieces = [announced + bytes(16_000), *[bytes(16_384)] * 14]
+    for stream_id in range(1, _STREAM_IDS_MAX, 2):
+        yield request(stream_id, "POST", DEPLOY, GRPC, end=False) + b"".join(
+            frame(Kind.DATA, 0, stream_id, piece) for piece in pieces
+        )
+
+
+def _heads_without_a_token() -> Iterator[bytes]:
+    yield greeting()
+    yield from _in_batches(lambda stream_id: request(stream_id, "POST", DEPLOY, GRPC))
+
+
 ATTACKS: dict[str, Attack] = {
     "rapid_reset": Attack(send=_rapid_reset),
     "rapid_reset_plain": Attack(send=_rapid_reset_of_plain),
@@ -250,4 +269,10 @@ ATTACKS: dict[str, Attack] = {
         for name, send in web_sockets.SENDERS.items()
     },
     **{f"json_{name}": Attack(send=send) for name, send in json_bodies.SENDERS.items()},
+    "controller_bodies": Attack(send=_bodies_without_a_token, on_controller=True),
+    "controller_crowd": Attack(send=_bodies_without_a_token, connections=50, on_controller=True),
+    "controller_heads": Attack(send=_heads_without_a_token, on_controller=True),
+    "controller_idle": Attack(
+        send=_idle_of_http2, connections=1500, reopens=False, on_controller=True
+    ),
 }

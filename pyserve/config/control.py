@@ -55,6 +55,21 @@ CONTROLLER_START_TIMEOUT_S = 60.0
 # What a mesh answers a starter that is in a hurry: it stays for other runs, or only waits to end.
 MESH_STAYS, MESH_ENDS = b"s", b"e"
 
+# Of one message to the controller, by default: no question that a driver or a router asks comes
+# near it.
+CONTROL_MESSAGE_BYTES_MAX = 1 << 20
+# A replica says which services it has, with the files that describe them; ten times what the
+# largest collections of such files have.
+JOIN_MESSAGE_BYTES_MAX = 16 << 20
+# An application whose classes and arguments travel by value. Half of what protobuf can read: the
+# controller holds it several times while it takes it apart.
+DEPLOY_MESSAGE_BYTES_MAX = 1 << 30
+
+# A machine that vanishes, or a process that is stopped, closes no connection: it is asked for a
+# sign of life so often, and is gone when none comes in time.
+KEEPALIVE_PERIOD_S = 10.0
+KEEPALIVE_TIMEOUT_S = 5.0
+
 # A mesh's shutdown when nobody says how long: the largest default grace of a replica.
 SHUTDOWN_GRACE_S = 20.0
 

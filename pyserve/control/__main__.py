@@ -24,17 +24,17 @@ from pyserve.config import (
     MeshSettings,
     ProxyLocation,
     check_address,
-    host_port,
     older_names,
     read_settings,
 )
 from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
-from pyserve.control.keeper import Keeper, NearDoor
+from pyserve.control.doors import FarDoor, NearDoor
+from pyserve.control.keeper import Keeper
 from pyserve.control.runs import Run
 from pyserve.control.service import add_services
-from pyserve.control.transport import Server, listen_tcp, make_server
+from pyserve.control.transport import Server, make_server, tcp_place
 from pyserve.errors import MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import LocalLauncher
@@ -46,7 +46,6 @@ _LOGGER = logging.getLogger(__name__)
 _SERVER_GRACE_S = 0.5
 # The ingress of this process has the view within 20 ms; a busy machine takes longer.
 _VISIBLE_TIMEOUT_S = 10.0
-_LOOPBACK = "127.0.0.1"
 _SOCKET = "controller.sock"
 
 
@@ -145,15 +144,16 @@ class _Mesh:
         )
         self._controller.runs.on_left = self._end_unless_followed
         self._controller.runs.on_lost = self._on_lost
-        self._server = self._make_server()
         self._door = NearDoor(home.run_dir / _SOCKET, self._make_server)
+        self._far_place = tcp_place(settings)
+        self._far_door = FarDoor(self._far_place, self._make_server, self._tls)
+        self._keeper = Keeper(home, self._door, self._far_door)
 
     def _make_server(self) -> Server:
-        server = make_server(self._tls)
+        server = make_server(self._home.token)
         add_services(
             server,
             self._controller,
-            self._home.token,
             self.shut_down,
             self._ingress.set_request_timeout,
             self.leave,
@@ -162,18 +162,15 @@ class _Mesh:
 
     async def start(self) -> MeshRecord:
         """Start the controller, then the ingress; publish and return where they listen."""
-        host = self._settings.node.bind_host or _LOOPBACK
-        port = listen_tcp(self._server, host_port(host, 0), self._tls)
-        controller_tcp = host_port(self._settings.node.advertise_host or host, port)
-        self._keeper = Keeper(self._home, self._door, controller_tcp)
         if self._tls is not None:
             self._follow(self._tls.follow())
-        await self._server.start()
         await self._door.open()
+        if self._far_place is not None:
+            await self._far_door.open()
         await self._ingress.start()
         record = MeshRecord(
             controller=self._address.controller,
-            controller_tcp=controller_tcp,
+            controller_tcp=self._far_door.address,
             token_file=str(self._home.token_file),
             pid=os.getpid(),
             version=version(),
@@ -268,7 +265,8 @@ class _Mesh:
         await asyncio.gather(*self._followers, return_exceptions=True)
         await self._controller.close()
         await self._ingress.stop()
-        await asyncio.gather(self._server.stop(_SERVER_GRACE_S), self._door.close(_SERVER_GRACE_S))
+        doors = (self._door, self._far_door)
+        await asyncio.gather(*(door.close(_SERVER_GRACE_S) for door in doors))
 
     async def _controller_for_replicas(self) -> str:
         return await self._keeper.controller()

@@ -53,7 +53,7 @@ class MeshRecord:
 
     Attributes:
         controller: ``unix:path`` of the controller.
-        controller_tcp: ``host:port`` of the controller.
+        controller_tcp: ``host:port`` of the controller; "": no other machine reaches it.
         token_file: path of the mesh token.
         pid: of the controller.
         version: of pyserve, in the controller's process.

@@ -2,25 +2,23 @@
 
 Cleaners of temporary folders remove them sooner or later, and a logout removes
 ``$XDG_RUNTIME_DIR``. They are made anew at the same paths, so that whoever knows one needs nothing
-else; the streams that stand do not notice. Where that cannot be, replicas get the TCP address.
+else; the streams that stand do not notice. Where that cannot be, replicas get a TCP address.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pyserve.control.transport import Server
+from pyserve.control.doors import FarDoor, NearDoor
 from pyserve.errors import MeshError
 
 _LOGGER = logging.getLogger(__name__)
 # Nothing announces a removal without inotify, which Python does not have. A look takes 30 µs.
 _LOOK_INTERVAL_S = 1.0
-# The streams of a replaced socket go on until they end by themselves: a year is for ever.
-_REPLACED_GRACE_S = 365.0 * 24 * 3600
 
 
 class Files(Protocol):
@@ -32,64 +30,19 @@ class Files(Protocol):
         """Make anew what is missing; return whether something was, ``MeshError`` if it cannot."""
 
 
-class NearDoor:
-    """The controller's Unix socket.
-
-    A socket whose path is gone cannot get it back, so another server is started behind the same
-    path, and the one before ends with its last stream.
-
-    Args:
-        path: where it is.
-        make_server: makes a server with the controller's services, not started yet.
-    """
-
-    def __init__(self, path: Path, make_server: Callable[[], Server]) -> None:
-        self.path = path
-        self._make_server = make_server
-        self._server: Server | None = None
-        self._replaced: dict[asyncio.Task[None], Server] = {}
-        self._count = 0
-
-    async def open(self) -> None:
-        """Listen at the path, in place of whatever is there.
-
-        Raises:
-            OSError, RuntimeError: that is not possible.
-        """
-        self._count += 1
-        # Servers remove the path that they have bound when they end, which must not be the one
-        # that their successor has.
-        fresh = self.path.with_name(f"controller-{self._count}.sock")
-        server = self._make_server()
-        server.add_insecure_port(f"unix:{fresh}")
-        await server.start()
-        former, self._server = self._server, server
-        if former is not None:
-            ending = asyncio.create_task(former.stop(_REPLACED_GRACE_S))
-            self._replaced[ending] = former
-            ending.add_done_callback(self._replaced.pop)
-        fresh.rename(self.path)
-
-    async def close(self, grace_s: float) -> None:
-        """End this server and those before it."""
-        servers = [*self._replaced.values(), *([self._server] if self._server else [])]
-        await asyncio.gather(*(server.stop(grace_s) for server in servers))
-        await asyncio.gather(*self._replaced)
-
-
 class Keeper:
     """Looks once a second, and before each start of a replica.
 
     Args:
         files: the directories and files.
         door: the controller's Unix socket, in ``files.run_dir``.
-        controller_tcp: where the controller listens besides.
+        far_door: its TCP port, which is opened where the socket cannot be.
     """
 
-    def __init__(self, files: Files, door: NearDoor, controller_tcp: str) -> None:
+    def __init__(self, files: Files, door: NearDoor, far_door: FarDoor) -> None:
         self._files = files
         self._door = door
-        self._controller_tcp = controller_tcp
+        self._far_door = far_door
         self._one_at_a_time = asyncio.Lock()
         self._problem = ""
         self._losses = 0
@@ -115,6 +68,8 @@ class Keeper:
                     await self._door.open()
                 except (OSError, RuntimeError) as error:
                     problem = problem or f"{self._door.path} cannot be bound: {error}"
+            if problem:
+                problem = await self._open_far_door(problem)
         if was_missing and not problem:
             self._losses += 1
             _LOGGER.warning("%s", self._lost())
@@ -122,11 +77,18 @@ class Keeper:
             _LOGGER.error("%s", self._cannot(problem))
         self._problem = problem
 
+    async def _open_far_door(self, problem: str) -> str:
+        try:
+            await self._far_door.open()
+        except (OSError, RuntimeError) as error:
+            return f"{problem}; nor does the controller get a TCP port: {error}"
+        return problem
+
     async def controller(self) -> str:
         """Return where a replica that starts finds the controller, which is there."""
         await self.look()
         near = self._door.path.is_socket()
-        return f"unix:{self._door.path}" if near else self._controller_tcp
+        return f"unix:{self._door.path}" if near else self._far_door.address
 
     def notices(self) -> Sequence[str]:
         """Return what people should know, for ``pyserve status``."""
@@ -143,8 +105,11 @@ class Keeper:
         )
 
     def _cannot(self, problem: str) -> str:
+        far = self._far_door.address
+        meanwhile = (
+            f"Replicas use {far} meanwhile, but other" if far else "No replica starts; other"
+        )
         return (
             f"files of this mesh in {self._files.run_dir} have been removed by somebody else, and "
-            f"cannot be made anew: {problem}. Replicas use {self._controller_tcp} meanwhile, but "
-            f"other commands may not find this mesh"
+            f"cannot be made anew: {problem}. {meanwhile} commands may not find this mesh"
         )

@@ -1,33 +1,59 @@
 """The gRPC server and channels of the control plane: the one place that names the library.
 
-They are used through ``grpc.aio``'s interface only, so another implementation of it is a change
-here. Over TCP with certificates it is ours: they can be exchanged while it runs, and names in
-them are checked in the handshake. Unix sockets stay plain: only their user can open them.
+They are used through ``grpc.aio``'s interface only. The server is ours: it asks for the mesh token
+before it reads a request, bounds each kind of message, and rations those who flood it. So are the
+channels with certificates, which can be exchanged while they are used. Unix sockets stay plain:
+only their user can open them.
 """
 
 from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
 
 from grpc import aio as rpc
 
 from pyserve import aio
 from pyserve.aio.certificates import MeshTls
-from pyserve.config.control import REDIAL_BACKOFF_INITIAL_S, REDIAL_BACKOFF_MAX_S
+from pyserve.config import MeshSettings, host_port, is_loopback
+from pyserve.config.control import (
+    CONTROL_MESSAGE_BYTES_MAX,
+    DEPLOY_MESSAGE_BYTES_MAX,
+    JOIN_MESSAGE_BYTES_MAX,
+    KEEPALIVE_PERIOD_S,
+    KEEPALIVE_TIMEOUT_S,
+    REDIAL_BACKOFF_INITIAL_S,
+    REDIAL_BACKOFF_MAX_S,
+)
+from pyserve.observe.seldom import Seldom
 
+_LOGGER = logging.getLogger(__name__)
 # The metadatum's name, not the token.
 TOKEN_KEY = "pyserve-token-bin"  # noqa: S105
 _UNLIMITED = -1
+_LOOPBACK = "127.0.0.1"
+# Of a path in the log: whoever has no token writes what it likes there. Longer than ours are.
+_PATH_LENGTH_MAX = 80
+_SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", CONTROL_MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", _UNLIMITED),
+    # Two controllers on one port would each see half of the mesh.
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", int(KEEPALIVE_PERIOD_S * 1000)),
+    ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
+    ("pyserve.doors", 0),
+    # Few members rest: each holds a stream, but for drivers between two calls.
+    ("pyserve.idle_connection_memory_mb", 16),
+)
+_RECEIVE_BYTES_MAX = {
+    "/pyserve.wire.v1.Mesh/Join": JOIN_MESSAGE_BYTES_MAX,
+    "/pyserve.wire.v1.Control/Deploy": DEPLOY_MESSAGE_BYTES_MAX,
+}
 _COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
     # A pickled class with its weights may be large, and so may the view of a large mesh.
     ("grpc.max_receive_message_length", _UNLIMITED),
     ("grpc.max_send_message_length", _UNLIMITED),
-)
-_SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    # Two controllers on one port would each see half of the mesh.
-    ("grpc.so_reuseport", 0),
-    # A machine that vanishes closes no connection; its replicas are gone after 15 s.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
 )
 _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
@@ -42,19 +68,70 @@ _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 # and native servers refuse.
 UNIX_OPTIONS: tuple[tuple[str, str], ...] = (("grpc.default_authority", "localhost"),)
 
-Server = rpc.Server
+Server = aio.Server
 Channel = rpc.Channel
 RpcError = rpc.AioRpcError
 
 
-def make_server(tls: MeshTls | None = None) -> Server:
-    """Return a server for the control plane; it listens nowhere yet."""
-    options = [*_COMMON_OPTIONS, *_SERVER_OPTIONS]
-    return rpc.server(options=options) if tls is None else aio.server(options=options)
+def make_server(token: bytes) -> Server:
+    """Return a server for the control plane; it listens nowhere yet.
+
+    Args:
+        token: what every call has to carry; without it a call is refused before its body is read.
+    """
+    return aio.Server(
+        options=_SERVER_OPTIONS,
+        settings=aio.ServerSettings(
+            call_token=token,
+            on_turned_away=partial(_log_refusal, Seldom()),
+            max_receive_message_bytes=_RECEIVE_BYTES_MAX,
+        ),
+    )
+
+
+def _log_refusal(seldom: Seldom, path: str, peer: str) -> None:
+    # One line for all of them: whoever floods a port has many addresses.
+    if seldom.allows():
+        _LOGGER.warning(
+            "%s called %r without the mesh token, or with a wrong one; no other such call is "
+            "logged for a minute",
+            peer,
+            path[:_PATH_LENGTH_MAX],
+        )
+
+
+@dataclass(frozen=True)
+class TcpPlace:
+    """Where a controller is reached over TCP.
+
+    Attributes:
+        bind: ``host:port``; port 0 picks one.
+        advertised_host: what others dial.
+    """
+
+    bind: str
+    advertised_host: str
+
+
+# For processes of this machine only.
+LOOPBACK_PLACE = TcpPlace(host_port(_LOOPBACK, 0), _LOOPBACK)
+
+
+def tcp_place(settings: MeshSettings) -> TcpPlace | None:
+    """Return where other machines reach the controller; ``None``: everything is on this one."""
+    node, named = settings.node, settings.controller
+    if named is not None and not named.startswith("unix:"):
+        host, _, port = named.rpartition(":")
+        return TcpPlace(host_port(node.bind_host or host, int(port)), host)
+    is_open = node.bind_host is not None and not is_loopback(node.bind_host)
+    if is_open or node.advertise_host is not None:
+        host = node.bind_host or _LOOPBACK
+        return TcpPlace(host_port(host, 0), node.advertise_host or host)
+    return None
 
 
 def listen_tcp(server: Server, address: str, tls: MeshTls | None) -> int:
-    """Bind a port of a server that ``make_server`` made with the same ``tls``; return it."""
+    """Bind a port and return it; with ``tls`` it speaks nothing else."""
     if tls is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, tls.server_credentials)

@@ -86,6 +86,8 @@ class BuiltinServices:
             settings=ServerSettings(
                 replica_id=self._replica_id,
                 token=token,
+                # Its port is there for this process alone.
+                call_token=token,
                 http=self._inference.http,
                 status_of=lambda error, _: AioStatus.of_abort(error),
             ),

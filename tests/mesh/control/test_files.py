@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -46,12 +47,6 @@ def record_in(home: Path) -> MeshRecord:
     return MeshRecord.from_json((home / "mesh.json").read_text())
 
 
-def by_tcp(home: Path) -> MeshAddress:
-    """Return an address that stays good when files are removed."""
-    record = record_in(home)
-    return MeshAddress(controller=record.controller_tcp, token=record.address().token)
-
-
 def status_at(address: MeshAddress) -> MeshStatus:
     """Ask without a process of its own, whose start takes long on a busy machine."""
     with closing(ControlClient(address)) as client:
@@ -64,9 +59,8 @@ def running(found: MeshStatus) -> list[int]:
     return [each.pid for each in replicas if each.state == "RUNNING"]
 
 
-def replace_replica(mesh: Foreground, address: MeshAddress) -> None:
+def replace_replica(mesh: Foreground, pid: int) -> None:
     """Kill the replica, and see a call answered by the next one."""
-    (pid,) = running(status_at(address))
     os.kill(pid, signal.SIGKILL)
     with grpc.insecure_channel(mesh.address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
@@ -153,10 +147,10 @@ def test_a_link_that_another_user_made_at_the_default_home_is_refused(
 def test_a_mesh_whose_run_directory_is_removed_replaces_replicas_and_says_so(
     mesh: Foreground, mesh_environment: dict[str, str], home: Path, tmp_path: Path
 ) -> None:
-    address = by_tcp(home)
+    (pid,) = running(status_at(record_in(home).address()))
     shutil.rmtree(Path(record_in(home).token_file).parent)
 
-    replace_replica(mesh, address)
+    replace_replica(mesh, pid)
 
     found = status_of(mesh_environment)
     (notice,) = found["notices"]
@@ -186,7 +180,8 @@ def test_a_mesh_whose_home_is_removed_is_found_again(
         said = f"have been removed{times} by somebody else"
         wait_until(partial(says, mesh, said), _TIMEOUT_S, said)
         assert is_found(home)
-    replace_replica(mesh, record_in(home).address())
+    (pid,) = running(status_at(record_in(home).address()))
+    replace_replica(mesh, pid)
     end(mesh)
     assert ["mesh.lock"] == [each.name for each in home.iterdir()]
 
@@ -194,12 +189,16 @@ def test_a_mesh_whose_home_is_removed_is_found_again(
 def test_a_mesh_whose_home_cannot_be_made_anew_goes_on_over_tcp(
     mesh: Foreground, mesh_environment: dict[str, str], home: Path
 ) -> None:
-    address = by_tcp(home)
+    token = record_in(home).address().token
+    (pid,) = running(status_at(record_in(home).address()))
     shutil.rmtree(home)
     home.write_text("in the way")
 
-    replace_replica(mesh, address)
+    replace_replica(mesh, pid)
 
+    far = re.search(r"Replicas use (127\.0\.0\.1:\d+) meanwhile", mesh.output())
+    assert far is not None, mesh.output()
+    address = MeshAddress(controller=far[1], token=token)
     (notice,) = status_at(address).notices
     assert f"cannot be made anew: {home} cannot hold the files of a mesh: " in notice
     assert mesh.output().count(notice) == 1

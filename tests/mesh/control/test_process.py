@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from pyserve.config import DeploymentOptions, read_settings
 from pyserve.control.discovery import MeshAddress, find_mesh, read_record
-from pyserve.control.transport import proof
+from pyserve.control.transport import UNIX_OPTIONS, proof
 from pyserve.errors import MeshError
 from pyserve.launch import MeshProcess
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
@@ -50,7 +50,7 @@ def mesh(home):
 
 @contextlib.contextmanager
 def control_of(address: MeshAddress):
-    with grpc.insecure_channel(address.controller) as channel:
+    with grpc.insecure_channel(address.controller, UNIX_OPTIONS) as channel:
         yield control_pb2_grpc.ControlStub(channel), proof(address.token)
 
 
@@ -123,6 +123,43 @@ def test_files_of_a_mesh_are_for_their_owner_only(mesh, home):
     token = mesh.address().token
     assert token not in command + environment
     assert token.hex().encode() not in command + environment
+
+
+def listening_ports(pid):
+    sockets = psutil.Process(pid).net_connections(kind="tcp")
+    return sorted(each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN)
+
+
+# The ingress's, and the one of what the ingress answers itself.
+PORTS_OF_AN_INGRESS = 2
+
+
+def test_controller_of_one_machine_listens_at_no_port(mesh):
+    assert "" == mesh.record.controller_tcp
+    assert PORTS_OF_AN_INGRESS == len(listening_ports(mesh.pid))
+
+
+@pytest.mark.parametrize(
+    ("environment", "host"),
+    [
+        ({"PYSERVE_CONTROLLER": "127.0.0.1:0"}, "127.0.0.1"),
+        ({"PYSERVE_CONTROLLER": "[::1]:0"}, "[::1]"),
+        ({"PYSERVE_ADVERTISE_HOST": "127.0.0.1"}, "127.0.0.1"),
+    ],
+)
+def test_controller_listens_for_other_machines_where_it_is_told_to(home, environment, host):
+    mesh = MeshProcess.start(ANYWHERE, environment=environment)
+    try:
+        place = mesh.record.controller_tcp
+        assert host == place.rpartition(":")[0]
+        assert PORTS_OF_AN_INGRESS + 1 == len(listening_ports(mesh.pid))
+        settings = read_settings({"PYSERVE_HOME": str(home), "PYSERVE_CONTROLLER": place})
+        address = find_mesh(settings)
+        assert address is not None
+        assert place == address.controller
+        assert [] == replica_pids(address)
+    finally:
+        assert 0 == mesh.close(TIMEOUT_S)
 
 
 def test_taken_port_is_named_with_what_to_do(home):

@@ -34,12 +34,11 @@ class Mesh:
             self.launcher, development=True, addresses=lambda: ("127.0.0.1:8000",)
         )
         self.grace_s = None
-        self.server = make_server()
+        self.server = make_server(TOKEN)
         self.request_timeouts_s: list[float | None] = []
         add_services(
             self.server,
             self.controller,
-            TOKEN,
             self.shut_down,
             self.request_timeouts_s.append,
             self.leave,

@@ -93,6 +93,8 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
     environment = {
         **files.environment("PYSERVE_MESH_TLS"),
         "PYSERVE_MESH_TLS_NAMES": MEMBER,
+        # Its controller listens for other machines too.
+        "PYSERVE_ADVERTISE_HOST": "127.0.0.1",
     }
     with running_mesh("tests.mesh.security.apps:digest", environment=environment) as mesh:
         yield Private(mesh, root, files)

@@ -66,7 +66,7 @@ async def serve(controller, tmp_path):
     servers = []
 
     async def start():
-        server = make_server()
+        server = make_server(TOKEN)
         mesh_pb2_grpc.add_MeshServicer_to_server(controller, server)
         server.add_insecure_port(address)
         await server.start()
