@@ -220,6 +220,8 @@ class Server:
         keepalive_timeout_s: float = 20.0,
         max_connection_age_s: float | None = None,
         idle_bytes_max: int = 50331648,  # of strangers' connections that rest; 0: no limit
+        trusted_proxies: Sequence[str] = (),  # as ``Ingress``, at ports for strangers
+        proxy_protocol: bool = False,
         replica_id: str = "",  # what a router's handshake must find; "" for plain servers
         token: bytes = b"",  # the mesh token routers prove; b"" trusts nobody
         # What each call carries as pyserve-token-bin where ``token`` has not been proven.
@@ -600,7 +602,7 @@ class IngressLimits:
     def __new__(
         cls,
         *,
-        connections_max: int = 20000,
+        connections_max: int = 20000,  # fewer where the process may not open so many
         idle_bytes_max: int = 50331648,  # kept by connections that rest, estimated; 0: no limit
         streams_max: int = 1024,  # of one HTTP/2 connection
         header_bytes_max: int = 16384,
@@ -660,6 +662,8 @@ class Ingress:
         limits: IngressLimits | None = None,
         root_path: str = "",  # a prefix that whoever is in front has removed
         access: AccessPolicy | None = None,
+        trusted_proxies: Sequence[str] = (),  # networks, whose word on clients is taken
+        proxy_protocol: bool = False,  # their connections begin with a header of version 2
     ) -> Ingress: ...
     def set_request_timeout(self, timeout_s: float | None) -> None:
         """Of requests for which neither client nor deployment says a time, from now on; None: none.
@@ -686,6 +690,9 @@ def certificate_lifetime_s(chain: bytes) -> tuple[int, int]:
 
 def keep_freed_memory() -> None:
     """Let malloc keep up to 64 MiB of freed memory for the next large messages."""
+
+def raise_descriptor_limit() -> None:
+    """Let the process open as many files and sockets as its hard limit allows."""
 
 def has_digits(text: bytes | bytearray, count: int) -> bool:
     """Say whether ``text`` has ``count`` ASCII digits in a row."""

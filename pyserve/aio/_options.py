@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pyserve import _router
+from pyserve.config.proxies import check_networks
 from pyserve.errors import Abort
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class ServerOptions:
     max_connection_age_s: float | None = None
     max_concurrent_streams: int = 4096
     idle_bytes_max: int = 48 * _MEBIBYTE
+    trusted_proxies: tuple[str, ...] = ()
+    proxy_protocol: bool = False
     reuse_port: bool = False
     doors: bool = False
 
@@ -132,6 +135,17 @@ def _bytes(mebibytes: Any) -> int:
     return int(mebibytes) * _MEBIBYTE
 
 
+def _networks(text: Any) -> tuple[str, ...]:
+    words = (word.strip() for word in str(text).split(","))
+    return check_networks("pyserve.trusted_proxies", filter(None, words))
+
+
+def _proxy_protocol(version: Any) -> bool:
+    if version not in ("off", "v2"):
+        raise ValueError("off or v2")
+    return bool(version == "v2")
+
+
 def _compression(number: Any) -> int:
     return _COMPRESSION_BY_NUMBER[int(number)]
 
@@ -150,6 +164,8 @@ _SERVER = _COMMON | {
     "grpc.so_reuseport": ("reuse_port", bool),
     "pyserve.doors": ("doors", bool),
     "pyserve.idle_connection_memory_mb": ("idle_bytes_max", _bytes),
+    "pyserve.trusted_proxies": ("trusted_proxies", _networks),
+    "pyserve.proxy_protocol": ("proxy_protocol", _proxy_protocol),
 }
 _CHANNEL = _COMMON | {
     "grpc.default_authority": ("authority", str),

@@ -311,6 +311,8 @@ class Server(grpc.aio.Server):
             max_concurrent_calls=-1 if limit is None else limit,
             max_concurrent_streams=options.max_concurrent_streams,
             idle_bytes_max=options.idle_bytes_max,
+            trusted_proxies=options.trusted_proxies,
+            proxy_protocol=options.proxy_protocol,
             max_idle_streams=self._settings.max_idle_streams,
             default_compression=options.default_compression,
             keepalive_time_s=options.keepalive_time_s,
@@ -399,7 +401,9 @@ def server(
             ``("pyserve.doors", 0)`` ports speak gRPC only; else also Connect, gRPC-Web and JSON,
             over HTTP/1.1 too. Connections at rest may keep
             ``("pyserve.idle_connection_memory_mb", 48)`` MiB, estimated; those that have rested
-            longest are closed beyond it.
+            longest are closed beyond it. ``("pyserve.trusted_proxies", "10.0.0.0/8")`` names the
+            networks of proxies whose word on clients' addresses is taken, and
+            ``("pyserve.proxy_protocol", "v2")`` has them begin with a PROXY header.
         maximum_concurrent_rpcs: Calls above it get RESOURCE_EXHAUSTED; ``None``: no limit.
         compression: Of all responses whose handler does not choose.
 

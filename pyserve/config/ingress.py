@@ -18,6 +18,7 @@ from pyserve.config.http import (
     check_root_path,
     gRPCOptions,
 )
+from pyserve.config.proxies import read_proxy_protocol, read_trusted_proxies
 from pyserve.config.tls import environment_of_tls
 from pyserve.config.validation import refuse
 
@@ -59,7 +60,7 @@ class IngressSettings:
         port: where it listens when nobody gives an address.
         location: ``Disabled``: the mesh has no ingress.
         root_path: a prefix that whoever is in front has removed from the paths; "": none.
-        connections_max: client connections; one more is closed at once.
+        connections_max: client connections; for one more another that rests has to go.
         idle_bytes_max: what connections that rest keep in memory, estimated by what they speak;
             beyond it those that have rested longest are closed. 0: no limit.
         streams_max: calls of one HTTP/2 connection at once.
@@ -77,6 +78,8 @@ class IngressSettings:
         drain_s: how long a draining ingress takes new connections, while its health says no.
         hard_stop_after_s: longest drain, whatever the deployments allow their calls.
         cors_origins: who may use gRPC-Web and Connect from a browser; "*": everybody.
+        trusted_proxies: networks of proxies, whose word on the addresses of clients is taken.
+        proxy_protocol: their connections begin with a header of the PROXY protocol, version 2.
     """
 
     port: int = DEFAULT_HTTP_PORT
@@ -99,6 +102,8 @@ class IngressSettings:
     drain_s: float = 0.0
     hard_stop_after_s: float = 120.0
     cors_origins: tuple[str, ...] = ("*",)
+    trusted_proxies: tuple[str, ...] = ()
+    proxy_protocol: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +149,7 @@ def read_ingress_settings(variables: Mapping[str, str]) -> IngressSettings:
         if value is not None
     }
     default = IngressSettings()
+    trusted = read_trusted_proxies(variables)
     return IngressSettings(
         **given,  # type: ignore[arg-type]  # the names are those of the fields
         location=check_location("PYSERVE_INGRESS_LOCATION", variables["PYSERVE_INGRESS_LOCATION"])
@@ -157,6 +163,8 @@ def read_ingress_settings(variables: Mapping[str, str]) -> IngressSettings:
         server_timeout_s=read.limit_seconds(variables, "PYSERVE_INGRESS_SERVER_TIMEOUT_S", None),
         request_timeout_s=read.limit_seconds(variables, "PYSERVE_REQUEST_TIMEOUT_S", None),
         cors_origins=_origins(variables) or default.cors_origins,
+        trusted_proxies=trusted,
+        proxy_protocol=read_proxy_protocol(variables, trusted),
     )
 
 

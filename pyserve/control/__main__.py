@@ -20,6 +20,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 
 from pyserve.aio.certificates import mesh_tls
+from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import (
     MeshSettings,
     ProxyLocation,
@@ -52,6 +53,8 @@ _SOCKET = "controller.sock"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a mesh until it is told to end; return 0 after a drain, 1 if it could not start."""
     options = _parse(arguments)
+    # Before the ingress reckons how many clients it has room for.
+    raise_descriptor_limit()
     for line in older_names():
         sys.stderr.write(f"pyserve: warning: {line}\n")
     try:

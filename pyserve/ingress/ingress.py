@@ -93,6 +93,8 @@ class IngressServer:
                 access=self._security.access,
                 limits=_limits(settings),
                 root_path=settings.root_path,
+                trusted_proxies=settings.trusted_proxies,
+                proxy_protocol=settings.proxy_protocol,
             )
 
     async def start(self) -> None:
@@ -118,6 +120,19 @@ class IngressServer:
                 "(--address HOST:PORT, port 0 picks a free one)"
             ) from error
         self._warn_of_openness()
+        self._warn_of_descriptors(self._native.stats()["connections_max"])
+
+    def _warn_of_descriptors(self, connections_max: int) -> None:
+        """Say it when the process may not open as many sockets as it has been told to take."""
+        if connections_max < self._settings.connections_max:
+            _LOGGER.warning(
+                "the ingress takes %d connections, not %d: its process may open no more files "
+                "and sockets, and keeps some for the mesh itself; raise the hard limit "
+                "(ulimit -Hn, LimitNOFILE), or set PYSERVE_INGRESS_MAX_CONNECTIONS=%d",
+                connections_max,
+                self._settings.connections_max,
+                connections_max,
+            )
 
     def _warn_of_openness(self) -> None:
         """Say it when other machines may call without proving who they are."""

@@ -13,7 +13,7 @@ from types import FrameType
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
-from pyserve.bridge import keep_freed_memory, keep_from_forks
+from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import older_names, read_settings
 from pyserve.errors import OptionError
 from pyserve.replica.forking import separate_forks
@@ -44,6 +44,8 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     )
     separate_forks(options.controller)
     keep_freed_memory()
+    # Before a listener or user code asks how many there may be.
+    raise_descriptor_limit()
     for line in older_names():
         logging.getLogger(__name__).warning("%s", line)
     try:

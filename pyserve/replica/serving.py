@@ -16,6 +16,7 @@ from pyserve.replica.plain.methods import CALL, PlainMethod
 if TYPE_CHECKING:
     from pyserve.aio import HttpHandler
     from pyserve.config import DeploymentOptions
+    from pyserve.config.ingress import IngressSettings
     from pyserve.references import References
 
 # Threads of `def` handlers, which the pool makes when calls come and none is idle. The gate
@@ -33,7 +34,7 @@ def make_server(
     replica_id: str,
     token: bytes,
     development: bool,
-    idle_bytes_max: int,
+    limits: IngressSettings,
     references: References | None = None,
     http: HttpHandler | None = None,
     front: Callable[[HttpHandler], HttpHandler] | None = None,
@@ -48,7 +49,7 @@ def make_server(
         replica_id: What a router's handshake must find.
         token: The mesh token, which routers prove.
         development: Whether the texts of unexpected exceptions may reach clients.
-        idle_bytes_max: What connections of strangers that rest may keep; 0: no limit.
+        limits: Of the ingress; what of them is about connections holds at ports for strangers.
         references: Holds large results for handles.
         http: The ASGI application; ``None``: ``__call__`` answers plain HTTP, if there is one.
         front: Puts something before ``__call__``; ``None``: nothing stands there.
@@ -70,7 +71,7 @@ def make_server(
     doors = inference_doors(loaded, plain.methods, development=development)
     server = Server(
         interceptors=cast("Any", loaded.interceptors),  # Server checks their type.
-        options=_channel_arguments(loaded.options, idle_bytes_max),
+        options=_channel_arguments(loaded.options, limits),
         maximum_concurrent_rpcs=loaded.options.ongoing_requests_limit(),
         settings=ServerSettings(
             development=development,
@@ -114,10 +115,14 @@ def _plain_http(
     return handler if front is None else front(handler)
 
 
-def _channel_arguments(options: DeploymentOptions, idle_bytes_max: int) -> list[tuple[str, int]]:
+def _channel_arguments(
+    options: DeploymentOptions, limits: IngressSettings
+) -> list[tuple[str, int | str]]:
     sent = options.max_send_message_bytes
     return [
         ("grpc.max_receive_message_length", options.max_receive_message_bytes),
         ("grpc.max_send_message_length", -1 if sent is None else sent),
-        ("pyserve.idle_connection_memory_mb", idle_bytes_max >> 20),
+        ("pyserve.idle_connection_memory_mb", limits.idle_bytes_max >> 20),
+        ("pyserve.trusted_proxies", ",".join(limits.trusted_proxies)),
+        ("pyserve.proxy_protocol", "v2" if limits.proxy_protocol else "off"),
     ]

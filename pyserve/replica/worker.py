@@ -233,7 +233,7 @@ class Worker:
                 replica_id=assign.replica_id,
                 token=self._settings.token,
                 development=assign.development,
-                idle_bytes_max=self._settings.mesh.ingress.idle_bytes_max,
+                limits=self._settings.mesh.ingress,
                 references=None if mesh is None else mesh.references,
                 http=None if self._application is None else self._application.handle,
                 front=front_of(self._settings.mesh.http_middlewares),

@@ -94,7 +94,7 @@ def test_every_knob_of_the_ingress_is_described_with_the_name_in_ray_serve():
 
 @pytest.mark.parametrize("name", sorted(_knobs()))
 def test_the_default_of_a_knob_of_the_ingress_is_as_described(name: str):
-    if re.fullmatch(r"\d+|\*|EveryNode", default := _knobs()[name][0]):
+    if re.fullmatch(r"\d+|\*|EveryNode|off", default := _knobs()[name][0]):
         assert read_settings({}) == read_settings({name: default})
     else:
         assert default in {"none", "loopback", "one for each core, at most 4"}

@@ -1,4 +1,4 @@
-//! Heads of plain HTTP requests.
+//! Heads of plain HTTP requests, and headers of proxies.
 
 use http::{HeaderName, HeaderValue, Request, Version};
 
@@ -30,4 +30,9 @@ pub fn heads(data: &[u8]) {
         }
     }
     router_net::fuzzing::http_head(&parts, prefix);
+}
+
+/// The header of a proxy, and what follows.
+pub fn proxies(data: &[u8]) {
+    router_net::fuzzing::proxy_header(data);
 }

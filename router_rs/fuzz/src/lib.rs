@@ -18,7 +18,7 @@ mod transcoders;
 
 pub use connections::{ingress_http1, ingress_http2, server_http2};
 pub use grpc::{frames, headers};
-pub use heads::heads;
+pub use heads::{heads, proxies};
 pub use relay::relay;
 pub use routes::routes;
 pub use transcoders::{answers, descriptors, requests};
@@ -27,7 +27,7 @@ pub use transcoders::{answers, descriptors, requests};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them, by name.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("answers", answers),
     ("descriptors", descriptors),
     ("frames", frames),
@@ -35,6 +35,7 @@ pub const TARGETS: [Target; 11] = [
     ("heads", heads),
     ("ingress_http1", ingress_http1),
     ("ingress_http2", ingress_http2),
+    ("proxies", proxies),
     ("relay", relay),
     ("requests", requests),
     ("routes", routes),

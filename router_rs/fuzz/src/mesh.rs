@@ -160,6 +160,8 @@ fn server_config() -> ServerConfig {
         keepalive: None,
         connection_age_max: None,
         idle_bytes_max: 0,
+        descriptors_max: u64::MAX,
+        proxies: Arc::default(),
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
         call_token: Vec::new(),

@@ -19,22 +19,25 @@ fn limits() -> IngressLimits {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed_at_once() {
+async fn one_connection_too_many_is_closed_at_once_while_all_others_are_at_work() {
     let limits = IngressLimits { connections_max: 2, ..limits() };
     let (mut replica, front) = one_app_limited(limits).await;
     let mut first = Http1::connect(&front).await;
     let mut second = Http1::connect(&front).await;
-    for client in [&mut first, &mut second] {
-        client.get("/app").await;
-        answer(replica.next().await, "in");
-        assert_eq!("in", client.reply().await.text());
-    }
+    first.get("/app").await;
+    let one = replica.next().await;
+    second.get("/app").await;
+    let other = replica.next().await;
     let mut third = Http1::connect(&front).await;
     third.closed().await;
     assert_eq!((2, 1), (front.stat("connections"), front.stat("connections_refused")));
-    drop(first);
-    until("room for another", || front.stat("connections") == 1).await;
+    for (client, call) in [(&mut first, one), (&mut second, other)] {
+        answer(call, "in");
+        assert_eq!("in", client.reply().await.text());
+    }
+    until("both to rest", || front.stat("rests") == 2).await;
     assert_eq!(200, Http1::connect(&front).await.fetch("/-/healthz").await.status);
+    assert_eq!((1, 1), (front.stat("displaced"), front.stat("connections_refused")));
 }
 
 #[tokio::test]

@@ -60,6 +60,8 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         keepalive: None,
         connection_age_max: None,
         idle_bytes_max: 0,
+        descriptors_max: u64::MAX,
+        proxies: Arc::default(),
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
         call_token: Vec::new(),

@@ -1,5 +1,6 @@
 //! Conversions between Python's types and those of `router_net`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -9,6 +10,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use router_core::Nanos;
 use router_net::grpc::Encoding;
 use router_net::grpc::metadata::{self, Value};
+use router_net::ingress::{NoNetwork, Proxies};
 use router_net::server::Keepalive;
 
 /// The user's metadata of a header block, see the stub's `Metadata`.
@@ -66,6 +68,18 @@ pub(crate) fn encoding(number: i32) -> PyResult<Encoding> {
             "compression {number} is unknown, use IDENTITY, GZIP or DEFLATE"
         ))),
     }
+}
+
+/// Proxies by their networks; `has_headers`: they speak the PROXY protocol.
+pub(crate) fn proxies(networks: &[String], has_headers: bool) -> PyResult<Arc<Proxies>> {
+    if has_headers && networks.is_empty() {
+        let text = "proxy_protocol needs trusted_proxies: nobody else's header is read";
+        return Err(PyValueError::new_err(text));
+    }
+    let networks = networks.iter().map(|network| network.parse()).collect::<Result<_, NoNetwork>>();
+    let networks =
+        networks.map_err(|error| PyValueError::new_err(format!("trusted_proxies: {error}")))?;
+    Ok(Arc::new(Proxies { networks, has_headers }))
 }
 
 /// `-1` stands for "no limit".

@@ -7,6 +7,7 @@ mod access;
 mod allocator;
 mod client;
 mod convert;
+mod descriptors;
 mod digits;
 mod doorbell;
 mod endpoint;
@@ -52,6 +53,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tls::ClientTls>()?;
     module.add_function(wrap_pyfunction!(tls::certificate_lifetime_s, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(descriptors::raise_descriptor_limit, module)?)?;
     module.add_function(wrap_pyfunction!(digits::has_digits, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
     module.add_function(wrap_pyfunction!(forks::shut_descriptors_after_fork, module)?)?;

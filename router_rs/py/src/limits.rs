@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use router_net::ingress::IngressLimits as NetLimits;
 
-use crate::convert;
+use crate::{convert, descriptors};
 
 /// Timers resolve no less.
 const PERIOD_MIN: Duration = Duration::from_millis(1);
@@ -59,6 +59,7 @@ impl IngressLimits {
         }
         let limits = NetLimits {
             connections_max,
+            descriptors_max: descriptors::limit(),
             idle_bytes_max,
             streams_max,
             header_bytes_max,

@@ -15,6 +15,7 @@ use router_net::link::{Command, Mailbox};
 use router_net::server::{BatchState, Exchange, Method, Server as NetServer, ServerConfig};
 
 use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
+use crate::descriptors;
 use crate::endpoint::Endpoint;
 use crate::http::{self, HttpHead};
 use crate::payload;
@@ -36,7 +37,8 @@ impl Server {
         max_metadata_bytes = 16384, max_concurrent_calls = -1, max_concurrent_streams = 4096,
         max_idle_streams = 1000, default_compression = 0, keepalive_time_s = None,
         keepalive_timeout_s = 20.0, max_connection_age_s = None, idle_bytes_max = 50_331_648,
-        replica_id = "", token = Vec::new(), call_token = Vec::new(),
+        trusted_proxies = Vec::new(), proxy_protocol = false, replica_id = "", token = Vec::new(),
+        call_token = Vec::new(),
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -52,6 +54,8 @@ impl Server {
         keepalive_timeout_s: f64,
         max_connection_age_s: Option<f64>,
         idle_bytes_max: u64,
+        trusted_proxies: Vec<String>,
+        proxy_protocol: bool,
         replica_id: &str,
         token: Vec<u8>,
         call_token: Vec<u8>,
@@ -69,6 +73,8 @@ impl Server {
                 .map(|age| convert::duration("max_connection_age_s", age))
                 .transpose()?,
             idle_bytes_max,
+            descriptors_max: descriptors::limit(),
+            proxies: convert::proxies(&trusted_proxies, proxy_protocol)?,
             replica_id: replica_id.to_owned(),
             token,
             call_token,

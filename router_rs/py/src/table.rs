@@ -302,7 +302,9 @@ impl Ingress {
     #[new]
     #[pyo3(signature = (
         table, *, addresses, io_threads, tls, limits = None, root_path = String::new(), access = None,
+        trusted_proxies = Vec::new(), proxy_protocol = false,
     ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
         table: &RoutingTable,
         addresses: Vec<String>,
@@ -311,6 +313,8 @@ impl Ingress {
         limits: Option<&IngressLimits>,
         root_path: String,
         access: Option<&AccessPolicy>,
+        trusted_proxies: Vec<String>,
+        proxy_protocol: bool,
     ) -> PyResult<Self> {
         let tls = tls.map(|tls| Arc::clone(&tls.tls));
         let access = access.map(|access| Arc::clone(&access.access));
@@ -318,7 +322,9 @@ impl Ingress {
         check_root_path(&root_path)?;
         let request_timeout = limits.request_timeout;
         let limits = limits.limits;
-        let config = IngressConfig { addresses, io_threads, tls, limits, root_path, access };
+        let proxies = convert::proxies(&trusted_proxies, proxy_protocol)?;
+        let config =
+            IngressConfig { addresses, io_threads, tls, limits, root_path, access, proxies };
         let ingress = NetIngress::new(table.table.clone(), config);
         ingress.set_request_timeout(request_timeout);
         Ok(Self { ingress })

@@ -50,3 +50,15 @@ class Digest:
 
 
 digest = Digest.bind()
+
+
+@pyserve.deployment
+class Asker:
+    """Says who asks, as far as the request tells."""
+
+    def __call__(self, request: Request) -> str:
+        assert request.client is not None
+        return f"{request.url.scheme} {request.client.host} {request.client.port}"
+
+
+asker = Asker.bind()

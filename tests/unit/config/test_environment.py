@@ -84,6 +84,15 @@ def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
         ("PYSERVE_ADVERTISE_HOST", "10.0.0.7:8000", "a host name or an address without a port"),
         ("PYSERVE_INGRESS_CORS_ORIGINS", "shop.example.com", "scheme, host and port"),
         ("PYSERVE_INGRESS_CORS_ORIGINS", "*,https://a.example/x", "scheme, host and port"),
+        ("PYSERVE_TRUSTED_PROXIES", "proxy.example.com", "such as 10.0.0.0/8"),
+        ("PYSERVE_TRUSTED_PROXIES", "10.0.0.1/8", "such as 10.0.0.0/8"),
+        ("PYSERVE_TRUSTED_PROXIES", "10.0.0.0/33", "such as 10.0.0.0/8"),
+        ("PYSERVE_TRUSTED_PROXIES", "10.0.0.0/255.0.0.0", "such as 10.0.0.0/8"),
+        ("PYSERVE_TRUSTED_PROXIES", "127.0.0.1,::ffff:10.0.0.1", "such as 10.0.0.0/8"),
+        ("PYSERVE_TRUSTED_PROXIES", "fe80::1%eth0", "such as 10.0.0.0/8"),
+        ("PYSERVE_TRUSTED_PROXIES", "10.0.0.1:80", "such as 10.0.0.0/8"),
+        ("PYSERVE_PROXY_PROTOCOL", "v1", "version 1 is not read"),
+        ("PYSERVE_PROXY_PROTOCOL", "v2", "v2 with PYSERVE_TRUSTED_PROXIES"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_by_name(name: str, value: str, text: str):
@@ -115,6 +124,14 @@ def test_a_host_to_bind_may_have_brackets(host: str):
 def test_origins_of_pages_are_taken(origins: str):
     found = read_settings({"PYSERVE_INGRESS_CORS_ORIGINS": origins}).ingress.cors_origins
     assert tuple(origins.split(",")) == found
+
+
+def test_proxies_are_networks():
+    given = {"PYSERVE_TRUSTED_PROXIES": "10.0.0.0/8, 192.0.2.1,FD00::/8"}
+    found = read_settings(given | {"PYSERVE_PROXY_PROTOCOL": "v2"}).ingress
+    assert ("10.0.0.0/8", "192.0.2.1/32", "fd00::/8") == found.trusted_proxies
+    assert found.proxy_protocol
+    assert not read_settings(given).ingress.proxy_protocol
 
 
 def test_names_that_nothing_reads_are_warned_of_with_the_one_that_was_meant():

@@ -33,6 +33,8 @@ _NATIVE: dict[str, tuple[str, str, Any]] = {
     "connect_timeout_s": ("RoutingTable", "connect_timeout_s", 15.0),
     "request_timeout_s": ("IngressLimits", "request_timeout_s", 16.0),
     "cors_origins": ("IngressLimits", "cors_origins", ("https://shop.example",)),
+    "trusted_proxies": ("Ingress", "trusted_proxies", ("192.0.2.0/24",)),
+    "proxy_protocol": ("Ingress", "proxy_protocol", True),
 }
 # They act in Python: when a mesh starts, and in a drain.
 _IN_PYTHON = {"port", "location", "drain_s", "hard_stop_after_s"}

@@ -11,6 +11,7 @@ import pytest
 
 import pyserve
 from pyserve.config import DeploymentOptions
+from pyserve.config.ingress import IngressSettings
 from pyserve.replica.checks import check_class
 from pyserve.replica.loading import Loaded
 from pyserve.replica.servicers import find_services
@@ -76,7 +77,7 @@ async def serving(
         replica_id="Echo#1",
         token=b"token",
         development=development,
-        idle_bytes_max=0,
+        limits=IngressSettings(),
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

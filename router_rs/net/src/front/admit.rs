@@ -340,8 +340,7 @@ fn prepare<T: Transport>(
     // RFC 9110, 9.2.2; it matters only where the deployment asks for retries.
     let is_idempotent = parts.method.is_idempotent();
     let origin = Origin {
-        peer: connection.peer,
-        is_tls: connection.is_tls,
+        client: connection.client(&parts.headers),
         root_path: &front.config.root_path,
         said: &connection.said,
     };

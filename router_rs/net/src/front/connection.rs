@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -19,16 +19,18 @@ use tokio::time::{sleep, timeout};
 use super::access::{Asker, Caller};
 use super::call::CALL_POINTS;
 use super::counters::ConnectionCount;
+use super::forwarded::{Client, named_client};
 use super::frames::IDLE_POINTS;
 use super::offenders::{Offence, WAIT};
 use super::own_call::OwnCall;
 use super::plain_head::Said;
+use super::proxies::Proxies;
 use super::rest::{Rest, Room, Speech};
 use super::strangers::Visit;
 use super::turnstile::{self, pass};
 use super::upstream::Directory;
 use super::wire::{Gauge, Wire};
-use super::{Front, handshake, http1, http2};
+use super::{Front, handshake, http1, http2, proxy_header};
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
@@ -60,7 +62,7 @@ pub(crate) struct Arrival {
 pub(crate) struct ConnectionState {
     pub(super) front: Arc<Front>,
     pub(super) directory: Directory,
-    pub(super) peer: SocketAddr,
+    guest: Guest,
     pub(super) caller: Caller,
     /// Names the connection among those who call.
     pub(super) number: u64,
@@ -68,7 +70,7 @@ pub(crate) struct ConnectionState {
     /// Others of its address were ended for what they sent.
     pub(super) is_suspect: bool,
     pub(super) gauge: Arc<Gauge>,
-    room: Option<Rc<Room>>,
+    room: Rc<Room>,
     visit: Visit,
     /// What replicas were told of it.
     pub(super) said: Said,
@@ -92,6 +94,22 @@ pub(crate) struct ConnectionState {
 pub(crate) enum Greeting {
     Http1,
     Http2,
+}
+
+/// Whose connection it is: its other end's, or that for which a trusted proxy says that it comes.
+#[derive(Clone, Copy, Debug)]
+struct Guest {
+    peer: SocketAddr,
+    /// It is a trusted proxy itself.
+    is_proxy: bool,
+}
+
+/// Somebody who has come, before anything was heard of it.
+struct Met {
+    guest: Guest,
+    visit: Visit,
+    is_suspect: bool,
+    gauge: Arc<Gauge>,
 }
 
 /// A connection whose peer has begun to speak.
@@ -128,30 +146,21 @@ pub(crate) async fn open(
     arrival: Arrival,
     phase: &mut watch::Receiver<Phase>,
 ) -> Option<Opened> {
-    let peer = arrival.peer;
-    let visit = Visit::new(&front, peer.ip(), arrival.tls.is_some());
-    let is_suspect = front.offenders.has(peer.ip(), Instant::now());
-    let gauge = Gauge::new(is_suspect);
-    let greeting = async {
-        if let Some(time) = time_to_wait(&visit, is_suspect) {
-            front.counters.delayed_connections.count();
-            wait(&arrival.stream, time).await?;
-        }
-        // In a box, so that those that wait are small.
-        Box::pin(greet(&front, arrival, &gauge)).await
-    };
-    let greeted = tokio::select! {
-        greeted = greeting => greeted,
+    let room = Room::of(&front);
+    let resting = Rest::new(Rc::clone(&room), Speech::Unknown, arrival.tls.is_some());
+    let met = tokio::select! {
+        met = resting.during(meet(&front, arrival)) => met?,
         // Nothing was asked, so there is nothing to answer.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
     };
     // Whatever goes wrong before the first request, there is nobody to tell it to.
-    let Greeted { wire, greeting, caller, client } = greeted?;
+    let (Met { guest, visit, is_suspect, gauge }, greeted) = met?;
+    let Greeted { wire, greeting, caller, client } = greeted;
     let state = Rc::new(ConnectionState {
         directory: Directory::of(&front.source, &client),
-        room: Room::of(&front),
+        room,
         front,
-        peer,
+        guest,
         caller,
         number: next_token(),
         is_tls: client.is_tls,
@@ -168,6 +177,34 @@ pub(crate) async fn open(
         held: RefCell::default(),
     });
     Some(Opened { state, wire, greeting, client })
+}
+
+/// Learns who comes, and hears the client when others of its address have had their turn.
+async fn meet(front: &Arc<Front>, mut arrival: Arrival) -> Option<(Met, Greeted)> {
+    let guest = introduce(front, &mut arrival).await?;
+    let met = Met::new(front, guest, arrival.tls.is_some());
+    if let Some(time) = time_to_wait(&met.visit, met.is_suspect) {
+        front.counters.delayed_connections.count();
+        wait(&arrival.stream, time).await?;
+    }
+    // In a box, so that those that wait are small.
+    let greeted = Box::pin(greet(front, arrival, guest.peer, &met.gauge)).await?;
+    Some((met, greeted))
+}
+
+/// Asks a trusted proxy for whom it comes, if it is one that says so; before anything else is read.
+async fn introduce(front: &Front, arrival: &mut Arrival) -> Option<Guest> {
+    let (proxies, proxy) = (&front.config.proxies, arrival.peer);
+    if !proxies.has_headers || !proxies.trusts(proxy.ip()) {
+        return Some(Guest::new(proxies, proxy));
+    }
+    // In a box, since few have one and it holds the longest header.
+    let header = Box::pin(proxy_header::read(&mut arrival.stream));
+    let Ok(client) = within(front, async { Some(header.await) }).await? else {
+        front.counters.proxy_headers_malformed.count();
+        return None;
+    };
+    Some(Guest::new(proxies, client.unwrap_or(proxy)))
 }
 
 /// How long a new connection waits before anything of it is read, for what others of its address
@@ -193,8 +230,13 @@ async fn wait(stream: &TcpStream, time: Duration) -> Option<()> {
 }
 
 /// Hears the client, and waits for its turn before each step that costs much.
-async fn greet(front: &Front, arrival: Arrival, gauge: &Arc<Gauge>) -> Option<Greeted> {
-    let Arrival { stream, peer, tls, count } = arrival;
+async fn greet(
+    front: &Front,
+    arrival: Arrival,
+    peer: SocketAddr,
+    gauge: &Arc<Gauge>,
+) -> Option<Greeted> {
+    let Arrival { stream, tls, count, .. } = arrival;
     let mut stream = match tls {
         None => Stream::Tcp(stream),
         Some(tls) => {
@@ -241,9 +283,42 @@ async fn sniff(stream: &mut Stream) -> Option<(Greeting, Bytes)> {
     Some((Greeting::Http2, Bytes::from_static(PREFACE)))
 }
 
+// === impl Guest ===
+
+impl Guest {
+    fn new(proxies: &Proxies, peer: SocketAddr) -> Self {
+        Self { peer, is_proxy: proxies.trusts(peer.ip()) }
+    }
+
+    /// What others at the same address are counted with; `None`: behind it are strangers to each other.
+    fn counted(self) -> Option<IpAddr> {
+        (!self.is_proxy).then(|| self.peer.ip())
+    }
+}
+
+// === impl Met ===
+
+impl Met {
+    fn new(front: &Arc<Front>, guest: Guest, is_tls: bool) -> Self {
+        let counted = guest.counted();
+        let is_suspect = counted.is_some_and(|each| front.offenders.has(each, Instant::now()));
+        let visit = Visit::new(front, counted, is_tls);
+        Self { guest, visit, is_suspect, gauge: Gauge::new(is_suspect) }
+    }
+}
+
 // === impl ConnectionState ===
 
 impl ConnectionState {
+    /// Who makes a request: the client, or that which a trusted proxy names in its head.
+    pub(super) fn client(&self, headers: &HeaderMap) -> Client {
+        let own = Client { peer: self.guest.peer, is_tls: self.is_tls };
+        if !self.guest.is_proxy {
+            return own;
+        }
+        named_client(headers, own, &self.front.config.proxies)
+    }
+
     /// Lets go of `sender` with the last call.
     pub(super) fn hold(&self, sender: oneshot::Sender<()>) {
         self.held.replace(Some(sender));
@@ -261,12 +336,14 @@ impl ConnectionState {
 
     /// The connection has to be ended for what came over it.
     pub(super) fn on_offence(&self, offence: Offence) {
-        self.front.offenders.add(self.peer.ip(), offence, Instant::now());
+        if let Some(address) = self.guest.counted() {
+            self.front.offenders.add(address, offence, Instant::now());
+        }
     }
 
     /// Its part in the memory of connections that rest.
     pub(super) fn rest(&self, speech: Speech) -> Rest {
-        Rest::new(self.room.clone(), speech, self.is_tls)
+        Rest::new(Rc::clone(&self.room), speech, self.is_tls)
     }
 
     /// As `rest`, for HTTP/2.

@@ -42,6 +42,8 @@ pub(crate) struct Counters {
     pub(super) connections_refused: Counter,
     /// Handshakes in which one side refused the other, or a client that did not speak TLS.
     pub(super) tls_failures: Counter,
+    /// Connections of trusted proxies that did not say for whom they come.
+    pub(super) proxy_headers_malformed: Counter,
     pub(super) header_bytes_exceeded: Counter,
     pub(super) body_bytes_exceeded: Counter,
     pub(super) header_timeouts: Counter,
@@ -50,6 +52,8 @@ pub(crate) struct Counters {
     pub(super) keep_alive_timeouts: Counter,
     /// Connections that were told to go because all that rested kept too much.
     pub(super) idle_closed: Counter,
+    /// Connections at rest that were told to go because new ones needed their place.
+    pub(super) displaced: Counter,
     /// Connections that were closed for what they flooded us with.
     pub(super) floods: Counter,
     /// Connections that had to wait because others of their address were ended for what they sent.
@@ -77,6 +81,11 @@ impl Counters {
         self.in_flight.load(Ordering::Acquire)
     }
 
+    /// Those that are open.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn read(&self) -> Vec<(&'static str, u64)> {
         let [class_1, class_2, class_3, class_4, class_5] = &self.by_class;
         vec![
@@ -92,9 +101,10 @@ impl Counters {
             ("http_4xx", class_4.read()),
             ("http_5xx", class_5.read()),
             ("http_499", self.client_closed.read()),
-            ("connections", self.connections.load(Ordering::Relaxed)),
+            ("connections", self.connections()),
             ("connections_refused", self.connections_refused.read()),
             ("tls_failures", self.tls_failures.read()),
+            ("proxy_headers_malformed", self.proxy_headers_malformed.read()),
             ("header_bytes_exceeded", self.header_bytes_exceeded.read()),
             ("body_bytes_exceeded", self.body_bytes_exceeded.read()),
             ("header_timeouts", self.header_timeouts.read()),
@@ -102,6 +112,7 @@ impl Counters {
             ("body_timeouts", self.body_timeouts.read()),
             ("keep_alive_timeouts", self.keep_alive_timeouts.read()),
             ("idle_closed", self.idle_closed.read()),
+            ("displaced", self.displaced.read()),
             ("floods", self.floods.read()),
             ("delayed_connections", self.delayed_connections.read()),
             ("slow_clients", self.slow_clients.read()),
@@ -140,16 +151,10 @@ pub(crate) struct ConnectionCount {
 }
 
 impl ConnectionCount {
-    /// `None`: there are as many as may be.
-    pub(crate) fn take(front: &Arc<Front>) -> Option<Self> {
-        let counters = &front.counters;
-        let before = counters.connections.fetch_add(1, Ordering::AcqRel);
-        let taken = Self { front: Arc::clone(front) };
-        if before >= front.limits().connections_max {
-            counters.connections_refused.count();
-            return None;
-        }
-        Some(taken)
+    /// Also says how many others there are.
+    pub(super) fn new(front: &Arc<Front>) -> (Self, u64) {
+        let before = front.counters.connections.fetch_add(1, Ordering::AcqRel);
+        (Self { front: Arc::clone(front) }, before)
     }
 }
 

@@ -3,9 +3,11 @@
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::request;
 
+use super::forwarded::{Client, named_client};
 use super::host::check_host;
 use super::plain_head::{Origin, Said, client_timeout, is_detached, remove_hop_by_hop, rewrite};
-use super::{request_id, websocket};
+use super::proxies::Proxies;
+use super::{proxy_header, request_id, websocket};
 
 /// Rewrites a head as for a replica; `None`: it is refused.
 pub(crate) fn forwarded(parts: &request::Parts, prefix: &str) -> Option<request::Parts> {
@@ -16,10 +18,10 @@ pub(crate) fn forwarded(parts: &request::Parts, prefix: &str) -> Option<request:
     if websocket::is_upgrade(parts) {
         let _refused = websocket::check(parts);
     }
-    let peer = ([127, 0, 0, 1], 52100).into();
+    let proxy = Client { peer: ([127, 0, 0, 1], 52100).into(), is_tls: false };
     let said = Said::default();
     check_host(parts).ok()?;
-    let origin = Origin { peer, is_tls: false, root_path: "", said: &said };
+    let origin = Origin { client: asked(parts, proxy), root_path: "", said: &said };
     rewrite(&mut forwarded, origin, prefix).ok()?;
     for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
         assert!(!forwarded.headers.contains_key(&name), "{name} is about one hop");
@@ -35,4 +37,19 @@ pub(crate) fn forwarded(parts: &request::Parts, prefix: &str) -> Option<request:
     remove_hop_by_hop(&mut again);
     assert_eq!(forwarded.headers, again, "nothing is left to remove");
     Some(forwarded)
+}
+
+/// Who asks, if everybody or nobody is a proxy.
+fn asked(parts: &request::Parts, proxy: Client) -> Client {
+    let everybody = ["0.0.0.0/0", "::/0"].map(|text| text.parse().expect("a network"));
+    let all = Proxies { networks: everybody.to_vec(), has_headers: false };
+    let _first = named_client(&parts.headers, proxy, &all);
+    named_client(&parts.headers, proxy, &Proxies::default())
+}
+
+/// Reads the header of a proxy. What it says about one is not changed by what follows.
+pub fn proxy_header(data: &[u8]) {
+    let found = proxy_header::parse(data);
+    let followed = proxy_header::parse(&[data, b"GET / HTTP/1.1\r\n\r\n"].concat());
+    assert!(found.is_err() || found == followed, "{found:?}, then {followed:?}");
 }

@@ -159,6 +159,11 @@ impl Driver {
         Self { speaker, own_call, state, phases, current, patience, rest }
     }
 
+    /// Whether others may have its place: nothing is asked for, or no request is whole.
+    fn is_resting(&self) -> bool {
+        matches!(self.speaker, Speaker::Resting(..)) || self.patience.awaited == Awaited::Head
+    }
+
     fn enter(&mut self, phase: Phase) {
         if self.current == Phase::Serving {
             match &mut self.speaker {
@@ -292,9 +297,9 @@ impl Future for Driver {
             if this.poll_call_and_speaker(cx).is_ready() {
                 return Poll::Ready(());
             }
-            let is_resting = matches!(this.speaker, Speaker::Resting(..));
-            if this.rest.look(is_resting, cx).is_some() {
-                // It has not begun to ask for anything.
+            this.patience.look(&this.state);
+            if this.rest.look(this.is_resting(), cx).is_some() {
+                // There is no whole request of it that has no answer.
                 return Poll::Ready(());
             }
             match ready!(this.patience.poll(&this.state, cx)) {
@@ -364,9 +369,8 @@ impl Patience {
         self.rest = Some(after(REST_AFTER));
     }
 
-    /// Ready when something is due.
+    /// Ready when something is due, as far as was known at the last look.
     fn poll(&mut self, state: &ConnectionState, cx: &mut Context<'_>) -> Poll<Due> {
-        self.look(state);
         if self.awaited == Awaited::Nothing {
             return Poll::Pending;
         }

@@ -40,9 +40,9 @@ const IDLE_LOOKS: u32 = 4;
 /// Serves the connection until it ends.
 pub(super) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
     let limits = state.front.limits();
-    let greeting = settings(&state).handshake(wire);
+    let greeting = timeout(limits.header_timeout, settings(&state).handshake(wire));
     // Whatever goes wrong before the first request, there is nobody to tell it to.
-    let Ok(Ok(connection)) = timeout(limits.header_timeout, greeting).await else { return };
+    let Some(Ok(Ok(connection))) = state.rest_http2().during(greeting).await else { return };
     Driver::new(connection, state, phase).await;
 }
 

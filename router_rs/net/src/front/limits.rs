@@ -6,8 +6,10 @@ use std::time::Duration;
 /// `pyserve/_router.pyi`.
 #[derive(Clone, Debug)]
 pub struct FrontLimits {
-    /// Open connections; one more is closed at once.
+    /// Open connections; for one more another that rests has to go, else it is closed at once.
     pub connections_max: u64,
+    /// What the process may have open of all kinds; part of it is kept from clients.
+    pub descriptors_max: u64,
     /// What all connections that rest may keep in memory, estimated by what they speak; beyond it
     /// those that have rested longest are closed. 0: no limit.
     pub idle_bytes_max: u64,
@@ -36,6 +38,7 @@ impl Default for FrontLimits {
     fn default() -> Self {
         Self {
             connections_max: 20_000,
+            descriptors_max: u64::MAX,
             idle_bytes_max: 48 << 20,
             streams_max: 1024,
             header_bytes_max: 16 * 1024,

@@ -14,6 +14,8 @@ mod connection;
 mod counters;
 mod crumbs;
 mod date;
+mod doorway;
+mod forwarded;
 mod frames;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -31,6 +33,8 @@ mod offenders;
 mod own_call;
 mod plain;
 mod plain_head;
+mod proxies;
+mod proxy_header;
 mod ration;
 mod request_id;
 mod rest;
@@ -58,12 +62,13 @@ pub(crate) use access::hash;
 pub use access::{Access, Refused};
 pub(crate) use admit::admit_other_http2;
 pub(crate) use connection::{Arrival, ConnectionState, Greeting, Opened, open, serve};
-pub(crate) use counters::ConnectionCount;
 use counters::Counters;
+pub(crate) use doorway::{Entrant, Pace, make_room};
 pub(crate) use http1::serve as serve_http1;
 pub(crate) use http2::{ADMITTED_PER_TURN_MAX, on_error as on_http2_error, restrain};
 pub use limits::FrontLimits;
 use offenders::Offenders;
+pub use proxies::{Network, NoNetwork, Proxies};
 pub(crate) use rest::{Rest, is_over};
 pub(crate) use resting::Word;
 use strangers::Strangers;
@@ -84,6 +89,7 @@ pub(crate) struct FrontConfig {
     pub answered_by: HeaderValue,
     /// Who may call what; `None`: everybody may everything.
     pub access: Option<Arc<Access>>,
+    pub proxies: Arc<Proxies>,
 }
 
 /// What all connections of a front share.
@@ -94,8 +100,8 @@ pub(crate) struct Front {
     pub counters: Counters,
     offenders: Offenders,
     strangers: Strangers,
-    /// What the connections that rest on one thread may keep; `None`: as much as there is.
-    rest_bytes_max: Option<u64>,
+    /// What the connections that rest on one thread may keep.
+    rest_bytes_max: u64,
     /// The part of the limits that transcoding has.
     transcoding: transcode::Limits,
     /// What load balancers are told; everything else is served all the same.
@@ -110,8 +116,10 @@ impl Front {
     pub(crate) fn new(source: Source, config: FrontConfig) -> Arc<Self> {
         let (counters, now) = (Counters::default(), Instant::now());
         let limits = &config.limits;
-        let rest_bytes_max = limits.idle_bytes_max / config.io_threads.max(1) as u64;
-        let is_bounded = limits.idle_bytes_max > 0;
+        let rest_bytes_max = match limits.idle_bytes_max {
+            0 => u64::MAX,
+            bytes => bytes / config.io_threads.max(1) as u64,
+        };
         let transcoding = transcode::Limits {
             message_bytes_max: limits.message_bytes_max,
             cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
@@ -123,7 +131,7 @@ impl Front {
             counters,
             offenders: Offenders::new(now),
             strangers: Strangers::new(now),
-            rest_bytes_max: is_bounded.then_some(rest_bytes_max),
+            rest_bytes_max,
             transcoding,
             is_healthy: AtomicBool::new(true),
             request_timeout: Mutex::default(),
@@ -142,7 +150,7 @@ impl Front {
         self.is_healthy.load(Ordering::Relaxed)
     }
 
-    fn limits(&self) -> &FrontLimits {
+    pub(crate) fn limits(&self) -> &FrontLimits {
         &self.config.limits
     }
 

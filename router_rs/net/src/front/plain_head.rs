@@ -3,12 +3,12 @@
 //! Pure: what is removed, what is made, and what is refused.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 
 use http::header::{CONNECTION, COOKIE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Parts as UriParts, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, request};
 
+use super::forwarded::Client;
 use super::host::authority;
 use crate::dispatch::strip_mesh_headers;
 use crate::grpc::{
@@ -30,22 +30,23 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// Who asks, as far as the transport knows.
+/// Who asks, and where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin<'a> {
-    pub peer: SocketAddr,
-    pub is_tls: bool,
+    pub client: Client,
     /// What was removed from the path before it came here.
     pub root_path: &'a str,
     pub said: &'a Said,
 }
 
-/// What replicas were told of a connection last: most have one client, version and prefix.
+/// What replicas were told of a connection last: most have one client, version and prefix, but for
+/// those of proxies.
 #[derive(Debug, Default)]
 pub(super) struct Said(RefCell<Option<Told>>);
 
 #[derive(Debug)]
 struct Told {
+    client: Client,
     version: Version,
     prefix: String,
     value: HeaderValue,
@@ -77,7 +78,7 @@ pub(super) fn rewrite(
         }
     }
     let path = full_path(origin.root_path, parts.uri.path_and_query())?;
-    parts.uri = absolute(origin.is_tls, authority, path)?;
+    parts.uri = absolute(origin.client.is_tls, authority, path)?;
     parts.version = Version::HTTP_2;
     Ok(())
 }
@@ -87,16 +88,18 @@ impl Origin<'_> {
     fn say(&self, version: Version, prefix: &str) -> Result<HeaderValue, HttpFailure> {
         let mut said = self.said.0.borrow_mut();
         if let Some(told) = said.as_ref() {
-            if told.version == version && told.prefix == prefix {
+            if (told.client, told.version, &*told.prefix) == (self.client, version, prefix) {
                 return Ok(told.value.clone());
             }
         }
-        let scheme = if self.is_tls { "https" } else { "http" };
+        let Client { peer, is_tls } = self.client;
+        let scheme = if is_tls { "https" } else { "http" };
         let version_text = version_text(version);
-        let text = format!("{version_text} {scheme} {} {}{prefix}", self.peer, self.root_path);
+        let text = format!("{version_text} {scheme} {peer} {}{prefix}", self.root_path);
         let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(text));
         let value = value.map_err(|_| bad("the route prefix has control characters"))?;
-        *said = Some(Told { version, prefix: prefix.to_owned(), value: value.clone() });
+        let (client, prefix) = (self.client, prefix.to_owned());
+        *said = Some(Told { client, version, prefix, value: value.clone() });
         Ok(value)
     }
 }
@@ -229,7 +232,11 @@ mod tests {
     }
 
     fn origin(said: &Said) -> Origin<'_> {
-        Origin { peer: "127.0.0.1:52100".parse().unwrap(), is_tls: false, root_path: "", said }
+        Origin { client: client("127.0.0.1:52100", false), root_path: "", said }
+    }
+
+    fn client(peer: &str, is_tls: bool) -> Client {
+        Client { peer: peer.parse().unwrap(), is_tls }
     }
 
     #[test]
@@ -242,7 +249,8 @@ mod tests {
         ] {
             let mut parts = parts(version, "/x?y=%20", &[("host", "h")]);
             let said = Said::default();
-            let origin = Origin { is_tls, root_path, ..origin(&said) };
+            let client = client("127.0.0.1:52100", is_tls);
+            let origin = Origin { client, root_path, ..origin(&said) };
             rewrite(&mut parts, origin, prefix).unwrap();
             assert_eq!(expected, parts.headers[names::HTTP]);
             let expected = format!("{root_path}/x?y=%20");
@@ -251,17 +259,19 @@ mod tests {
     }
 
     #[test]
-    fn each_version_and_prefix_of_a_connection_is_said_as_it_is() {
+    fn each_client_version_and_prefix_of_a_connection_is_said_as_it_is() {
         let said = Said::default();
-        for (version, prefix) in [
-            (Version::HTTP_11, "/a"),
-            (Version::HTTP_11, "/a"),
-            (Version::HTTP_11, "/b"),
-            (Version::HTTP_10, "/b"),
+        for (peer, version, prefix) in [
+            ("127.0.0.1:1", Version::HTTP_11, "/a"),
+            ("127.0.0.1:1", Version::HTTP_11, "/a"),
+            ("127.0.0.1:1", Version::HTTP_11, "/b"),
+            ("127.0.0.1:1", Version::HTTP_10, "/b"),
+            ("[2001:db8::1]:0", Version::HTTP_10, "/b"),
         ] {
             let mut parts = parts(version, "/a/b", &[("host", "h")]);
-            rewrite(&mut parts, origin(&said), prefix).unwrap();
-            let expected = format!("{} http 127.0.0.1:52100 {prefix}", version_text(version));
+            let origin = Origin { client: client(peer, false), ..origin(&said) };
+            rewrite(&mut parts, origin, prefix).unwrap();
+            let expected = format!("{} http {peer} {prefix}", version_text(version));
             assert_eq!(expected, parts.headers[names::HTTP]);
         }
     }

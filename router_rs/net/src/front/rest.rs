@@ -1,13 +1,15 @@
-//! The connections of one front that rest on one I/O thread, and what each of them knows of it.
+//! The connections of one front that rest on one I/O thread, and what each of them knows of it. Also
+//! those of which nobody knows yet what they want.
 //!
 //! A thread has its share of what connections at rest may keep, because they are spread evenly: so
 //! none of this needs a lock or an atomic, and a call on a connection that rested costs two steps
 //! of a list.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use bytes::Buf;
 use h2::Reason;
@@ -19,6 +21,7 @@ use super::resting::{Place, Resting, Word};
 
 /// What a connection keeps while it rests: its share of the process's memory, as
 /// `benchmarks/hostile` has measured it with ten thousand of them.
+const SILENT_BYTES: u64 = 3 << 10;
 const HTTP1_BYTES: u64 = 6 << 10;
 
 /// h2 has buffers of 16 and 8 KiB, and tables.
@@ -30,6 +33,8 @@ const TLS_BYTES: u64 = 9 << 10;
 /// What a connection speaks, which says what it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speech {
+    /// It has not said yet.
+    Unknown,
     Http1,
     Http2,
 }
@@ -37,6 +42,7 @@ pub(crate) enum Speech {
 impl Speech {
     fn bytes(self, is_tls: bool) -> u64 {
         let bytes = match self {
+            Speech::Unknown => SILENT_BYTES,
             Speech::Http1 => HTTP1_BYTES,
             Speech::Http2 => HTTP2_BYTES,
         };
@@ -59,8 +65,7 @@ pub(super) struct Room {
 /// One connection's part in it.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    /// `None`: connections may rest as they like.
-    room: Option<Rc<Room>>,
+    room: Rc<Room>,
     bytes: u64,
     place: Option<Place>,
     heard: Option<Word>,
@@ -69,20 +74,30 @@ pub(crate) struct Rest {
 // === impl Room ===
 
 impl Room {
-    /// That of this thread; `None` where the front has no bound.
-    pub(super) fn of(front: &Arc<Front>) -> Option<Rc<Self>> {
-        let budget_bytes = front.rest_bytes_max?;
+    /// That of this thread.
+    pub(super) fn of(front: &Arc<Front>) -> Rc<Self> {
         ROOMS.with_borrow_mut(|rooms| {
             let mut known = rooms.iter().filter_map(Weak::upgrade);
             if let Some(room) = known.find(|room| Arc::ptr_eq(&room.front, front)) {
-                return Some(room);
+                return room;
             }
             rooms.retain(|room| room.strong_count() > 0);
-            let resting = RefCell::new(Resting::new(budget_bytes));
+            let resting = RefCell::new(Resting::new(front.rest_bytes_max));
             let room = Rc::new(Self { front: Arc::clone(front), resting });
             rooms.push(Rc::downgrade(&room));
-            Some(room)
+            room
         })
+    }
+
+    /// Somebody who comes needs a place: has one go that rests here. False: none rests.
+    pub(super) fn make_room(&self) -> bool {
+        let told = self.resting.borrow_mut().make_room();
+        if told.iter().all(Option::is_none) {
+            return false;
+        }
+        self.front.counters.displaced.count();
+        told.into_iter().flatten().for_each(|(_, waker)| waker.wake());
+        true
     }
 
     fn add(&self, bytes: u64, cx: &Context<'_>) -> Place {
@@ -101,14 +116,14 @@ impl Room {
 // === impl Rest ===
 
 impl Rest {
-    pub(super) fn new(room: Option<Rc<Room>>, speech: Speech, is_tls: bool) -> Self {
+    pub(super) fn new(room: Rc<Room>, speech: Speech, is_tls: bool) -> Self {
         Self { room, bytes: speech.bytes(is_tls), place: None, heard: None }
     }
 
     /// To be called when the connection has done what there was to do; `is_resting`: it waits for
     /// its client to ask for something. Returns what it is told, once.
     pub(crate) fn look(&mut self, is_resting: bool, cx: &Context<'_>) -> Option<Word> {
-        let room = self.room.as_ref()?;
+        let room = &self.room;
         match (self.place, is_resting) {
             (None, false) => None,
             (None, true) => {
@@ -131,9 +146,18 @@ impl Rest {
     /// The client asks for something. To be called for what is answered at once, too, which leaves
     /// nothing to be seen when the connection is looked at.
     pub(crate) fn leave(&mut self) {
-        if let (Some(room), Some(place)) = (&self.room, self.place.take()) {
-            room.resting.borrow_mut().remove(place);
+        if let Some(place) = self.place.take() {
+            self.room.resting.borrow_mut().remove(place);
             self.heard = None;
+        }
+    }
+
+    /// Awaits a step of a client that has asked for nothing yet; `None`: it has to go before that.
+    pub(crate) async fn during<T>(mut self, step: impl Future<Output = T>) -> Option<T> {
+        let told = poll_fn(|cx| self.look(true, cx).map_or(Poll::Pending, Poll::Ready));
+        tokio::select! {
+            outcome = step => Some(outcome),
+            _ = told => None,
         }
     }
 }

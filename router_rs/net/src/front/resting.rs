@@ -1,5 +1,5 @@
 //! Which connections rest, in the order in which they began to, and which of them have to go when
-//! all together keep more memory than they may.
+//! all together keep more memory than they may, or others need their place.
 //!
 //! As in a web server that closes idle keep-alive connections when it runs short of them, whoever
 //! has rested longest goes first. It is told to go, and may take the time that this takes; of those
@@ -11,6 +11,10 @@ use slab::Slab;
 
 /// Those that were told to go and have not gone may keep this part of the budget besides.
 const TOLD_PART: u64 = 4;
+
+/// Those that were told to go for a place that others need and have not gone may be so many.
+/// Arbitrary: as many as come in one turn of a listener.
+const TOLD_MAX: usize = 16;
 
 /// Names a connection while it rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +56,9 @@ struct Mark {
     word: Word,
     /// What may stay without having heard it.
     bytes_max: u64,
-    /// What those keep that have heard it.
+    /// What those keep that have heard it, and how many they are.
     heard_bytes: u64,
+    heard: usize,
     /// The first one that has not.
     next: Option<usize>,
 }
@@ -119,15 +124,21 @@ impl Resting {
     pub(super) fn tell_next(&mut self) -> Option<(Word, Waker)> {
         for mark in [&mut self.go, &mut self.end] {
             let next = mark.next.filter(|_| self.bytes - mark.heard_bytes > mark.bytes_max);
-            if let Some(index) = next.filter(|index| Some(*index) != self.newest) {
-                let entry = &mut self.line[index];
-                entry.word = entry.word.max(Some(mark.word));
-                mark.heard_bytes += entry.bytes;
-                mark.next = entry.newer;
-                return Some((mark.word, entry.waker.clone()));
+            if next.is_some_and(|index| Some(index) != self.newest) {
+                return mark.tell(&mut self.line);
             }
         }
         None
+    }
+
+    /// Somebody needs a place: tells whoever has rested longest to go, and ends the first that was
+    /// told so and stays, if they are many or nobody else is left. Nothing: nobody goes.
+    pub(super) fn make_room(&mut self) -> [Option<(Word, Waker)>; 2] {
+        let goes = self.go.tell(&mut self.line);
+        // Whoever is ended has been told to go before, so these are not fewer.
+        let staying = self.go.heard - self.end.heard;
+        let is_patient = goes.is_some() && staying <= TOLD_MAX;
+        [goes, if is_patient { None } else { self.end.tell(&mut self.line) }]
     }
 }
 
@@ -135,7 +146,17 @@ impl Resting {
 
 impl Mark {
     fn new(word: Word, bytes_max: u64) -> Self {
-        Self { word, bytes_max, heard_bytes: 0, next: None }
+        Self { word, bytes_max, heard_bytes: 0, heard: 0, next: None }
+    }
+
+    /// Says the word to the next one.
+    fn tell(&mut self, line: &mut Slab<Entry>) -> Option<(Word, Waker)> {
+        let entry = &mut line[self.next?];
+        entry.word = entry.word.max(Some(self.word));
+        self.heard_bytes += entry.bytes;
+        self.heard += 1;
+        self.next = entry.newer;
+        Some((self.word, entry.waker.clone()))
     }
 
     fn forget(&mut self, index: usize, entry: &Entry) {
@@ -143,6 +164,7 @@ impl Mark {
             self.next = entry.newer;
         } else if entry.word >= Some(self.word) {
             self.heard_bytes -= entry.bytes;
+            self.heard -= 1;
         }
     }
 }
@@ -166,6 +188,10 @@ mod tests {
 
     fn told(resting: &mut Resting) -> Vec<Word> {
         std::iter::from_fn(|| resting.tell_next().map(|(word, _)| word)).collect()
+    }
+
+    fn made(resting: &mut Resting) -> Vec<Word> {
+        resting.make_room().into_iter().flatten().map(|(word, _)| word).collect()
     }
 
     fn words(resting: &Resting, places: &[Place]) -> Vec<Option<Word>> {
@@ -222,6 +248,34 @@ mod tests {
         let second = resting.add(EACH_BYTES, Waker::noop().clone());
         told(&mut resting);
         assert_eq!((Some(Word::End), None), (resting.word(first), resting.word(second)));
+    }
+
+    #[test]
+    fn whoever_needs_a_place_gets_that_of_the_one_that_has_rested_longest() {
+        let mut resting = resting();
+        assert!(made(&mut resting).is_empty());
+        let places = add(&mut resting, 2);
+        assert_eq!(vec![Word::Go], made(&mut resting));
+        assert_eq!([Some(Word::Go), None], words(&resting, &places)[..]);
+        resting.remove(places[0]);
+        assert_eq!(vec![Word::Go], made(&mut resting));
+        assert_eq!(vec![Word::End], made(&mut resting), "nobody else is left");
+        assert!(made(&mut resting).is_empty());
+        resting.remove(places[1]);
+        assert!(made(&mut resting).is_empty());
+    }
+
+    #[test]
+    fn of_many_that_were_told_and_stay_the_first_are_ended() {
+        let mut resting = Resting::new(u64::MAX);
+        let places = add(&mut resting, TOLD_MAX + 3);
+        for _ in 0..TOLD_MAX {
+            assert_eq!(vec![Word::Go], made(&mut resting));
+        }
+        assert_eq!(vec![Word::Go, Word::End], made(&mut resting));
+        assert_eq!([Some(Word::End), Some(Word::Go)], words(&resting, &places[..2])[..]);
+        resting.remove(places[1]);
+        assert_eq!(vec![Word::Go], made(&mut resting), "one of them has gone by itself");
     }
 
     proptest! {

@@ -44,7 +44,8 @@ pub(super) struct Strangers {
 #[derive(Debug)]
 pub(super) struct Visit {
     front: Arc<Front>,
-    address: IpAddr,
+    /// `None`: it is that of a proxy, and says nothing of who comes.
+    address: Option<IpAddr>,
     points: u32,
     has_asked: Cell<bool>,
 }
@@ -77,22 +78,23 @@ impl Strangers {
 
 impl Visit {
     /// A connection has come.
-    pub(super) fn new(front: &Arc<Front>, address: IpAddr, is_tls: bool) -> Self {
+    pub(super) fn new(front: &Arc<Front>, address: Option<IpAddr>, is_tls: bool) -> Self {
         let points = if is_tls { TLS_POINTS } else { 1 };
         Self { front: Arc::clone(front), address, points, has_asked: Cell::new(false) }
     }
 
     /// How long it has to wait before anything of it is read.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
-        let strangers = &self.front.strangers;
-        strangers.on_come(self.address, self.points, now);
-        strangers.queue(self.address, self.points, now)
+        let (strangers, address) = (&self.front.strangers, self.address?);
+        strangers.on_come(address, self.points, now);
+        strangers.queue(address, self.points, now)
     }
 
     /// Its client asks for something.
     pub(super) fn on_request(&self) {
+        let Some(address) = self.address else { return };
         if !self.has_asked.replace(true) {
-            self.front.strangers.on_request(self.address, self.points);
+            self.front.strangers.on_request(address, self.points);
         }
     }
 }

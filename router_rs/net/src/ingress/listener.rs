@@ -1,16 +1,17 @@
 //! Accepts connections and spreads them over the I/O threads in turn.
 
-use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
 use std::sync::{Arc, Weak};
 
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::front::{Arrival, ConnectionCount, Front, serve};
+use crate::front::{Arrival, Entrant, Front, Pace, make_room, serve};
 use crate::io::tls::ServerTls;
 use crate::io::{IoThread, IoThreads, accept_each, tune};
 use crate::phase::Phase;
 
+#[derive(Clone)]
 pub(super) struct Acceptor {
     pub front: Arc<Front>,
     /// Weak: the threads outlive no ingress, and this task lives on one of them.
@@ -19,6 +20,19 @@ pub(super) struct Acceptor {
     pub phase: watch::Receiver<Phase>,
     pub tls: Option<Arc<ServerTls>>,
 }
+
+/// A connection on its way to the thread where it stays: as a plain descriptor, because a socket
+/// belongs to the poller of one thread.
+struct Newcomer {
+    acceptor: Acceptor,
+    stream: StdTcpStream,
+    peer: SocketAddr,
+    entrant: Entrant,
+    /// Where somebody may rest who can go for it.
+    threads: Vec<IoThread>,
+}
+
+// === impl Acceptor ===
 
 impl Acceptor {
     /// Accepts until the ingress drains.
@@ -31,36 +45,75 @@ impl Acceptor {
     }
 
     async fn accept_all(&self, listener: StdTcpListener) {
-        accept_each(listener, |stream, peer| {
-            // One too many is closed at once: its client can go elsewhere.
-            let Some(count) = ConnectionCount::take(&self.front) else { return Some(()) };
+        let mut pace = Pace::new(&self.front);
+        let take = |stream, peer| {
+            let entrant = Entrant::new(&self.front, &stream);
             tune(&stream);
-            self.hand_over(stream, peer, count)
-        })
-        .await;
+            let pause = pace.after(&entrant);
+            self.hand_over(stream, peer, entrant).map(|()| pause)
+        };
+        accept_each(listener, take, || self.make_room()).await;
     }
 
     /// `None`: the threads are gone.
-    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, count: ConnectionCount) -> Option<()> {
+    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) -> Option<()> {
         let threads = self.threads.upgrade()?;
         let thread = threads.next();
-        let (front, phase) = (Arc::clone(&self.front), self.phase.clone());
-        let tls = self.tls.clone();
-        if thread.is_same(&self.thread) {
-            let arrival = Arrival { stream, peer, tls, count };
-            tokio::task::spawn_local(serve(front, arrival, phase));
+        if entrant.is_free() && thread.is_same(&self.thread) {
+            self.serve(stream, peer, entrant);
             return Some(());
         }
-        // A socket belongs to the poller of one thread; it moves as a plain descriptor. One that
-        // cannot move is closed, which its client sees.
+        let others =
+            threads.all().iter().filter(|other| !entrant.is_free() && !other.is_same(thread));
+        let (acceptor, threads) = (self.clone(), others.cloned().collect());
+        // One that cannot move is closed, which its client sees.
         if let Ok(stream) = stream.into_std() {
-            thread.run(move || {
-                if let Ok(stream) = TcpStream::from_std(stream) {
-                    let arrival = Arrival { stream, peer, tls, count };
-                    tokio::task::spawn_local(serve(front, arrival, phase));
-                }
-            });
+            Newcomer { acceptor, stream, peer, entrant, threads }.go_to(thread);
         }
         Some(())
+    }
+
+    /// On the thread where the connection stays.
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) {
+        let (front, phase, tls) = (Arc::clone(&self.front), self.phase.clone(), self.tls.clone());
+        if let Ok(count) = entrant.enter() {
+            let arrival = Arrival { stream, peer, tls, count };
+            tokio::task::spawn_local(serve(front, arrival, phase));
+        }
+    }
+
+    /// The process has no descriptor left.
+    fn make_room(&self) {
+        let threads = self.threads.upgrade();
+        for thread in threads.iter().flat_map(|threads| threads.all()) {
+            let front = Arc::clone(&self.front);
+            thread.run(move || make_room(&front));
+        }
+    }
+}
+
+// === impl Newcomer ===
+
+impl Newcomer {
+    fn go_to(self, thread: &IoThread) {
+        thread.run(move || self.arrive());
+    }
+
+    /// Stays, or goes on to a thread where somebody rests who can go for it, or is refused: its client
+    /// can go elsewhere.
+    fn arrive(mut self) {
+        match self.entrant.enter() {
+            Ok(count) => {
+                if let Ok(stream) = TcpStream::from_std(self.stream) {
+                    let Acceptor { front, phase, tls, .. } = self.acceptor;
+                    let arrival = Arrival { stream, peer: self.peer, tls, count };
+                    tokio::task::spawn_local(serve(front, arrival, phase));
+                }
+            }
+            Err(entrant) => match self.threads.pop() {
+                Some(thread) => Self { entrant, ..self }.go_to(&thread),
+                None => entrant.refuse(),
+            },
+        }
     }
 }

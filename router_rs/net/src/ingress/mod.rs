@@ -21,7 +21,9 @@ use crate::io::{Bound, IoThreads, bind_tcp};
 use crate::phase::Phase;
 use listener::Acceptor;
 
-pub use crate::front::{Access, FrontLimits as IngressLimits, Refused};
+pub use crate::front::{
+    Access, FrontLimits as IngressLimits, Network, NoNetwork, Proxies, Refused,
+};
 
 /// Where an ingress listens and with how many threads.
 #[derive(Clone, Debug)]
@@ -35,6 +37,7 @@ pub struct IngressConfig {
     pub root_path: String,
     /// Who may call what; `None`: everybody may everything.
     pub access: Option<Arc<Access>>,
+    pub proxies: Arc<Proxies>,
 }
 
 impl Default for IngressConfig {
@@ -47,6 +50,7 @@ impl Default for IngressConfig {
             limits: IngressLimits::default(),
             root_path: String::new(),
             access: None,
+            proxies: Arc::default(),
         }
     }
 }
@@ -70,6 +74,7 @@ impl Ingress {
             root_path: config.root_path.trim_end_matches('/').to_owned(),
             answered_by: HeaderValue::from_static("ingress"),
             access: config.access.clone(),
+            proxies: Arc::clone(&config.proxies),
         };
         let front = Front::new(Source::Table(table), front);
         Self { config, front, phase: watch::Sender::new(Phase::Serving), threads: Mutex::default() }
@@ -139,7 +144,9 @@ impl Ingress {
 
     /// Named counters, for status pages and tests.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.front.counters.read()
+        let mut stats = self.front.counters.read();
+        stats.push(("connections_max", self.front.limits().connections_bound()));
+        stats
     }
 
     fn advance(&self, phase: Phase) {

@@ -96,25 +96,38 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 /// there before has its turn between.
 const ACCEPTED_PER_TURN: u64 = 16;
 
-/// Accepts connections and has them taken, until `None` says that nobody takes them any more.
+/// Accepts connections and has them taken, with a pause after each that the taker asks for, until
+/// `None` says that nobody takes them any more. `make_room` is called when no descriptor is left for one, and lets go of some.
 pub(crate) async fn accept_each(
     listener: TcpListener,
-    mut take: impl FnMut(TcpStream, SocketAddr) -> Option<()>,
+    mut take: impl FnMut(TcpStream, SocketAddr) -> Option<Duration>,
+    make_room: impl Fn(),
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     for count in 1_u64.. {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                if take(stream, peer).is_none() {
-                    return;
+                let Some(pause) = take(stream, peer) else { return };
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
                 }
             }
-            Err(error) => pause_accepting(&error).await,
+            Err(error) => {
+                if is_out_of_descriptors(&error) {
+                    make_room();
+                }
+                pause_accepting(&error).await;
+            }
         }
         if count % ACCEPTED_PER_TURN == 0 {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// Of the process or of the machine: EMFILE and ENFILE, which are the same numbers on every Unix.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
 }
 
 /// Out of descriptors: accepting again at once would spin. Arbitrary.

@@ -81,8 +81,12 @@ where
             settings.enable_connect_protocol();
         }
     }
-    let greeting = settings.handshake(stream);
-    let Ok(Ok(connection)) = timeout(GREETING_TIMEOUT, greeting).await else { return };
+    let greeting = timeout(GREETING_TIMEOUT, settings.handshake(stream));
+    let greeted = match &guest {
+        Some(guest) => guest.front.rest_http2().during(greeting).await,
+        None => Some(greeting.await),
+    };
+    let Some(Ok(Ok(connection))) = greeted else { return };
     let state = Rc::new(ConnectionState {
         server,
         info: Arc::new(info),

@@ -21,8 +21,8 @@ use super::state::ServerState;
 use crate::client::dial::{LocalServer, Target};
 use crate::dispatch::ServiceRoute;
 use crate::front::{
-    Arrival, ConnectionCount, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened,
-    ServerBehind, Source, open, serve_http1,
+    Arrival, Entrant, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened, ServerBehind,
+    Source, open, serve_http1,
 };
 use crate::io::tls::ServerTls;
 use crate::io::{IoThread, on_buffers_freed};
@@ -42,6 +42,7 @@ pub(super) fn front(
     let limits = FrontLimits {
         // As many as there are descriptors for, as without a door.
         connections_max: u64::MAX,
+        descriptors_max: config.descriptors_max,
         idle_bytes_max: config.idle_bytes_max,
         streams_max: config.concurrent_streams_max,
         header_bytes_max: config.metadata_bytes_max,
@@ -54,6 +55,7 @@ pub(super) fn front(
         root_path: String::new(),
         answered_by: HeaderValue::from_static("replica"),
         access: None,
+        proxies: Arc::clone(&server.config.proxies),
     };
     let behind = Behind { server: server.clone(), phase };
     let source = FixedServer {
@@ -95,7 +97,10 @@ pub(super) async fn serve(
 ) {
     let Guard { front, has_doors } = guard;
     let counted = host.server.count_connection();
-    let Some(count) = ConnectionCount::take(&front) else { return };
+    let count = match Entrant::new(&front, &stream).enter() {
+        Ok(count) => count,
+        Err(entrant) => return entrant.refuse(),
+    };
     let arrival = Arrival { stream, peer, tls, count };
     let Some(opened) = open(front, arrival, &mut host.phase).await else { return };
     let Opened { state, wire, greeting, client } = opened;

@@ -38,7 +38,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::front::Front;
+use crate::front::{Front, make_room};
 use crate::io::tls::ServerTls;
 use crate::io::{
     Bound, IoThreads, Peer, QuietUnixStream, Stream, accept_each, bind_tcp, bind_unix,
@@ -337,12 +337,12 @@ impl Acceptor {
     async fn accept_all(&mut self, listener: Listener) {
         match listener {
             Listener::Tcp(listener, manner) => {
-                accept_each(listener, |stream, peer| {
+                let take = |stream, peer| {
                     tune(&stream);
                     self.hand_over_tcp(stream, peer, manner.clone());
-                    Some(())
-                })
-                .await;
+                    Some(Duration::ZERO)
+                };
+                accept_each(listener, take, || self.make_room(&manner)).await;
             }
             Listener::Unix(listener) => {
                 let Ok(listener) = UnixListener::from_std(listener) else { return };
@@ -358,6 +358,14 @@ impl Acceptor {
                     }
                 }
             }
+        }
+    }
+
+    /// Only strangers have to go.
+    fn make_room(&self, manner: &TcpManner) {
+        for thread in manner.guard.iter().flat_map(|_| self.threads.all()) {
+            let front = manner.guard.clone().map(|guard| guard.front);
+            thread.run(move || front.iter().for_each(make_room));
         }
     }
 

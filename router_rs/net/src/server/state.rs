@@ -14,6 +14,7 @@ use super::call_key::CallKey;
 use super::load::Models;
 use super::methods::Methods;
 use crate::BriefMutex;
+use crate::front::Proxies;
 use crate::grpc::{Code, Encoding, Status};
 use crate::link::{CancelReason, EventSink};
 use crate::mesh::load::trailer;
@@ -43,6 +44,10 @@ pub struct ServerConfig {
     pub connection_age_max: Option<Duration>,
     /// As `FrontLimits::idle_bytes_max`, for the connections at its doors.
     pub idle_bytes_max: u64,
+    /// As `FrontLimits::descriptors_max`.
+    pub descriptors_max: u64,
+    /// Those in front of its doors.
+    pub proxies: Arc<Proxies>,
     /// What a router's handshake must find; empty for a server that is no replica.
     pub replica_id: String,
     /// The mesh token; empty: nobody is trusted.

@@ -52,6 +52,8 @@ impl Replica {
             keepalive: None,
             connection_age_max: None,
             idle_bytes_max: 0,
+            descriptors_max: u64::MAX,
+            proxies: Arc::default(),
             replica_id: id.to_owned(),
             token: TOKEN.to_vec(),
             call_token: Vec::new(),

@@ -161,6 +161,8 @@ pub(crate) fn config() -> ServerConfig {
         keepalive: None,
         connection_age_max: None,
         idle_bytes_max: 0,
+        descriptors_max: u64::MAX,
+        proxies: Arc::default(),
         replica_id: "replica-1".to_owned(),
         token: b"secret".to_vec(),
         call_token: Vec::new(),

@@ -16,6 +16,7 @@ import pyserve
 from pyserve.api.handles.failures import FAILURE_KEY, rebuild
 from pyserve.api.handles.framing import ALIGNED, STREAM, VALUE, answer_body, frame_request
 from pyserve.config import DeploymentOptions
+from pyserve.config.ingress import IngressSettings
 from pyserve.replica.loading import Loaded
 from pyserve.replica.serving import make_server
 from pyserve.request import current_request
@@ -98,7 +99,7 @@ async def serving(
         replica_id="Plain#1",
         token=TOKEN,
         development=development,
-        idle_bytes_max=0,
+        limits=IngressSettings(),
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
