@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.hostile.attacks import ATTACKS
+from benchmarks.hostile.crowds import CROWDS
 from benchmarks.hostile.mesh import attacked_mesh, in_flight, ingress_process, target_of
 from benchmarks.hostile.victim import Victim, percentile
 from benchmarks.machine import ROOT, stamp
@@ -86,15 +87,28 @@ def main() -> int:
             os.sched_setaffinity(0, cpus[:-1])
         # Before anything runs here, for the load that others make.
         report: dict[str, object] = {"machine": {**stamp(), "cpus": cpus}, "attacker_cpu": cpus[-1]}
+        report["attacks"] = results = {}
         with attacked_mesh() as address:
-            report["attacks"] = attacks = {}
-            for name in settings.attacks:
-                attacks[name] = _measure(name, address, settings, cpus[-1])
-                print(name, json.dumps(attacks[name]), flush=True)
+            for name in [name for name in settings.attacks if name in ATTACKS]:
+                results[name] = _measure(name, address, settings, cpus[-1])
+                print(name, json.dumps(results[name]), flush=True)
+        for name in [name for name in settings.attacks if name in CROWDS]:
+            results[name] = _measure_crowd(name)
+            print(name, json.dumps(results[name]), flush=True)
     settings.output.parent.mkdir(parents=True, exist_ok=True)
     settings.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(f"report: {settings.output}")
-    return 1 if any(result["problems"] for result in attacks.values()) else 0
+    return 1 if any(result["problems"] for result in results.values()) else 0
+
+
+def _measure_crowd(name: str) -> dict[str, object]:
+    """In a process of its own, whose limits and variables its mesh has."""
+    command = [sys.executable, "-m", "benchmarks.hostile.crowds", name]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if not ended.stdout:
+        return {"problems": [f"it ended with {ended.returncode} and said nothing"]}
+    seen: dict[str, object] = json.loads(ended.stdout.splitlines()[-1])
+    return seen
 
 
 def _measure(name: str, address: str, settings: Settings, cpu: int) -> dict[str, object]:
@@ -191,8 +205,9 @@ def _milliseconds(seconds: float) -> float:
 
 
 def _settings() -> Settings:
+    names = [*ATTACKS, *CROWDS]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--attacks", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each half of a round")
     parser.add_argument("--output", type=Path, default=RESULTS)

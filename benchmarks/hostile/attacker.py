@@ -52,8 +52,8 @@ class Outcome:
 
 
 class _Connection:
-    def __init__(self, address: tuple[str, int], attack: Attack) -> None:
-        self.socket = socket.create_connection(address, timeout=5)
+    def __init__(self, address: tuple[str, int], attack: Attack, source: str) -> None:
+        self.socket = socket.create_connection(address, timeout=5, source_address=(source, 0))
         self.socket.setblocking(False)
         self.pieces: Iterator[bytes] = attack.send()
         self.unsent = memoryview(b"")
@@ -83,15 +83,23 @@ class _Connection:
 
 
 def run(
-    name: str, address: tuple[str, int], seconds: float, *, until_closed: bool = False
+    name: str,
+    address: tuple[str, int],
+    seconds: float,
+    *,
+    until_closed: bool = False,
+    source: str = "",
 ) -> Outcome:
-    """Attack for some seconds, or until the mesh has closed a connection."""
+    """Attack for some seconds, or until the mesh has closed a connection.
+
+    ``source`` is the address of the attacker; "": any.
+    """
     attack, outcome = ATTACKS[name], Outcome()
     begun_s = time.monotonic()
     with selectors.DefaultSelector() as selector:
         while (now_s := time.monotonic()) < begun_s + seconds:
             while _may_open(len(selector.get_map()), attack, outcome):
-                if not _open(selector, address, attack, outcome):
+                if not _open(selector, address, attack, outcome, source):
                     break
             timeout_s = min(0.05, attack.piece_interval_s or 0.05)
             for key, events in selector.select(timeout_s):
@@ -110,10 +118,14 @@ def _may_open(count: int, attack: Attack, outcome: Outcome) -> bool:
 
 
 def _open(
-    selector: selectors.BaseSelector, address: tuple[str, int], attack: Attack, outcome: Outcome
+    selector: selectors.BaseSelector,
+    address: tuple[str, int],
+    attack: Attack,
+    outcome: Outcome,
+    source: str,
 ) -> bool:
     try:
-        connection = _Connection(address, attack)
+        connection = _Connection(address, attack, source)
     except OSError:
         outcome.goaways["not accepted"] += 1
         time.sleep(0.01)
@@ -209,6 +221,7 @@ def main() -> None:
     parser.add_argument("address", help="host:port")
     parser.add_argument("seconds", type=float)
     parser.add_argument("--until-closed", action="store_true", help="end with the first close")
+    parser.add_argument("--source", default="", help="address of the attacker")
     arguments = parser.parse_args()
     host, _, port = arguments.address.rpartition(":")
     # Some attacks are many connections.
@@ -216,7 +229,13 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
     print("ready", flush=True)
     address = (host, int(port))
-    outcome = run(arguments.name, address, arguments.seconds, until_closed=arguments.until_closed)
+    outcome = run(
+        arguments.name,
+        address,
+        arguments.seconds,
+        until_closed=arguments.until_closed,
+        source=arguments.source,
+    )
     print(json.dumps(vars(outcome)))
 
 

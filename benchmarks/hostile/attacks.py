@@ -215,6 +215,11 @@ def _idle_of_http2() -> Iterator[bytes]:
     yield greeting()
 
 
+def _silent() -> Iterator[bytes]:
+    """Say nothing at all."""
+    return iter(())
+
+
 def _open_and_close() -> Iterator[bytes]:
     yield f"GET {PLAIN} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".encode()
 
@@ -263,6 +268,7 @@ ATTACKS: dict[str, Attack] = {
     "idle_http1": Attack(send=_idle_of_http1, connections=1500, reopens=False),
     "idle_http2": Attack(send=_idle_of_http2, connections=3000, reopens=False),
     "idle_http2_again": Attack(send=_idle_of_http2, connections=3000),
+    "silent": Attack(send=_silent, connections=1500, reopens=False),
     "open_and_close": Attack(send=_open_and_close),
     **{
         f"websocket_{name}": Attack(send=send, neighbour=web_sockets.NEIGHBOUR)
