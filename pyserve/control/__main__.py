@@ -125,6 +125,7 @@ class _Mesh:
             token=home.token,
             run_dir=home.run_dir,
             on_line=sink.write,
+            client_connections=lambda: self._ingress.connections(),
         )
         self._ingress = IngressServer(
             () if settings.ingress.location is ProxyLocation.Disabled else options.address,

@@ -159,6 +159,10 @@ class IngressServer:
             speaks_tls=self._security.tls is not None,
         )
 
+    def connections(self) -> int:
+        """Count the clients that are connected."""
+        return 0 if self._native is None else self._native.stats()["connections"]
+
     def set_request_timeout(self, timeout_s: float | None) -> None:
         """Bound calls for which neither client nor deployment says a time; None: do not."""
         if self._native is not None:

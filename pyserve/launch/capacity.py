@@ -17,8 +17,10 @@ from pyserve.control.rationing import Room
 _STARTS_PER_PROCESSOR = 4
 # Below it Linux drops the pages of programs that run, and everything becomes slow. Arbitrary.
 _MEMORY_LEFT_PERCENT_MIN = 5
-# This process has a handful for each replica, and needs others for clients. Arbitrary.
-_DESCRIPTORS_LEFT_PERCENT_MIN = 20
+# This process has a handful for each replica. A quarter is for clients, whose connections do not
+# count here, or a crowd of them would keep a dead replica from being replaced; and another quarter
+# is kept from clients (``front/doorway.rs``) so that there is one for a start. Arbitrary.
+_DESCRIPTORS_LEFT_PERCENT_MIN = 50
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -70,15 +72,19 @@ def _shortage(stocks: Stocks) -> str:
     if descriptors is not None and descriptors.is_below(_DESCRIPTORS_LEFT_PERCENT_MIN):
         return (
             f"{descriptors.left} of the {descriptors.whole} descriptors of the mesh's process are "
-            f"left, and replicas start again when {_DESCRIPTORS_LEFT_PERCENT_MIN} % are; lower "
+            f"left or with clients, and replicas start again when {_DESCRIPTORS_LEFT_PERCENT_MIN} % are; lower "
             f"num_replicas, or start the mesh with a higher limit (ulimit -n)"
         )
     return ""
 
 
-def read_stocks() -> Stocks:
-    """Return what is left for replicas now."""
-    return Stocks(_memory(), _descriptors())
+def read_stocks(client_connections: int = 0) -> Stocks:
+    """Return what is left for replicas now.
+
+    Args:
+        client_connections: of this process, each with a descriptor, which do not count.
+    """
+    return Stocks(_memory(), _descriptors(client_connections))
 
 
 def usable_processors() -> int:
@@ -93,13 +99,13 @@ def usable_processors() -> int:
     return max(count, 1)
 
 
-def _descriptors() -> Stock | None:
+def _descriptors(client_connections: int) -> Stock | None:
     try:
-        used = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        used = sum(1 for _ in Path("/proc/self/fd").iterdir()) - client_connections
     except OSError:  # Another system.
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if limit == resource.RLIM_INFINITY else Stock(max(limit - used, 0), limit)
+    return None if limit == resource.RLIM_INFINITY else Stock(min(max(limit - used, 0), limit), limit)
 
 
 def _memory() -> Stock | None:

@@ -46,6 +46,7 @@ class LocalLauncher:
         on_line: called with each line that a replica writes, prefix included.
         module: what runs; tests put another one in its place.
         ledger: what this machine has; by default what can be found out.
+        client_connections: returns how many clients are connected to this process.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class LocalLauncher:
         on_line: Callable[[str], None],
         module: str = "pyserve.replica",
         ledger: Ledger | None = None,
+        client_connections: Callable[[], int] = lambda: 0,
     ) -> None:
         self._controller = controller
+        self._client_connections = client_connections
         self._token = token
         self._run_dir = run_dir
         self._on_line = on_line
@@ -104,7 +107,8 @@ class LocalLauncher:
 
     def room(self) -> Room:
         """Return how many may start at a time; see ``Launcher.room``."""
-        return room(self._processors, read_stocks(), running=len(self._processes))
+        stocks = read_stocks(self._client_connections())
+        return room(self._processors, stocks, running=len(self._processes))
 
     def kill(self, replica_id: ReplicaId) -> None:
         """Kill the replica and its group; see ``Launcher.kill``."""
