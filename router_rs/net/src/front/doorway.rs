@@ -2,7 +2,8 @@
 //!
 //! A process may have so many descriptors open, of all kinds: clients, connections to replicas, and
 //! what starts and hears replicas and answers for the mesh. Clients never get the last quarter of
-//! them. How many are open tells the number of a new one: it is the lowest that is free.
+//! them, whoever has the others. The number of a new one is the lowest that is free, so at least as
+//! many are open; more are not, unless some were closed in this moment.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -22,8 +23,13 @@ const RESERVED_PART: u64 = 4;
 /// More is reserved of no limit. Arbitrary: connections to 64 replicas from four threads.
 const RESERVED_MAX: u64 = 1024;
 
-/// Of each thread, when the process has no descriptor left. Arbitrary: a turn's newcomers.
-const MADE_WITHOUT_DESCRIPTORS: u32 = 16;
+/// So many more than its bound are on their way out: whoever was told to go has not gone yet.
+/// Arbitrary: two turns of a listener.
+const LEAVING_MAX: u64 = 32;
+
+/// Of each thread, when hardly a descriptor is left. Those that come next take the numbers that
+/// become free, so with fewer all of them would have to wait. Arbitrary: a turn's newcomers.
+const MADE_AT_THE_BRIM: u32 = 16;
 
 /// All places may change hands once in so long. Arbitrary: a few round trips of a slow network, in
 /// which a client says what it wants.
@@ -42,9 +48,9 @@ enum Crowd {
     Free,
     /// No place: as many have to go for it.
     Crowded(u32),
-    /// It is in the half of the reserve that is no way for those that come: as many have to go, and
-    /// it has to go too.
-    Brimful(u32),
+    /// It is in the half of the reserve that is no way for those that come: many have to go, and it
+    /// has to go too.
+    Brimful,
 }
 
 /// A connection that may come in.
@@ -85,12 +91,13 @@ impl Crowd {
         let open = u64::try_from(descriptor).unwrap_or(u64::MAX);
         let free = limits.descriptors_max.saturating_sub(open);
         let reserved = reserved(limits.descriptors_max);
+        let bound = limits.connections_bound();
         if free <= reserved / 2 {
-            Crowd::Brimful(2)
-        } else if free <= reserved {
-            // Somebody else has taken of the places of clients: these get fewer.
+            Crowd::Brimful
+        } else if free <= reserved || before >= bound + LEAVING_MAX {
+            // Somebody else has taken of the places of clients, or they go slowly: these get fewer.
             Crowd::Crowded(2)
-        } else if before >= limits.connections_max {
+        } else if before >= bound {
             Crowd::Crowded(1)
         } else {
             Crowd::Free
@@ -121,7 +128,7 @@ impl Entrant {
         let (wanted, is_welcome) = match self.crowd {
             Crowd::Free => return Ok(self.count),
             Crowd::Crowded(wanted) => (wanted, true),
-            Crowd::Brimful(wanted) => (wanted, false),
+            Crowd::Brimful => (MADE_AT_THE_BRIM, false),
         };
         let room = Room::of(&self.front);
         let made = (0..wanted).filter(|_| room.make_room()).count();
@@ -147,7 +154,7 @@ impl Pace {
         match entrant.crowd {
             Crowd::Free => return Duration::ZERO,
             Crowd::Crowded(_) => {}
-            Crowd::Brimful(_) => return BRIMFUL_PAUSE,
+            Crowd::Brimful => return BRIMFUL_PAUSE,
         }
         self.owed += self.step;
         if self.owed < PAUSE_MIN { Duration::ZERO } else { std::mem::take(&mut self.owed) }
@@ -157,7 +164,7 @@ impl Pace {
 /// Has some of those go that rest on this thread: no descriptor was left for one that came.
 pub(crate) fn make_room(front: &Arc<Front>) {
     let room = Room::of(front);
-    for _ in 0..MADE_WITHOUT_DESCRIPTORS {
+    for _ in 0..MADE_AT_THE_BRIM {
         room.make_room();
     }
 }
@@ -185,19 +192,23 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_descriptor_says_how_many_are_open() {
-        let limits = limits(1000, 1024);
-        for (before, descriptor, expected) in [
-            (0, 20, Crowd::Free),
-            (747, 767, Crowd::Free),
-            (748, 768, Crowd::Crowded(2)),
-            (10, 895, Crowd::Crowded(2)),
-            (10, 896, Crowd::Brimful(2)),
-            (10, 1023, Crowd::Brimful(2)),
-            (999, 500, Crowd::Free),
-            (1000, 500, Crowd::Crowded(1)),
+    fn the_number_of_a_descriptor_says_that_as_many_are_open() {
+        let (derived, configured) = (limits(1000, 1024), limits(100, 1024));
+        for (limits, before, descriptor, expected) in [
+            (&derived, 0, 20, Crowd::Free),
+            (&derived, 747, 767, Crowd::Free),
+            (&derived, 748, 768, Crowd::Crowded(2)),
+            (&derived, 10, 895, Crowd::Crowded(2)),
+            (&derived, 10, 896, Crowd::Brimful),
+            (&derived, 10, 1023, Crowd::Brimful),
+            (&derived, 767, 500, Crowd::Free),
+            (&derived, 768, 500, Crowd::Crowded(1)),
+            (&derived, 800, 500, Crowd::Crowded(2)),
+            (&configured, 99, 500, Crowd::Free),
+            (&configured, 100, 500, Crowd::Crowded(1)),
+            (&configured, 132, 500, Crowd::Crowded(2)),
         ] {
-            assert_eq!(expected, Crowd::at(&limits, before, descriptor), "{before}, {descriptor}");
+            assert_eq!(expected, Crowd::at(limits, before, descriptor), "{before}, {descriptor}");
         }
     }
 }
