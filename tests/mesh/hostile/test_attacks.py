@@ -41,7 +41,7 @@ CLOSED = {
     "long_heads": "none",
     "chunk_extensions": "none",
     "open_and_close": "none",
-    **{f"websocket_{name}": "none" for name in web_sockets.CLOSED},
+    **{f"websocket_{name}": "none" for name in sorted(web_sockets.CLOSED)},
     "controller_heads": ENHANCE_YOUR_CALM,
 }
 BOUNDED = sorted(ATTACKS.keys() - CLOSED.keys())
