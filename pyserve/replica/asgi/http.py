@@ -183,7 +183,8 @@ class HttpExchange:
             _LOGGER.debug(text, *values, exc_info=error)  # Often because nobody waits any more.
             return
         path = call.head.target.partition(b"?")[0].decode("latin-1")
-        _LOGGER.error(f"{call.head.method} {{}}: {text}".format(path), *values, exc_info=error)
+        # Clients choose the path, which is no format therefore.
+        _LOGGER.error("%s %s: " + text, call.head.method, path, *values, exc_info=error)
         if self.ended:
             return
         self.ended = True

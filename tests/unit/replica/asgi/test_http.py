@@ -174,6 +174,21 @@ async def test_an_exception_before_the_head_is_500(caplog: pytest.LogCaptureFixt
     assert record.exc_info is not None
 
 
+@pytest.mark.parametrize("escape", ["%20", "%s", "%600000000s", "{0}", "%%"])
+async def test_the_path_of_a_failure_is_written_as_it_came(
+    escape: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError("secret")
+
+    async with serving(app) as served:
+        await served.released(served.request(target=f"/items/{escape}".encode()))
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    # A format of a client's choice would be as wide as it says.
+    assert "/items/" not in record.msg
+    assert f"POST /items/{escape}: the application raised ValueError" == record.getMessage()
+
+
 async def test_an_exception_after_the_head_breaks_the_answer_off() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send(START)
