@@ -1,7 +1,8 @@
 """Where log records and the output of replicas go: standard error, and files if asked for.
 
-Everything passes one bounded queue to one thread, because a terminal or pipe that nobody reads
-must not stop an event loop.
+In a controller everything passes one bounded queue to one thread, because a terminal or pipe that
+nobody reads must not stop an event loop. Clients choose some of what is written (paths, texts of
+exceptions); ``LineFormatter`` keeps them from writing lines of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import logging
 import logging.handlers
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -22,6 +24,10 @@ _QUEUE_LENGTH_MAX = 10_000
 _FILE_BYTES_MAX = 10 * 1024 * 1024
 _FILES_KEPT = 5
 _FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
+_INDENT = "  "
+# What a terminal obeys or may take for the end of a line (C0 and C1 of ECMA-48, separators and
+# directions of Unicode), and halves of surrogates, which no file takes. Not tabs and line feeds.
+_UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class LogSink:
@@ -117,13 +123,32 @@ def _open_file(log_dir: Path, name: str, tell: Callable[[str], None]) -> logging
         ) from None
 
 
+class LineFormatter(logging.Formatter):
+    r"""Makes lines of records: only the first of each begins at the margin, as records do.
+
+    Control characters are written as in Python's source (``\x1b``).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of one record, those of its traceback included."""
+        text = _UNWRITTEN.sub(_escape, super().format(record))
+        return text.replace("\n", f"\n{_INDENT}")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
 class SinkHandler(logging.Handler):
     """Sends the records of ``logging`` to a sink."""
 
     def __init__(self, sink: LogSink) -> None:
         super().__init__()
         self._sink = sink
-        self.setFormatter(logging.Formatter(_FORMAT))
+        self.setFormatter(LineFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue one record."""
@@ -137,3 +162,10 @@ def set_up_logging(name: str, log_dir: Path | None, level: int = logging.INFO) -
     root.handlers[:] = [SinkHandler(sink)]
     root.setLevel(level)
     return sink
+
+
+def log_to_standard_error(level: int = logging.INFO) -> None:
+    """Send all records of this process to standard error, where its launcher reads them."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=level, handlers=[handler])

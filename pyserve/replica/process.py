@@ -16,6 +16,7 @@ from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import older_names, read_settings
 from pyserve.errors import OptionError
+from pyserve.observe.logging import log_to_standard_error
 from pyserve.replica.forking import separate_forks
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
@@ -39,9 +40,7 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
         arguments: Of the command line; by default the process's own.
     """
     options = _parse(arguments)
-    logging.basicConfig(
-        level=logging.INFO, format="%(levelname).1s %(asctime)s %(name)s: %(message)s"
-    )
+    log_to_standard_error()
     separate_forks(options.controller)
     keep_freed_memory()
     # Before a listener or user code asks how many there may be.

@@ -55,3 +55,16 @@ def test_plain_doors_write_a_traceback_once_whatever_text_a_client_chooses(
         # One that passes a second replica is written by it too.
         replicas = 2 if door in {"child", "thread"} else 1
         assert mesh.output().count("unexpected") + mesh.output().count("raised") <= replicas
+
+
+def test_a_text_with_line_feeds_makes_no_line_that_begins_like_a_record() -> None:
+    forged = "E 2026-01-01 00:00:00,000 pyserve.replica: forged"
+    with running_mesh("tests.mesh.apps.failing:web") as mesh:
+        answer = httpx.get(f"http://{mesh.address}/", params={"text": f"\x1b[2J\n{forged}"})
+        assert answer.is_server_error
+        wait_until(lambda: forged in mesh.output())
+        output = mesh.output()
+    assert "LookupError: asgi \\x1b[2J\n" in output
+    # Replicas' lines have their name before them.
+    bare = [line.partition("] ")[2] for line in output.splitlines() if forged in line]
+    assert [f"  {forged}"] == bare

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pyserve.observe.logging import LogSink, set_up_logging
+from pyserve.observe.logging import LogSink, log_to_standard_error, set_up_logging
 
 
 @pytest.fixture
@@ -99,3 +99,75 @@ def test_file_on_a_full_disk_is_told_once_and_lines_go_on(capsys, tmp_path):
     *lines, told = sorted(capsys.readouterr().err.splitlines())
     assert [f"line {number}" for number in range(3)] == lines
     assert f"the log file {path} cannot be written: [Errno 28] No space left on device;" in told
+
+
+FORGED = "E 2026-01-01 00:00:00,000 pyserve.control: all is lost"
+
+
+@pytest.fixture(params=["controller", "replica"])
+def written(request, capsys, root_logger):
+    """Return what a process of each kind writes of what a function logs."""
+
+    def of(log, text):
+        root_logger.handlers[:] = []
+        if request.param == "controller":
+            sink = set_up_logging("controller", None)
+            log(text)
+            sink.close()
+        else:
+            log_to_standard_error()
+            log(text)
+        return capsys.readouterr().err
+
+    return of
+
+
+def fail_as_the_client_says(text):
+    try:
+        raise ValueError(text)
+    except ValueError:
+        logging.getLogger("x").exception("it raised")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\n\n"])
+@pytest.mark.parametrize("log", [logging.getLogger("x").warning, fail_as_the_client_says])
+def test_no_line_that_a_client_chooses_begins_like_a_record(log, end, written):
+    # As the strictest reader splits them.
+    lines = written(log, f"/path{end}{FORGED}").splitlines()
+    assert 1 == sum(line[:2] in {"W ", "E "} for line in lines)
+    assert any(FORGED in line for line in lines)
+
+
+@pytest.mark.parametrize("log", [logging.getLogger("x").warning, fail_as_the_client_says])
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\x00\x08\x7f", "\\x00\\x08\\x7f"),
+        ("a\rb", "a\\rb"),
+        ("\u202e", "\\u202e"),
+        ("\udc80", "\\udc80"),
+        ("tab\there, é, 日本", "tab\there, é, 日本"),
+    ],
+)
+def test_control_characters_are_written_as_in_source(log, sent, expected, written):
+    assert f"<{expected}>\n" in written(log, f"<{sent}>")
+
+
+def test_a_traceback_is_whole_and_its_lines_are_indented(written):
+    first, *rest = written(fail_as_the_client_says, "one\ntwo").splitlines()
+    assert first.endswith(" x: it raised")
+    assert ["  Traceback (most recent call last):", "  ValueError: one", "  two"] == [
+        rest[0],
+        *rest[-2:],
+    ]
+
+
+def test_a_file_has_what_no_encoding_has(tmp_path, root_logger):
+    """Halves of surrogates, which a client may send where bytes become text."""
+    sink = set_up_logging("test", tmp_path)
+    logging.getLogger("x").warning("/\udcff")
+    sink.close()
+
+    assert "/\\udcff\n" in (tmp_path / "test.log").read_text()
