@@ -7,7 +7,6 @@ be noticed and cancelled when its call object is collected.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,12 @@ import grpc
 from pyserve import _router
 from pyserve.aio._metadata import CODE_BY_NUMBER, WireMetadata, as_aio_metadata
 from pyserve.aio._streams import MessageStream
+from pyserve.observe.failures import failure_logger
 
 if TYPE_CHECKING:
     from pyserve.bridge import LoopEndpoint
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 RPC_FINISHED = "RPC already finished."
 RPC_HALF_CLOSED = 'RPC is half closed after calling "done_writing".'

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 
 from pyserve.multiplexing.cache import Entry, Model
+from pyserve.observe.failures import failure_logger
 
 # A hook that hangs delays the load that needs its room by so long, and no longer (arbitrary).
 HOOK_S_MAX = 30.0
 
-_log = logging.getLogger(__name__)
+_log = failure_logger(__name__)
 
 
 async def let_go(entry: Entry[Model], label: str) -> None:

@@ -1,7 +1,9 @@
-"""Loggers of what user code raises: the same traceback is written once a minute, with a count.
+"""Loggers of what user code does wrong: the same is written once a minute, with a count.
 
 Clients decide how often a call fails, and often with which text. So the type of the exception and
-the lines of code that it came through say what is the same, and its message does not.
+the lines of code that it came through say what is the same, and its message does not. Without an
+exception it is the line that logs, and its format. What begins, ends or changes by itself, and not
+by calls, has loggers of its own.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ _ERRORS_MAX = 8
 
 
 def failure_logger(name: str, clock: Callable[[], float] = time.monotonic) -> logging.Logger:
-    """Return the logger of that name, which leaves out tracebacks that it wrote just before."""
+    """Return the logger of that name, which leaves out failures that it wrote just before."""
     logger = logging.getLogger(name)
     logger.addFilter(Repeated(clock))
     return logger
 
 
 class Repeated(logging.Filter):
-    """Drops records whose traceback was written within the last minute, and counts them."""
+    """Drops records of a place that was written within the last minute, and counts them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
@@ -39,12 +41,13 @@ class Repeated(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is to be written."""
-        error = record.exc_info[1] if record.exc_info else None
         # Below it is what somebody has asked for.
-        if error is None or record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING:
             return True
+        error = record.exc_info[1] if record.exc_info else None
+        place = _place_of_record(record) if error is None else place_of(error)
         with self._lock:
-            left_out = self._seldom.admit(place_of(error))
+            left_out = self._seldom.admit(place)
         if left_out:
             text = f"{record.getMessage()} (and {left_out} times before, left out here)"
             record.msg, record.args = text, ()
@@ -61,6 +64,11 @@ def place_of(error: BaseException) -> Hashable:
         (type(each).__module__, type(each).__qualname__, *_lines(each.__traceback__))
         for each in _errors(error)
     )
+
+
+def _place_of_record(record: logging.LogRecord) -> Hashable:
+    # The format is no text of a client's; helpers log with several from one line.
+    return record.name, str(record.msg), record.pathname, record.lineno
 
 
 def _errors(error: BaseException) -> list[BaseException]:

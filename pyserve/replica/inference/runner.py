@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -13,10 +12,11 @@ from grpc import StatusCode
 from pyserve.errors import Abort
 from pyserve.inference.declaration import Model
 from pyserve.inference.tensors import Array
+from pyserve.observe.failures import failure_logger
 from pyserve.replica.http.threads import on_thread, steps_on_threads
 from pyserve.replica.plain.methods import PlainMethod
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = failure_logger(__name__)
 
 
 class Runner:

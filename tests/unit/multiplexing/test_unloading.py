@@ -94,3 +94,17 @@ async def test_a_hook_that_raises_fails_no_request(caplog):
 
     assert "b" == (await owner.get("b")).model_id
     assert "unloading 'a' raised" in caplog.text
+
+
+async def test_a_hook_that_raises_for_each_model_is_one_line_of_the_log(caplog):
+    """Clients choose how many there are."""
+
+    class Broken(Plain):
+        def unload(self) -> None:
+            raise ValueError(f"stuck {self.model_id}")
+
+    owner = Owner(Broken)
+    for number in range(20):
+        await owner.get(str(number))
+
+    assert 1 == len(caplog.records)

@@ -1,12 +1,13 @@
-"""The same traceback once a minute, with a count; what differs in its lines is told apart."""
+"""The same failure once a minute, with a count; what differs in its lines is told apart."""
 
+import importlib
 import itertools
 import logging
 from collections.abc import Callable
 
 import pytest
 
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import Repeated, failure_logger
 from pyserve.observe.seldom import SILENCE_S, SUBJECTS_MAX
 
 _NAMES = itertools.count()
@@ -79,8 +80,39 @@ def test_a_recursion_of_any_depth_is_one_place(log: Log, caplog) -> None:
 def test_what_somebody_has_asked_for_is_written_each_time(log: Log, caplog) -> None:
     for _ in range(3):
         log.fail(lambda: look_up("x"), logging.DEBUG)
-        log.logger.error("no traceback")
+        log.logger.info("no traceback")
     assert 6 == len(caplog.records)
+
+
+def test_failures_without_a_traceback_are_told_apart_by_what_clients_cannot_choose(
+    log: Log, caplog
+) -> None:
+    times = [0.0] * 1000 + [SILENCE_S]
+    for number, log.now in enumerate(times):
+        log.logger.error("no answer to %s", f"/path/{number}")
+    told = "no answer to /path/1000 (and 999 times before, left out here)"
+    assert ["no answer to /path/0", told] == caplog.messages
+
+
+def test_formats_lines_and_loggers_tell_failures_without_a_traceback_apart(
+    log: Log, caplog
+) -> None:
+    def helper(text: str, logger: logging.Logger) -> None:
+        logger.error(text, "/path")
+
+    other = Log()
+    for _ in range(3):
+        helper("no answer to %s", log.logger)
+        helper("a wrong answer to %s", log.logger)
+        helper("no answer to %s", other.logger)
+        log.logger.error("no answer to %s", "/path")
+    assert 4 == len(caplog.records)
+
+
+def test_what_a_message_has_of_a_format_is_written_as_it_came(log: Log, caplog) -> None:
+    for log.now in (0.0, 1.0, SILENCE_S):
+        log.logger.error("no answer to %s", "/%600000000s%20")
+    assert "no answer to /%600000000s%20 (and 1 times before, left out here)" == caplog.messages[1]
 
 
 def test_many_places_share_what_room_is_left(log: Log, caplog) -> None:
@@ -100,3 +132,45 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
 
     log.fail(in_circles)
     assert 1 == len(caplog.records)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "pyserve.aio._call_state",
+        "pyserve.aio._context",
+        "pyserve.aio._http_tasks",
+        "pyserve.aio._outcome",
+        "pyserve.batching.results",
+        "pyserve.multiplexing.unloading",
+        "pyserve.replica.asgi.http",
+        "pyserve.replica.asgi.websocket",
+        "pyserve.replica.http.failures",
+        "pyserve.replica.inference.doors",
+        "pyserve.replica.inference.runner",
+        "pyserve.replica.plain.failures",
+    ],
+)
+def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
+    importlib.import_module(module)
+    assert any(isinstance(each, Repeated) for each in logging.getLogger(module).filters)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "pyserve.control.controller",
+        "pyserve.control.keeper",
+        "pyserve.ingress.ingress",
+        "pyserve.ingress.watcher",
+        "pyserve.replica.asgi.lifespan",
+        "pyserve.replica.health",
+        "pyserve.replica.membership",
+        "pyserve.replica.process",
+        "pyserve.replica.worker",
+        "pyserve.folders",
+    ],
+)
+def test_what_a_mesh_does_by_itself_is_written_each_time(module: str) -> None:
+    importlib.import_module(module)
+    assert [] == logging.getLogger(module).filters

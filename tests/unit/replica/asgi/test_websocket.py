@@ -378,6 +378,21 @@ async def test_denials(sent: list[Any], expected: tuple[Any, ...]) -> None:
     assert [1006] == [message["code"] for message in seen]
 
 
+@pytest.mark.parametrize(("result", "text"), [(None, "without an answer"), (1, "returned 1")])
+async def test_websockets_without_an_answer_are_one_line_of_the_log(
+    result: object, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> object:
+        return result
+
+    async with serving(app) as served:
+        for _ in range(20):
+            (command,) = await served.released(Client(served).call)
+            assert ("respond", 500) == command[:2]
+    (message,) = caplog.messages
+    assert text in message
+
+
 @pytest.mark.parametrize(
     ("sent", "text"),
     [
