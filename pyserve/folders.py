@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import fnmatch
+import itertools
 import logging
 import os
 import secrets
@@ -39,6 +40,11 @@ _PRIVATE = stat.S_ISVTX | 0o700
 _UNIX_PATH_BYTES_MAX = 107
 _LONGEST_SOCKET_NAME = "replica-0123456789abcdef.sock"
 _LOCK_LOOK_INTERVAL_S = 0.01  # arbitrary; the kernel closes what the dead had in less
+# Entries of a folder that a start looks at for what was left. Everybody may fill the temporary
+# folder; so many take some 40 ms. Arbitrary.
+_LOOKED_AT_MAX = 10_000
+_UID_MAP = Path("/proc/self/uid_map")
+_OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 _OTHER = "set PYSERVE_HOME to another directory"
 
 
@@ -259,10 +265,30 @@ def _lock_within(mark: int, patience_s: float) -> bool:
 
 
 def remove_left(home: PrivateFolder) -> None:
-    """Remove the run folders of meshes that are gone, in ``home`` and in the temporary folder."""
-    for place, pattern in ((home.path, "mesh-*"), (Path(tempfile.gettempdir()), "pyserve-mesh-*")):
-        for path in place.glob(pattern):
+    """Remove the run folders of meshes that are gone, in ``home`` and in the temporary folder.
+
+    In either it looks at 10 000 entries at most, and leaves alone what is behind them.
+    """
+    for place, prefix in ((home.path, "mesh-"), (Path(tempfile.gettempdir()), "pyserve-mesh-")):
+        for path in _own_entries(place, prefix):
             remove_unused(path)
+
+
+def _own_entries(place: Path, prefix: str) -> list[Path]:
+    """Return what of this user begins with ``prefix``, among the first entries of a folder."""
+    try:
+        with os.scandir(place) as entries:
+            looked_at = list(itertools.islice(entries, _LOOKED_AT_MAX))
+    except OSError:  # It is missing, or cannot be read.
+        return []
+    return [Path(each.path) for each in looked_at if each.name.startswith(prefix) and _is_own(each)]
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.stat(follow_symlinks=False).st_uid == os.getuid()
+    except OSError:  # It has gone meanwhile.
+        return False
 
 
 def _in_temporary_folder() -> Path:
@@ -317,16 +343,50 @@ def _remove_own_folder(above: int, name: str) -> bool:
 def _open_unshared(parent: Path) -> int:
     """Open a directory in which, and above which, nobody else may put things in place of ours.
 
-    Groups that may write are trusted with it: somebody has put this user among them.
+    Groups that may write are trusted with it: somebody has put this user among them. The owner of
+    a directory may replace what is in it whatever its mode is, with a sticky bit too.
     """
     for directory in (parent, *parent.parents):
-        mode = directory.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        found = directory.stat()
+        if not _is_trusted(found.st_uid):
+            raise MeshError(
+                f"{directory} belongs to user {found.st_uid}, who may replace what is in it, so "
+                f"the files of a mesh are not safe below it; {_OTHER}"
+            )
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
             raise MeshError(
                 f"everybody may replace what is in {directory}, so the files of a mesh are not "
                 f"safe below it; chmod o-w or +t {directory}, or {_OTHER}"
             )
     return os.open(parent, _OPEN_FOLDER)
+
+
+def _is_trusted(owner: int) -> bool:
+    """Say whether the owner of a directory above ours is this user or root."""
+    if owner in (os.getuid(), 0):
+        return True
+    try:
+        overflow = int(_OVERFLOW_UID.read_text())
+        return owner == overflow and hides_owners(_UID_MAP.read_text(), overflow)
+    except (OSError, ValueError):  # No such namespaces here, so a number is a user's.
+        return False
+
+
+def hides_owners(uid_map: str, overflow: int) -> bool:
+    """Say whether a user namespace shows root of the machine with the number ``overflow``.
+
+    It shows all who have no number in it so, and there they cannot be told apart; without it, no
+    folder of a container that has one user would do. Where a user in it has that number, it is
+    taken for that user's (user_namespaces(7)).
+
+    Args:
+        uid_map: of the namespace: lines of first number inside, first outside, and count.
+        overflow: what ``/proc/sys/kernel/overflowuid`` has.
+    """
+    ranges = [[int(number) for number in line.split()] for line in uid_map.splitlines()]
+    return bool(ranges) and not any(
+        first <= overflow < first + count for first, _outside, count in ranges
+    )
 
 
 def _open_own(name: str, above: int, path: Path) -> int:

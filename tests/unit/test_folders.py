@@ -6,11 +6,13 @@ import os
 import shutil
 import stat
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
+from pyserve import folders
 from pyserve.errors import MeshError
 from pyserve.folders import PrivateFolder, RunFolder, remove_left, remove_unused
 
@@ -122,6 +124,30 @@ def test_run_folder_is_held_against_cleaners(home):
     assert not run.path.exists()
 
 
+def test_no_more_of_the_temporary_folder_is_looked_at_than_a_start_can_wait_for(
+    home, tmp_path, monkeypatch
+):
+    """Everybody may fill it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(folders, "_LOOKED_AT_MAX", 3)
+    for number in range(10):
+        run = tmp_path / f"pyserve-mesh-{number}"
+        run.mkdir(mode=0o700)
+        (run / ".pyserve").write_bytes(folders._MARK_TEXT)
+
+    for left in (7, 4, 1, 0):
+        remove_left(home)
+        assert left == len(list(tmp_path.iterdir()))
+
+
+def test_a_temporary_folder_that_cannot_be_listed_is_no_error(home, left, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    remove_left(home)
+
+    assert not left.exists()
+
+
 def test_folder_that_took_the_place_of_ours_is_left_alone(home):
     run = RunFolder(home)
     shutil.rmtree(run.path)
@@ -180,6 +206,49 @@ def test_folder_of_another_user_is_refused(tmp_path):
 
     with pytest.raises(MeshError, match=rf"belongs to user {NOBODY}; set PYSERVE_HOME"):
         PrivateFolder(tmp_path / "home", make=True)
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o1777, 0o755, 0o700])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_folder_below_one_of_another_user_is_refused(tmp_path, depth, mode):
+    """Who owns a folder may rename and replace what is in it, whatever its mode."""
+    other = tmp_path / "other"
+    other.mkdir()
+    os.chown(other, NOBODY, NOBODY)
+    other.chmod(mode)
+
+    says = rf"other belongs to user {NOBODY}, who may replace what is in it, .*; set PYSERVE_HOME"
+    with pytest.raises(MeshError, match=says):
+        PrivateFolder(other.joinpath(*["x"] * depth), make=True)
+
+
+@as_root
+@pytest.mark.parametrize("owner", [0, NOBODY])
+def test_folder_below_those_of_root_and_of_this_user_is_taken(tmp_path, monkeypatch, owner):
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    above = tmp_path / "above"
+    (above / "home").mkdir(parents=True, mode=0o700)
+    os.chown(above, owner, owner)
+    os.chown(above / "home", NOBODY, NOBODY)
+
+    PrivateFolder(above / "home", make=True).close()
+
+
+@pytest.mark.parametrize(
+    ("uid_map", "expected"),
+    [
+        ("         0          0 4294967295\n", False),
+        ("         0       1000          1\n         1     100000      65536\n", False),
+        ("      1000       1000          1\n", True),
+        ("         0       1000          1\n", True),
+        ("         0       1000          1\n         1     100000      65533\n", True),
+        ("", False),
+    ],
+)
+def test_namespaces_that_show_one_number_for_strangers_are_known(uid_map, expected):
+    """There root of the machine, who has ``/``, has the number of all who have none."""
+    assert expected == folders.hides_owners(uid_map, 65534)
 
 
 @as_root
