@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc.aio
 
 from benchmarks.cpu import read_table
+from pyserve.control.transport import proof
 from pyserve.driver.status import MeshStatus
 from services.echo import echo_pb2, echo_pb2_grpc
 
@@ -67,8 +68,8 @@ class Inspection:
         return asdict(self)
 
 
-async def inspect(status: MeshStatus) -> Inspection:
-    """Look at the mesh that ``status`` describes; replicas are asked directly."""
+async def inspect(status: MeshStatus, token: bytes) -> Inspection:
+    """Look at the mesh that ``status`` describes; replicas are asked directly, by its token."""
     table = read_table()
     replicas = [
         replica
@@ -84,7 +85,8 @@ async def inspect(status: MeshStatus) -> Inspection:
         ingress=facts(status.controller_pid),
         replicas={replica.replica_id: facts(replica.pid) for replica in replicas},
         handlers_running={
-            replica.replica_id: await _handlers_running(replica.address) for replica in replicas
+            replica.replica_id: await _handlers_running(replica.address, token)
+            for replica in replicas
         },
         ingress_in_flight=status.ingress.in_flight,
         parked=status.ingress.parked,
@@ -110,8 +112,10 @@ def problems_between(before: Inspection, after: Inspection) -> list[str]:
     return found
 
 
-async def _handlers_running(address: str) -> int:
+async def _handlers_running(address: str, token: bytes) -> int:
     async with grpc.aio.insecure_channel(address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
-        count = await stub.Count(echo_pb2.CountRequest(), timeout=_ANSWER_TIMEOUT_S)
+        count = await stub.Count(
+            echo_pb2.CountRequest(), timeout=_ANSWER_TIMEOUT_S, metadata=proof(token)
+        )
     return int(count.started - count.succeeded - count.failed - count.cancelled)

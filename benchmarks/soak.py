@@ -30,6 +30,8 @@ from benchmarks.inspection import Inspection, inspect, problems_between
 from benchmarks.ledger import Ledger
 from benchmarks.machine import ROOT, stamp
 from benchmarks.traffic import Caller
+from pyserve.config import read_settings
+from pyserve.control.discovery import find_mesh
 from pyserve.driver.status import ReplicaStatus
 from services.echo import echo_pb2_grpc
 from services.echo.service import app
@@ -252,7 +254,9 @@ class _Soak:
             await self._running_replicas()
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
         while True:
-            found = await inspect(await asyncio.to_thread(pyserve.status))
+            address = find_mesh(read_settings())
+            assert address is not None
+            found = await inspect(await asyncio.to_thread(pyserve.status), address.token)
             if not found.in_flight() or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(_LOOK_INTERVAL_S)

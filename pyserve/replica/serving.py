@@ -47,7 +47,7 @@ def make_server(
         application: Its application.
         deployment: Its deployment; with the application's name it is the service's.
         replica_id: What a router's handshake must find.
-        token: The mesh token, which routers prove.
+        token: The mesh token. Who has not proven it would go around the ingress's access rules.
         development: Whether the texts of unexpected exceptions may reach clients.
         limits: Of the ingress; what of them is about connections holds at ports for strangers.
         references: Holds large results for handles.
@@ -75,10 +75,10 @@ def make_server(
         maximum_concurrent_rpcs=loaded.options.ongoing_requests_limit(),
         settings=ServerSettings(
             development=development,
-            # One request must not end the replica of all others; signals end it.
-            outlives_exits=True,
+            outlives_exits=True,  # One request must not end the replica of all others.
             replica_id=replica_id,
             token=token,
+            call_token=token,
             weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
             codecs=plain.codecs(),
             status_of=_status_of(plain),

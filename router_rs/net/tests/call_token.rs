@@ -3,8 +3,11 @@
 mod server_support;
 
 use bytes::Bytes;
+use http::StatusCode;
 use router_net::server::ServerConfig;
 use server_support::*;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// "secret", as metadata are sent.
@@ -73,4 +76,38 @@ async fn a_method_may_have_a_limit_of_its_own() {
         let answer = call(&mut client, request(path, &[TOKEN]), body).await;
         assert_eq!(Some(status), answer.status.as_deref(), "{path}: {}", answer.message);
     }
+}
+
+/// A replica: members prove the token once a connection, and others have no business at its port.
+#[tokio::test]
+async fn a_replica_s_port_is_for_those_who_have_proven_the_token() {
+    let config = ServerConfig { call_token: config().token, ..config() };
+    let fixture = Fixture::start(config);
+    let mut client = fixture.connect().await;
+    let (answer, _body) = client.send_request(request(UNARY, &[]), false).expect("open");
+    let answer = timeout(PATIENCE, answer).await.expect("in time").expect("an answer");
+    assert_eq!("16", answer.headers()["grpc-status"]);
+
+    let mut member = fixture.connect().await;
+    assert_eq!(StatusCode::OK, introduce(&mut member, b"secret").await);
+    let answer = call(&mut member, request(UNARY, &[]), frame(0, b"hello")).await;
+    assert_eq!((Some("0"), &b"hello"[..]), (answer.status.as_deref(), &answer.body[5..]));
+}
+
+#[tokio::test]
+async fn those_who_prove_nothing_take_few_places_at_a_replica() {
+    let fixture = Fixture::start(config());
+    let mut member = fixture.connect().await;
+    assert_eq!(StatusCode::OK, introduce(&mut member, b"secret").await);
+    let mut crowd = Vec::new();
+    for _ in 0..300 {
+        crowd.push(TcpStream::connect(("127.0.0.1", fixture.port)).await.expect("a connection"));
+    }
+
+    // An end or a reset: the first of them has to go.
+    let _end = timeout(PATIENCE, crowd[0].read_to_end(&mut Vec::new())).await.expect("in time");
+    let answer = call(&mut member, request(UNARY, &[]), frame(0, b"hello")).await;
+    assert_eq!(Some("0"), answer.status.as_deref());
+    let mut newcomer = fixture.connect().await;
+    assert_eq!(StatusCode::OK, introduce(&mut newcomer, b"secret").await);
 }

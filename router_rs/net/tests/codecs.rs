@@ -2,24 +2,11 @@
 
 mod server_support;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
-use http::StatusCode;
-use router_net::mesh::{names, proof};
 use server_support::*;
 
 const PICKLE: (&str, &str) = ("content-type", "application/grpc+pickle");
 const JSON: (&str, &str) = ("content-type", "application/grpc+json");
 const FRAMING: (&str, &str) = ("pyserve-framing", "1");
-
-/// Proves the mesh token on the client's connection, if `token` is the server's.
-async fn introduce(client: &mut SendRequest<Bytes>, token: &[u8]) -> StatusCode {
-    let hello = call(client, request(names::HELLO_PATH, &[]), Bytes::new()).await;
-    let nonce = hello.headers[names::NONCE].to_str().ok().and_then(proof::from_hex);
-    let claim = proof::proof(token, &nonce.expect("a nonce"), "replica-1");
-    let head = request(names::PROVE_PATH, &[(names::PROOF.as_str(), &claim)]);
-    call(client, head, Bytes::new()).await.http
-}
 
 /// The status and the message or the body of one call, on a connection that proved itself or not.
 async fn ask(path: &str, extra: &[(&str, &str)], size: usize, is_trusted: bool) -> Answer {

@@ -12,6 +12,7 @@ import grpc.aio
 from benchmarks.inspection import inspect
 from pyserve.config import read_settings
 from pyserve.control.discovery import find_mesh
+from pyserve.control.transport import proof
 from pyserve.driver.client import ControlClient
 from pyserve.driver.status import MeshStatus, ReplicaStatus, read_status
 from services.echo import echo_pb2, echo_pb2_grpc
@@ -32,20 +33,30 @@ class EchoMesh:
         control: Calls to its controller.
         channel: To its ingress.
         stub: Of services/echo on the channel.
+        token: The mesh's, which replicas ask for.
     """
 
     running: RunningMesh
     control: ControlClient
     channel: grpc.aio.Channel
     stub: echo_pb2_grpc.EchoAsyncStub
+    token: bytes
 
     @property
     def address(self) -> str:
         """Where the ingress listens."""
         return self.running.address
 
+    @property
+    def proof(self) -> tuple[tuple[str, str | bytes], ...]:
+        """The metadata that replicas ask for."""
+        return proof(self.token)
+
     def channel_to(self, replica: ReplicaStatus) -> grpc.aio.Channel:
-        """Return a channel to one replica that goes past the ingress; the caller closes it."""
+        """Return a channel to one replica that goes past the ingress; the caller closes it.
+
+        Its calls have to carry ``proof``.
+        """
         return grpc.aio.insecure_channel(replica.address)
 
     def status(self) -> MeshStatus:
@@ -63,7 +74,7 @@ class EchoMesh:
 
     async def in_flight(self) -> dict[str, int]:
         """Return every counter of calls that is not zero: of ingress, router and handlers."""
-        return (await inspect(self.status())).in_flight()
+        return (await inspect(self.status(), self.token)).in_flight()
 
     async def settled(self) -> None:
         """Wait until no call is in flight anywhere."""
@@ -117,6 +128,6 @@ async def echo_mesh(
         try:
             async with grpc.aio.insecure_channel(running.address) as channel:
                 stub = echo_pb2_grpc.EchoStub(channel)
-                yield EchoMesh(running, control, channel, stub)
+                yield EchoMesh(running, control, channel, stub, address.token)
         finally:
             control.close()

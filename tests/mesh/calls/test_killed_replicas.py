@@ -51,10 +51,12 @@ class Answers:
         return Counter([(await call).facts.pid for call in good])
 
 
-async def running(stub: echo_pb2_grpc.EchoAsyncStub) -> grpc.aio.Call:
+async def running(
+    stub: echo_pb2_grpc.EchoAsyncStub, *metadata: tuple[str, str | bytes]
+) -> grpc.aio.Call:
     """Return a call whose handler has begun, and does not end."""
     request = echo_pb2.PerformStreamRequest(messages=1, each=HOLD)
-    call = stub.PerformStream(request, metadata=[("echo-initial-begun", "yes")])
+    call = stub.PerformStream(request, metadata=[("echo-initial-begun", "yes"), *metadata])
     async with asyncio.timeout(ANSWER_TIMEOUT_S):
         await call.initial_metadata()
     return call
@@ -178,7 +180,7 @@ async def test_calls_that_a_full_replica_refuses_go_to_the_other() -> None:
         full, free = mesh.replicas()
         async with mesh.channel_to(full) as channel:
             direct = echo_pb2_grpc.EchoStub(channel)
-            holders = [await running(direct) for _ in range(4)]
+            holders = [await running(direct, *mesh.proof) for _ in range(4)]
             answers = Answers()
             for _ in range(50):
                 await answers.watch(mesh.stub.Perform(DESCRIBE, timeout=ANSWER_TIMEOUT_S))
@@ -193,7 +195,7 @@ async def test_calls_that_every_replica_refuses_wait_until_one_has_room() -> Non
         (replica,) = mesh.replicas()
         async with mesh.channel_to(replica) as channel:
             direct = echo_pb2_grpc.EchoStub(channel)
-            holders = [await running(direct) for _ in range(2)]
+            holders = [await running(direct, *mesh.proof) for _ in range(2)]
             answers = Answers()
             for _ in range(10):
                 answers.watch(mesh.stub.Perform(DESCRIBE, timeout=ANSWER_TIMEOUT_S))

@@ -176,7 +176,12 @@ class FakeServer:
         self._token = 1000
 
     def register(
-        self, path: str, request_streaming: bool, response_streaming: bool, weight: int
+        self,
+        path: str,
+        request_streaming: bool,
+        response_streaming: bool,
+        weight: int,
+        **limits: object,
     ) -> int:
         self.paths[path] = len(self.paths)
         return self.paths[path]

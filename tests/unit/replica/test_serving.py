@@ -75,7 +75,7 @@ async def serving(
         application="default",
         deployment="Service",
         replica_id="Echo#1",
-        token=b"token",
+        token=b"",  # Nobody has to prove it.
         development=development,
         limits=IngressSettings(),
     )

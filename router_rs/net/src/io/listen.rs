@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
@@ -77,13 +78,17 @@ fn bind_one(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Binds a Unix socket that only this user can open; a leftover file is replaced when nobody
+/// Binds a Unix socket that only this user can open; a leftover socket is replaced when nobody
 /// listens on it.
 ///
 /// # Errors
-/// `AddrInUse` when another process listens there.
+/// `AddrInUse` when another process listens there, or something else than a socket is there.
 pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+    // Not through a link, which may name anything.
+    let is_socket = |path: &Path| {
+        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+    };
+    if is_socket(path) && std::os::unix::net::UnixStream::connect(path).is_err() {
         std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;

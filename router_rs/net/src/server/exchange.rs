@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::header::CONTENT_TYPE;
 
 use super::http_head::HttpHead;
+use super::probation::Probation;
 use crate::grpc::subtype;
 use crate::io::{Peer, PeerCertificates, Stream};
 use crate::link::{Link, Mailbox};
@@ -23,6 +24,8 @@ pub struct ConnectionInfo {
     /// The server belongs to no mesh's data plane: mesh headers mean nothing there.
     pub(super) is_outside: bool,
     is_trusted: AtomicBool,
+    /// `None`: there is nothing to be proven, or nobody else to be let in.
+    probation: Option<Arc<Probation>>,
 }
 
 impl ConnectionInfo {
@@ -34,7 +37,13 @@ impl ConnectionInfo {
             is_inner: false,
             is_outside: false,
             is_trusted: AtomicBool::new(false),
+            probation: None,
         }
+    }
+
+    /// That of a peer which may prove itself.
+    pub(super) fn on_probation(self, probation: Option<Arc<Probation>>) -> Self {
+        Self { probation, ..self }
     }
 
     /// Whether user code sees the headers of the mesh: those of a trusted peer, and any where
@@ -52,6 +61,7 @@ impl ConnectionInfo {
             is_inner: true,
             is_outside: false,
             is_trusted: AtomicBool::new(false),
+            probation: None,
         }
     }
 
@@ -69,6 +79,7 @@ impl ConnectionInfo {
 
     pub(super) fn trust(&self) {
         self.is_trusted.store(true, Ordering::Relaxed);
+        self.probation.iter().for_each(|probation| probation.end());
     }
 }
 

@@ -19,6 +19,7 @@ mod listeners;
 mod load;
 mod methods;
 mod outlet;
+mod probation;
 mod relay;
 mod sink;
 mod state;
@@ -54,6 +55,7 @@ pub use exchange::{ConnectionInfo, Exchange};
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use methods::Method;
+use probation::{Held, Probation};
 use state::ServerState;
 pub use state::{Keepalive, ServerConfig};
 
@@ -396,7 +398,30 @@ async fn serve_tcp(host: Host, stream: tokio::net::TcpStream, peer: SocketAddr, 
     if let Some(guard) = manner.guard {
         return door::serve(host, guard, stream, peer, manner.tls).await;
     }
-    let stream = match manner.tls {
+    // Whoever serves no mesh has nothing that could be proven.
+    let held = (!host.server.config.token.is_empty()).then(|| host.server.probations.begin());
+    let probation = held.as_ref().map(Held::probation);
+    let displaced = async {
+        match &held {
+            Some(held) => held.displaced().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = serve_member(host, stream, peer, manner.tls, probation) => {}
+        () = displaced => {}
+    }
+}
+
+/// Serves a peer at a port for members of the mesh.
+async fn serve_member(
+    host: Host,
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<ServerTls>>,
+    probation: Option<Arc<Probation>>,
+) {
+    let stream = match tls {
         None => Stream::Tcp(stream),
         Some(tls) => {
             let accept = TlsAcceptor::from(tls.current()).accept(stream);
@@ -405,6 +430,6 @@ async fn serve_tcp(host: Host, stream: tokio::net::TcpStream, peer: SocketAddr, 
             Stream::Tls(Box::new(stream.into()))
         }
     };
-    let info = ConnectionInfo::new(Peer::Tcp(peer), &stream);
+    let info = ConnectionInfo::new(Peer::Tcp(peer), &stream).on_probation(probation);
     connection::serve(host, stream, info, None).await;
 }

@@ -13,6 +13,7 @@ use super::batch::{BatchCell, BatchState};
 use super::call_key::CallKey;
 use super::load::Models;
 use super::methods::Methods;
+use super::probation::Probations;
 use crate::BriefMutex;
 use crate::front::Proxies;
 use crate::grpc::{Code, Encoding, Status};
@@ -87,6 +88,7 @@ pub(super) struct ServerState {
     pub(super) methods: Methods,
     /// `None`: anybody may call.
     pub(super) call_key: Option<CallKey>,
+    pub(super) probations: Probations,
     pub(super) sink: Arc<dyn EventSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
@@ -143,6 +145,7 @@ impl ServerState {
         let gate = Gate::new(config.concurrent_calls_max, config.idle_streams_max);
         Self {
             call_key: CallKey::of(&config.call_token),
+            probations: Probations::new(),
             config,
             methods: Methods::default(),
             sink,

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use router_net::grpc::{Encoding, Message};
 use router_net::io::{IoThreads, Work};
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
+use router_net::mesh::{names, proof};
 use router_net::server::{Exchange, Method, Server, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -221,6 +222,15 @@ impl Fixture {
         };
         timeout(PATIENCE, settled).await.expect("in-flight calls return to zero");
     }
+}
+
+/// Proves the mesh token on the client's connection, if `token` is the server's.
+pub(crate) async fn introduce(client: &mut SendRequest<Bytes>, token: &[u8]) -> StatusCode {
+    let hello = call(client, request(names::HELLO_PATH, &[]), Bytes::new()).await;
+    let nonce = hello.headers[names::NONCE].to_str().ok().and_then(proof::from_hex);
+    let claim = proof::proof(token, &nonce.expect("a nonce"), "replica-1");
+    let head = request(names::PROVE_PATH, &[(names::PROOF.as_str(), &claim)]);
+    call(client, head, Bytes::new()).await.http
 }
 
 /// A request head as a gRPC client sends it; `extra` headers replace or add.
