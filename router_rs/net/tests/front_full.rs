@@ -3,29 +3,15 @@
 mod front_support;
 mod support;
 
-use front_support::{Http1, answer, http_request, one_app_limited};
+use front_support::{GREETING, Http1, answer, ask, http_request, one_app_limited, rested};
 use router_net::ingress::IngressLimits;
-use support::{Client, Front, Replica, until, within};
+use support::{Front, Replica, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-/// The preface and settings that say nothing.
-const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// With two threads, to which connections go in turn.
 async fn bounded(connections_max: u64) -> (Replica, Front) {
     one_app_limited(IngressLimits { connections_max, ..IngressLimits::default() }).await
-}
-
-async fn rested(front: &Front) -> Client {
-    let client = front.client().await;
-    ask(&client).await;
-    client
-}
-
-async fn ask(client: &Client) {
-    let call = client.start(http_request("GET", "/-/healthz", &[]), true);
-    assert_eq!(200, call.reply().await.http);
 }
 
 /// One that has sent so much of a request.

@@ -3,7 +3,7 @@
 mod front_support;
 mod support;
 
-use front_support::{Http1, answer, http_request, one_app_limited};
+use front_support::{GREETING, Http1, answer, ask, http_request, one_app_limited, rested};
 use router_net::ingress::IngressLimits;
 use support::{Client, Front, Replica, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,23 +12,8 @@ use tokio::net::TcpStream;
 /// Three of HTTP/2 on each of the front's two threads, to which connections go in turn.
 const THREE_EACH_BYTES: u64 = 2 * (110 << 10);
 
-/// The preface and settings that say nothing.
-const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
 async fn bounded(idle_bytes_max: u64) -> (Replica, Front) {
     one_app_limited(IngressLimits { idle_bytes_max, ..IngressLimits::default() }).await
-}
-
-/// One that has been answered, and rests.
-async fn rested(front: &Front) -> Client {
-    let client = front.client().await;
-    ask(&client).await;
-    client
-}
-
-async fn ask(client: &Client) {
-    let call = client.start(http_request("GET", "/-/healthz", &[]), true);
-    assert_eq!(200, call.reply().await.http);
 }
 
 async fn told_to_go(client: Client) {

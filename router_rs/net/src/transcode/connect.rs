@@ -23,14 +23,12 @@ use super::rest;
 use super::status::ErrorForm;
 use super::stream::{CONNECT_ENCODING, JsonStreamRequest, ProtoStreamRequest, StreamAnswer};
 use super::unary::{
-    AnswerBody, AnswerForm, AsProto, Convert, ReadyRequest, SizedRequest, UnaryAnswer,
-    WholeRequest, of_client,
+    AnswerBody, AnswerForm, AsProto, Convert, ReadyRequest, SizedRequest, UnaryAnswer, WholeRequest,
 };
-use crate::grpc::compress::decompress;
+use super::work::LONG_BYTES;
 use crate::grpc::framing::check_size;
 use crate::grpc::{
-    Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Message, Status,
-    format_timeout,
+    Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
 };
 
 pub(super) const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
@@ -275,20 +273,25 @@ fn open_get(
     };
     let compression = value("compression").map(HeaderValue::from_str).transpose();
     let encoding = encoding(compression.unwrap_or_default().as_ref())?;
-    let bytes_max = limits.message_bytes_max;
-    check_size("received", bytes.len(), bytes_max)?;
-    let compressed = encoding != Encoding::Identity && !bytes.is_empty();
-    let message = Message { compressed, ..Message::from_bytes(bytes) };
-    let message = decompress(encoding, message, bytes_max).map_err(of_client)?.into_bytes();
-    let frame = match method {
-        Some(method) if is_json => Convert::frame(&method.input, message)?,
-        _ => AsProto.frame(message)?,
+    let convert: Box<dyn Convert> = match method {
+        Some(method) if is_json => Box::new(method.input.clone()),
+        _ => Box::new(AsProto),
+    };
+    check_size("received", bytes.len(), limits.message_bytes_max)?;
+    let is_compressed = encoding != Encoding::Identity && !bytes.is_empty();
+    let request: Box<dyn RequestCoder> = if is_compressed || bytes.len() > LONG_BYTES {
+        // As if it were the body: few bytes of a query may be a long message when unpacked.
+        let mut request = WholeRequest::new(convert, encoding, limits.message_bytes_max);
+        request.give(bytes, true);
+        Box::new(request)
+    } else {
+        Box::new(ReadyRequest::new(convert.frame(bytes)?))
     };
     Ok(Transcoding {
         head: head(parts)?,
         is_stream: false,
         answered_by: limits.answered_by.clone(),
-        request: Box::new(ReadyRequest::new(frame)),
+        request,
         answer: unary_answer(parts, is_json, method, limits),
     })
 }

@@ -10,7 +10,7 @@ use router_net::ingress::{IngressConfig, IngressLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Front, Incoming, Replica, TOKEN, deployment, table, within};
+use crate::support::{Client, Front, Incoming, Replica, TOKEN, deployment, table, within};
 
 /// A deployment that takes plain HTTP below `prefix`.
 pub fn http_deployment(replica: &Replica, prefix: &str) -> DeploymentRoute {
@@ -35,6 +35,21 @@ pub async fn one_app_with(config: IngressConfig) -> (Replica, Front) {
 
 pub async fn one_app_limited(limits: IngressLimits) -> (Replica, Front) {
     one_app_with(IngressConfig { limits, ..IngressConfig::default() }).await
+}
+
+/// The preface of HTTP/2 and settings that say nothing.
+pub const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A client that has been answered, and rests.
+pub async fn rested(front: &Front) -> Client {
+    let client = front.client().await;
+    ask(&client).await;
+    client
+}
+
+pub async fn ask(client: &Client) {
+    let call = client.start(http_request("GET", "/-/healthz", &[]), true);
+    assert_eq!(200, call.reply().await.http);
 }
 
 /// A connection over which a test writes what it likes.

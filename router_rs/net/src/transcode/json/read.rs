@@ -340,10 +340,11 @@ impl<'de> Visitor<'de> for EntriesVisitor<'_> {
     }
 }
 
-struct KeySeed<'a> {
-    number: u32,
-    kind: &'a Kind,
-    out: &'a mut Vec<u8>,
+/// Writes the key of a map that comes next.
+pub(super) struct KeySeed<'a> {
+    pub number: u32,
+    pub kind: &'a Kind,
+    pub out: &'a mut Vec<u8>,
 }
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {

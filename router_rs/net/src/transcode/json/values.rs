@@ -4,9 +4,10 @@
 use std::fmt;
 
 use prost::encoding::{WireType, encode_key};
-use prost_reflect::MessageDescriptor;
+use prost_reflect::{Kind, MessageDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::read::KeySeed;
 use super::wire::{delimited, delimited_field, text_field};
 
 /// The numbers of `google/protobuf/struct.proto`.
@@ -66,7 +67,8 @@ impl<'de> Visitor<'de> for StructVisitor<'_> {
         loop {
             let start = out.len();
             let is_there = delimited_field(FIELDS, out, |out| {
-                if map.next_key_seed(KeySeed(&mut *out))?.is_none() {
+                let key = KeySeed { number: ENTRY_KEY, kind: &Kind::String, out: &mut *out };
+                if map.next_key_seed(key)?.is_none() {
                     return Ok(false);
                 }
                 encode_key(ENTRY_VALUE, WireType::LengthDelimited, out);
@@ -78,29 +80,6 @@ impl<'de> Visitor<'de> for StructVisitor<'_> {
                 return Ok(());
             }
         }
-    }
-}
-
-struct KeySeed<'a>(&'a mut Vec<u8>);
-
-impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for KeySeed<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a key")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        text_field(ENTRY_KEY, text, self.0);
-        Ok(())
     }
 }
 

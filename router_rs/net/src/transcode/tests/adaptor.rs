@@ -2,6 +2,8 @@
 
 use std::task::{Context, Poll, Waker};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::response;
 
 use super::*;
@@ -222,6 +224,28 @@ fn a_long_message_is_converted_elsewhere_and_those_behind_it_wait() {
         }
         let last = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
         assert!(last.is_last);
+    });
+}
+
+#[test]
+fn a_packed_message_of_a_query_is_converted_elsewhere() {
+    let query = |packed: &[u8]| {
+        let message = URL_SAFE_NO_PAD.encode(packed);
+        format!("/things.v1.Things/Get?encoding=json&base64=1&compression=gzip&message={message}")
+    };
+    on_io_thread(async {
+        let text = large("a");
+        let call = call("GET", &query(&gzip(text.as_bytes())), &[]);
+        let mut chat = Transcoded::new(Client { is_complete: true, ..Client::default() }, call);
+        assert!(chat.poll_piece(&mut Context::from_waker(Waker::noop())).is_pending());
+        let piece = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
+        assert_eq!(frame(&text), piece.bytes);
+    });
+    on_io_thread(async {
+        let call = call("GET", &query(b"no gzip"), &[]);
+        let mut chat = Transcoded::new(Client { is_complete: true, ..Client::default() }, call);
+        assert!(std::future::poll_fn(|cx| chat.poll_piece(cx)).await.is_err());
+        assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|status| status.code));
     });
 }
 
