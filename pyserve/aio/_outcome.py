@@ -72,7 +72,7 @@ def fail(context: ServicerContext, error: BaseException) -> None:
             _LOGGER.debug("%s", error, exc_info=error.__cause__)
             _end(context, status_number(grpc.StatusCode.INVALID_ARGUMENT), str(error))
     elif isinstance(error, WrongResponseError):
-        _LOGGER.error("%s", error)
+        _LOGGER.error("%s", error, extra={"place": context.method.path})
         _end(context, status_number(grpc.StatusCode.INTERNAL), _WRONG_RESPONSE_DETAILS)
     elif not _end_with_its_own_status(context, error):
         _fail_unexpectedly(context, error)
@@ -147,4 +147,5 @@ def _report_suppressed_abort(context: ServicerContext) -> None:
         _LOGGER.error(
             "the handler of %s went on after context.abort(): let its exception pass",
             context.method.path,
+            extra={"place": context.method.path},
         )

@@ -125,7 +125,7 @@ class _Mesh:
             token=home.token,
             run_dir=home.run_dir,
             on_line=sink.write,
-            client_connections=lambda: self._ingress.connections(),
+            client_connections=self._client_connections,
         )
         self._ingress = IngressServer(
             () if settings.ingress.location is ProxyLocation.Disabled else options.address,
@@ -274,6 +274,9 @@ class _Mesh:
 
     async def _controller_for_replicas(self) -> str:
         return await self._keeper.controller()
+
+    def _client_connections(self) -> int:
+        return self._ingress.connections()
 
     def _notices(self) -> Sequence[str]:
         return self._keeper.notices()

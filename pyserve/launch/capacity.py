@@ -72,8 +72,9 @@ def _shortage(stocks: Stocks) -> str:
     if descriptors is not None and descriptors.is_below(_DESCRIPTORS_LEFT_PERCENT_MIN):
         return (
             f"{descriptors.left} of the {descriptors.whole} descriptors of the mesh's process are "
-            f"left or with clients, and replicas start again when {_DESCRIPTORS_LEFT_PERCENT_MIN} % are; lower "
-            f"num_replicas, or start the mesh with a higher limit (ulimit -n)"
+            f"left or with clients, and replicas start again when "
+            f"{_DESCRIPTORS_LEFT_PERCENT_MIN} % are; lower num_replicas, or start the mesh with "
+            f"a higher limit (ulimit -n)"
         )
     return ""
 
@@ -105,7 +106,9 @@ def _descriptors(client_connections: int) -> Stock | None:
     except OSError:  # Another system.
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if limit == resource.RLIM_INFINITY else Stock(min(max(limit - used, 0), limit), limit)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    return Stock(min(max(limit - used, 0), limit), limit)
 
 
 def _memory() -> Stock | None:

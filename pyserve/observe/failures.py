@@ -67,8 +67,10 @@ def place_of(error: BaseException) -> Hashable:
 
 
 def _place_of_record(record: logging.LogRecord) -> Hashable:
-    # The format is no text of a client's; helpers log with several from one line.
-    return record.name, str(record.msg), record.pathname, record.lineno
+    # The format is no text of a client's; helpers log with several from one line. A place is what
+    # was registered: a method, for example.
+    place = getattr(record, "place", None)
+    return record.name, str(record.msg), record.pathname, record.lineno, place
 
 
 def _errors(error: BaseException) -> list[BaseException]:
