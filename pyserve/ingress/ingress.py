@@ -124,13 +124,16 @@ class IngressServer:
 
     def _warn_of_descriptors(self, connections_max: int) -> None:
         """Say it when the process may not open as many sockets as it has been told to take."""
-        if connections_max < self._settings.connections_max:
-            _LOGGER.warning(
+        wanted = self._settings.connections_max
+        if connections_max < wanted:
+            # Few miss the rest of what most machines nearly have; `status` shows the number.
+            _LOGGER.log(
+                logging.WARNING if connections_max < wanted // 2 else logging.INFO,
                 "the ingress takes %d connections, not %d: its process may open no more files "
                 "and sockets, and keeps some for the mesh itself; raise the hard limit "
                 "(ulimit -Hn, LimitNOFILE), or set PYSERVE_INGRESS_MAX_CONNECTIONS=%d",
                 connections_max,
-                self._settings.connections_max,
+                wanted,
                 connections_max,
             )
 
