@@ -54,7 +54,7 @@ def test_few_of_many_replicas_start_at_a_time_and_others_are_not_held_up(
             wait_until(
                 lambda: waits in deployment(mesh_environment, "many", "Late").message, _TIMEOUT_S
             )
-            assert waits in log.read_text()
+            wait_until(lambda: waits in log.read_text(), _TIMEOUT_S)
             late = deployment(mesh_environment, "many", "Late")
             assert ["STARTING"] * _STARTS_MAX == [each.state for each in late.replicas]
 

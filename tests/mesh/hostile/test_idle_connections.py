@@ -64,11 +64,14 @@ def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(first_words, 
                 # Whoever asks now and then has not rested longest, and keeps its connection.
                 victim.ask()
         # After another crowd from these addresses this one waits in a line for some seconds, and
-        # begins to rest later than a neighbour who says nothing meanwhile.
+        # begins to rest later than a neighbour who says nothing meanwhile. Some of those who wait
+        # longest go for others, since all together keep too much.
+        answered = 0
         for index, connection in enumerate(connections if first_words else []):
-            _await_answer(connection)
+            answered += _is_answered(connection)
             if index % _ASKS_EACH == 0:
                 victim.ask()
+        assert not first_words or answered > CONNECTIONS // 2
 
         def growth() -> int:
             victim.ask()
@@ -86,13 +89,18 @@ def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(first_words, 
     print(f"{growth_bytes / CONNECTIONS:.0f} bytes for each connection")
 
 
-def _await_answer(connection: socket.socket) -> None:
-    """Read until the mesh has said that it has read the first words."""
+def _is_answered(connection: socket.socket) -> bool:
+    """Read until the mesh has said that it has read the first words, or has ended."""
     received = b""
     while not (received.startswith(b"HTTP/1.1 200") or _has_settings(received)):
-        piece = connection.recv(4096)
-        assert piece, "a connection was closed before it was answered"
+        try:
+            piece = connection.recv(4096)
+        except ConnectionResetError:
+            return False
+        if not piece:
+            return False
         received += piece
+    return True
 
 
 def _has_settings(received: bytes) -> bool:
