@@ -22,7 +22,7 @@ async def test_a_replica_answers_nobody_without_the_token() -> None:
         async with mesh.channel_to(replica) as channel:
             refusals = set()
             for path in ("/services.echo.Echo/Perform", "/services.echo.Echo/None", "/a.B/C"):
-                call = channel.unary_unary(path)
+                call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await call(b"", timeout=ANSWER_TIMEOUT_S)
                 assert grpc.StatusCode.UNAUTHENTICATED is refused.value.code()
