@@ -376,6 +376,8 @@ class Channel:
         default_compression: int = 0,
         keepalive_time_s: float | None = None,
         keepalive_timeout_s: float = 20.0,
+        reconnect_backoff_initial_s: float = 1.0,
+        reconnect_backoff_max_s: float = 120.0,
     ) -> Channel: ...
     def start_call(
         self,

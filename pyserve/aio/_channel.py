@@ -330,6 +330,8 @@ def _native(target: str, options: ChannelOptions, tls: ChannelTls | None) -> _ro
         default_compression=options.default_compression,
         keepalive_time_s=options.keepalive_time_s,
         keepalive_timeout_s=options.keepalive_timeout_s,
+        reconnect_backoff_initial_s=options.reconnect_backoff_initial_s,
+        reconnect_backoff_max_s=options.reconnect_backoff_max_s,
     )
 
 

@@ -115,6 +115,8 @@ class ChannelOptions:
     default_compression: int = _router.IDENTITY
     keepalive_time_s: float | None = None
     keepalive_timeout_s: float = 20.0
+    reconnect_backoff_initial_s: float = 1.0
+    reconnect_backoff_max_s: float = 120.0
     authority: str | None = None
     user_agent: str = ""
     server_name: str | None = None
@@ -168,6 +170,8 @@ _SERVER = _COMMON | {
     "pyserve.proxy_protocol": ("proxy_protocol", _proxy_protocol),
 }
 _CHANNEL = _COMMON | {
+    "grpc.initial_reconnect_backoff_ms": ("reconnect_backoff_initial_s", _seconds),
+    "grpc.max_reconnect_backoff_ms": ("reconnect_backoff_max_s", _seconds),
     "grpc.default_authority": ("authority", str),
     "grpc.primary_user_agent": ("user_agent", str),
     "grpc.ssl_target_name_override": ("server_name", str),

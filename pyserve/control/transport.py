@@ -1,9 +1,7 @@
-"""The gRPC server and channels of the control plane: the one place that names the library.
+"""The gRPC server of the control plane, and what calls to it carry.
 
-They are used through ``grpc.aio``'s interface only. The server is ours: it asks for the mesh token
-before it reads a request, bounds each kind of message, and rations those who flood it. So are the
-channels with certificates, which can be exchanged while they are used. Unix sockets stay plain:
-only their user can open them.
+It asks for the mesh token before it reads a request, bounds each kind of message, and rations those
+who flood it.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ from pyserve.config.control import (
     JOIN_MESSAGE_BYTES_MAX,
     KEEPALIVE_PERIOD_S,
     KEEPALIVE_TIMEOUT_S,
-    REDIAL_BACKOFF_INITIAL_S,
-    REDIAL_BACKOFF_MAX_S,
 )
 from pyserve.observe.seldom import Seldom
 
@@ -50,26 +46,11 @@ _RECEIVE_BYTES_MAX = {
     "/pyserve.wire.v1.Mesh/Join": JOIN_MESSAGE_BYTES_MAX,
     "/pyserve.wire.v1.Control/Deploy": DEPLOY_MESSAGE_BYTES_MAX,
 }
-_COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
-    # A pickled class with its weights may be large, and so may the view of a large mesh.
-    ("grpc.max_receive_message_length", _UNLIMITED),
-    ("grpc.max_send_message_length", _UNLIMITED),
-)
-_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.initial_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
-    ("grpc.min_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
-    ("grpc.max_reconnect_backoff_ms", int(REDIAL_BACKOFF_MAX_S * 1000)),
-    # Proxies of the environment have no business between the parts of one mesh.
-    ("grpc.enable_http_proxy", 0),
-    # Channels to successive controllers at one address must not share a broken connection.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 # grpc makes the authority of a Unix socket from its path, with escapes that no host name may have
 # and native servers refuse.
 UNIX_OPTIONS: tuple[tuple[str, str], ...] = (("grpc.default_authority", "localhost"),)
 
 Server = aio.Server
-Channel = rpc.Channel
 RpcError = rpc.AioRpcError
 
 
@@ -135,27 +116,6 @@ def listen_tcp(server: Server, address: str, tls: MeshTls | None) -> int:
     if tls is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, tls.server_credentials)
-
-
-def dial(address: str, tls: MeshTls | None = None) -> Channel:
-    """Return a channel to a controller at ``unix:path`` or ``host:port``."""
-    if tls is not None:
-        return dial_natively(address, tls)
-    options: list[tuple[str, int | str]] = [*_COMMON_OPTIONS, *_CHANNEL_OPTIONS]
-    if address.startswith("unix:"):
-        options += UNIX_OPTIONS
-    return rpc.insecure_channel(address, options=options)
-
-
-def dial_natively(address: str, tls: MeshTls | None = None) -> Channel:
-    """Return a channel that needs no thread of grpcio, for processes that may fork.
-
-    grpcio's own client makes children of multiprocessing crash now and then (seen with 1.85:
-    SIGSEGV in two of twenty forks of a driver that follows the mesh).
-    """
-    if tls is not None and not address.startswith("unix:"):
-        return tls.channel(address, _COMMON_OPTIONS)
-    return aio.insecure_channel(address, options=_COMMON_OPTIONS)
 
 
 def proof(token: bytes) -> tuple[tuple[str, str | bytes], ...]:

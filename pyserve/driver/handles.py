@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyserve.aio.mesh_channel import dial
 from pyserve.api.context import attached, local_attachment, replica_context
 from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config.http import RoutePrefix
-from pyserve.control.transport import dial_natively, proof
+from pyserve.control.transport import proof
 from pyserve.driver import api
 from pyserve.driver.status import ApplicationStatus, MeshStatus, read_status
 from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
@@ -154,7 +155,7 @@ def _status() -> MeshStatus:
 
 async def _ask(mesh: InProcessRouter) -> control_pb2.StatusReply:
     controller = mesh.controller
-    async with dial_natively(controller.controller, mesh.tls) as channel:
+    async with dial(controller.controller, mesh.tls) as channel:
         stub = control_pb2_grpc.ControlStub(channel)
         try:
             reply: control_pb2.StatusReply = await stub.Status(

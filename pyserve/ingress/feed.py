@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from pyserve import _router
+from pyserve.aio import Channel
+from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import Channel, dial
 from pyserve.ingress.late import LatePolicies
 from pyserve.ingress.policies import Policies
 from pyserve.ingress.routes import route_of

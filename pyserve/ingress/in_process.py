@@ -18,11 +18,11 @@ from pathlib import Path
 
 from pyserve import _router, aio
 from pyserve.aio.certificates import MeshTls, mesh_tls
+from pyserve.aio.mesh_channel import dial
 from pyserve.api.context import replica_context
 from pyserve.api.handles.loops import CallsLoop
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import dial_natively
 from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.native_caller import NativeCaller
@@ -268,7 +268,7 @@ class _Running:
             self.table,
             None,
             extra_routes=self._note,
-            connect=partial(dial_natively, tls=self._tls),
+            connect=partial(dial, tls=self._tls),
             defaults=self._defaults,
             for_handles=True,
         )

@@ -7,6 +7,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection
 
+from pyserve.aio import Channel
+from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings
 from pyserve.config.control import (
     REDIAL_BACKOFF_FACTOR,
@@ -14,7 +16,7 @@ from pyserve.config.control import (
     REDIAL_BACKOFF_MAX_S,
 )
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import Channel, RpcError, dial, proof
+from pyserve.control.transport import RpcError, proof
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc

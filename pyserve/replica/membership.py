@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import grpc
 import grpc.aio
 
 from pyserve.aio.certificates import MeshTls
+from pyserve.aio.mesh_channel import dial
 from pyserve.config.control import (
     REDIAL_BACKOFF_FACTOR,
     REDIAL_BACKOFF_INITIAL_S,
@@ -142,7 +143,8 @@ class Membership:
 
     async def _stay(self) -> None:
         backoff_s = REDIAL_BACKOFF_INITIAL_S
-        async with self._dial() as stub:
+        async with dial(self._controller, self._tls) as channel:
+            stub: mesh_pb2_grpc.MeshAsyncStub = mesh_pb2_grpc.MeshStub(channel)
             while True:
                 try:
                     # The channel dials by itself, with the same backoff, until it is connected.
@@ -168,25 +170,6 @@ class Membership:
                     )
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
-
-    @contextlib.asynccontextmanager
-    async def _dial(self) -> AsyncIterator[mesh_pb2_grpc.MeshAsyncStub]:
-        options: list[tuple[str, int]] = [
-            ("grpc.initial_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
-            ("grpc.min_reconnect_backoff_ms", int(REDIAL_BACKOFF_INITIAL_S * 1000)),
-            ("grpc.max_reconnect_backoff_ms", int(REDIAL_BACKOFF_MAX_S * 1000)),
-            ("grpc.max_receive_message_length", -1),  # A pickled class may be large.
-            # A proxy of the environment has no business between a replica and its controller.
-            ("grpc.enable_http_proxy", 0),
-        ]
-        if self._tls is None or self._controller.startswith("unix:"):
-            # What grpc makes of a socket's path by itself is no host name, as some servers say.
-            name = [("grpc.default_authority", "localhost")]
-            channel = grpc.aio.insecure_channel(self._controller, options=[*options, *name])
-        else:
-            channel = self._tls.channel(self._controller, options)
-        async with channel:
-            yield mesh_pb2_grpc.MeshStub(channel)
 
     async def _follow(self, call: JoinCall) -> bool:
         """Speak on one stream until it ends; return whether the controller took us."""

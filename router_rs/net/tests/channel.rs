@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
-use router_net::client::{Channel, ChannelConfig, ClientCall, Connectivity, NewCall};
+use router_net::client::{
+    Channel, ChannelConfig, ClientCall, Connectivity, NewCall, ReconnectBackoff,
+};
 use router_net::dispatch::{CallOptions, Placement};
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message, compress};
 use router_net::io::IoThreads;
@@ -73,6 +75,7 @@ fn config() -> ChannelConfig {
         default_encoding: Encoding::Identity,
         tls: None,
         keepalive: None,
+        reconnect: ReconnectBackoff::default(),
     }
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use router_core::{EjectionConfig, Nanos, PolicyKind, RetryConfig, RouterStats};
-use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall};
+use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall, ReconnectBackoff};
 use router_net::dispatch::{CallOptions, DeploymentRoute, Placement, RouterSettings, RoutingTable};
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, CodeSet, Encoding};
 use router_net::io::IoThreads;
@@ -62,6 +62,7 @@ impl Caller {
             default_encoding: Encoding::Identity,
             tls: None,
             keepalive: None,
+            reconnect: ReconnectBackoff::default(),
         };
         let to = Arc::clone(&table);
         let channel = Channel::to_deployment("app/Echo", to, config, Arc::clone(&threads)).unwrap();

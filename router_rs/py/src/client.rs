@@ -36,6 +36,7 @@ impl Channel {
         target, *, tls = None, table = None, authority = None, user_agent = String::new(),
         max_receive_message_bytes = 4 << 20, max_send_message_bytes = -1, default_compression = 0,
         keepalive_time_s = None, keepalive_timeout_s = 20.0,
+        reconnect_backoff_initial_s = 1.0, reconnect_backoff_max_s = 120.0,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -49,6 +50,8 @@ impl Channel {
         default_compression: i32,
         keepalive_time_s: Option<f64>,
         keepalive_timeout_s: f64,
+        reconnect_backoff_initial_s: f64,
+        reconnect_backoff_max_s: f64,
     ) -> PyResult<Self> {
         let config = ChannelConfig {
             authority,
@@ -58,6 +61,7 @@ impl Channel {
             default_encoding: encoding(default_compression)?,
             tls: tls.map(|tls| Arc::clone(&tls.tls)),
             keepalive: convert::keepalive(keepalive_time_s, keepalive_timeout_s)?,
+            reconnect: convert::reconnect(reconnect_backoff_initial_s, reconnect_backoff_max_s)?,
         };
         let threads = runtime::threads()?;
         let channel = match table {

@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use router_core::Nanos;
+use router_net::client::ReconnectBackoff;
 use router_net::grpc::Encoding;
 use router_net::grpc::metadata::{self, Value};
 use router_net::ingress::{NoNetwork, Proxies};
@@ -111,6 +112,16 @@ pub(crate) fn timeout(seconds: f64) -> Duration {
 
 /// A period of 0 would ping without pause. Arbitrary, far below any useful value.
 const KEEPALIVE_MIN: Duration = Duration::from_millis(10);
+
+/// A wait of 0 would dial without pause. Arbitrary, far below any useful value.
+const RECONNECT_MIN: Duration = Duration::from_millis(10);
+
+pub(crate) fn reconnect(initial_s: f64, max_s: f64) -> PyResult<ReconnectBackoff> {
+    Ok(ReconnectBackoff {
+        initial: duration("reconnect_backoff_initial_s", initial_s)?.max(RECONNECT_MIN),
+        max: duration("reconnect_backoff_max_s", max_s)?.max(RECONNECT_MIN),
+    })
+}
 
 /// `None` without a time: no keepalive.
 pub(crate) fn keepalive(time_s: Option<f64>, timeout_s: f64) -> PyResult<Option<Keepalive>> {

@@ -5,8 +5,9 @@ import contextlib
 
 import grpc
 
+from pyserve.aio.mesh_channel import dial
 from pyserve.control.rationing import Room
-from pyserve.control.transport import RpcError, dial, proof
+from pyserve.control.transport import RpcError, proof
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 

@@ -70,12 +70,14 @@ async def test_a_run_that_has_ended_and_other_programs_are_named_as_such(mesh):
 async def test_the_end_of_the_first_run_leaves_what_the_second_deployed(mesh):
     await mesh.deploy("Echo", run=FIRST)
     await mesh.deploy("Echo", run=SECOND)
-    await Lines(mesh, SECOND).known()
+    # A name, since a call that nobody holds any more is cancelled.
+    terminal = await Lines(mesh, SECOND).known()
 
     assert [22] == await leave(mesh, FIRST)
     assert "HEALTHY" == (await mesh.status())["Echo"].state
     assert [] == await leave(mesh, SECOND)
     assert {} == await mesh.status()
+    terminal.close()
 
 
 async def test_a_replacement_that_fails_gives_the_application_back(mesh):

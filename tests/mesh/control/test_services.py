@@ -7,11 +7,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pyserve.aio.mesh_channel import dial
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
 from pyserve.control.rationing import Room
 from pyserve.control.service import add_services
-from pyserve.control.transport import dial, make_server, proof
+from pyserve.control.transport import make_server, proof
 from pyserve.ingress.watcher import ViewState
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version

@@ -12,6 +12,12 @@ async def test_negative_times_of_channels_are_refused_by_name(name: str) -> None
         pyserve.aio.insecure_channel("127.0.0.1:1", options=options)
 
 
+async def test_a_negative_wait_between_dials_is_refused_by_name() -> None:
+    options = [("grpc.max_reconnect_backoff_ms", -1)]
+    with pytest.raises(ValueError, match=r"reconnect_backoff_max_s is -0\.001"):
+        pyserve.aio.insecure_channel("127.0.0.1:1", options=options)
+
+
 async def test_times_beyond_what_a_clock_holds_are_far_away() -> None:
     channel = pyserve.aio.insecure_channel(
         "127.0.0.1:1",

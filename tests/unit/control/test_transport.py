@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from pyserve.aio.mesh_channel import dial
 from pyserve.config import read_settings
-from pyserve.control.transport import TOKEN_KEY, TcpPlace, dial, make_server, tcp_place
+from pyserve.control.transport import TOKEN_KEY, TcpPlace, make_server, tcp_place
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 
 use super::call::{ClientCall, NewCall, NewChoice};
-use super::connectivity::{Connectivity, Tracker};
+use super::connectivity::{Connectivity, ReconnectBackoff, Tracker};
 use super::dial::{AddressTarget, Target};
 use super::liveness::LivenessConfig;
 use super::pool;
@@ -39,6 +39,7 @@ pub struct ChannelConfig {
     pub tls: Option<Arc<ClientTls>>,
     /// Only for addresses: the mesh has its own rules.
     pub keepalive: Option<Keepalive>,
+    pub reconnect: ReconnectBackoff,
 }
 
 /// See the module's documentation. Dropping it closes it.
@@ -128,12 +129,13 @@ impl Channel {
             Destination::Address(target) => target.key().0,
             Destination::Deployment { .. } => 0,
         };
+        let reconnect = config.reconnect;
         let shared = ChannelShared {
             authority: authority.parse().map_err(|_| TargetError::Authority(authority))?,
             scheme,
             config,
             destination,
-            tracker: Tracker::new(seed),
+            tracker: Tracker::new(seed, reconnect),
             budget: Arc::default(),
             caller: next_token(),
             thread: threads.next().clone(),

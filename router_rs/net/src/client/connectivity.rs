@@ -19,11 +19,23 @@ pub enum Connectivity {
     Shutdown = 4,
 }
 
-/// gRPC's connection backoff protocol: first wait, growth, longest wait, jitter in percent.
-const BACKOFF_INITIAL: Duration = Duration::from_secs(1);
+/// gRPC's connection backoff protocol: growth, jitter in percent.
 const BACKOFF_GROWTH: f64 = 1.6;
-const BACKOFF_MAX: Duration = Duration::from_secs(120);
 const BACKOFF_JITTER_PERCENT: u32 = 20;
+
+/// How long a channel waits between dials that fail, before jitter. The default is that of gRPC's
+/// connection backoff protocol.
+#[derive(Clone, Copy, Debug)]
+pub struct ReconnectBackoff {
+    pub initial: Duration,
+    pub max: Duration,
+}
+
+impl Default for ReconnectBackoff {
+    fn default() -> Self {
+        Self { initial: Duration::from_secs(1), max: Duration::from_secs(120) }
+    }
+}
 
 /// Shared by the channel's user and its I/O thread.
 #[derive(Debug)]
@@ -37,6 +49,7 @@ struct Inner {
     backoff: Option<Backoff>,
     watchers: Vec<Watcher>,
     random: SplitMix64,
+    times: ReconnectBackoff,
 }
 
 /// No dial before `until`.
@@ -57,12 +70,13 @@ struct Watcher {
 
 impl Tracker {
     /// `seed` spreads the dials of many channels to one failed server.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, times: ReconnectBackoff) -> Self {
         let inner = Inner {
             state: Connectivity::Idle,
             backoff: None,
             watchers: Vec::new(),
             random: SplitMix64::new(seed),
+            times,
         };
         Self { inner: Mutex::new(inner) }
     }
@@ -101,10 +115,9 @@ impl Tracker {
         if inner.state != Connectivity::Connecting {
             return;
         }
-        let wait = inner
-            .backoff
-            .as_ref()
-            .map_or(BACKOFF_INITIAL, |last| last.wait.mul_f64(BACKOFF_GROWTH).min(BACKOFF_MAX));
+        let ReconnectBackoff { initial, max } = inner.times;
+        let last = inner.backoff.as_ref();
+        let wait = last.map_or(initial, |last| last.wait.mul_f64(BACKOFF_GROWTH)).min(max);
         let percent = 100 - BACKOFF_JITTER_PERCENT + inner.random.below(2 * BACKOFF_JITTER_PERCENT);
         let until = now + wait * percent / 100;
         inner.backoff = Some(Backoff { until, reason, wait });
@@ -155,7 +168,13 @@ mod tests {
 
     #[test]
     fn failures_back_off_longer_each_time_until_one_success() {
-        let tracker = Tracker::new(1);
+        fails_with(ReconnectBackoff::default(), [1.0, 1.6, 2.56]);
+        let (initial, max) = (Duration::from_millis(50), Duration::from_millis(100));
+        fails_with(ReconnectBackoff { initial, max }, [0.05, 0.08, 0.1]);
+    }
+
+    fn fails_with(times: ReconnectBackoff, expected_s: [f64; 3]) {
+        let tracker = Tracker::new(1, times);
         let now = Instant::now();
         let mut waits = Vec::new();
         for _ in 0..3 {
@@ -164,18 +183,18 @@ mod tests {
             tracker.on_failed("refused".to_owned(), now);
             waits.push(tracker.backoff(now).unwrap().until - now);
         }
-        for (wait, expected) in waits.iter().zip([1.0, 1.6, 2.56]) {
+        for (wait, expected) in waits.iter().zip(expected_s) {
             let ratio = wait.as_secs_f64() / expected;
             assert!((0.79..=1.21).contains(&ratio), "{waits:?}");
         }
-        assert!(tracker.backoff(now + BACKOFF_MAX).is_none());
+        assert!(tracker.backoff(now + times.max * 2).is_none());
         tracker.enter(Connectivity::Ready);
         assert!(tracker.backoff(now).is_none());
     }
 
     #[test]
     fn a_watcher_is_told_once_and_nothing_follows_shutdown() {
-        let tracker = Tracker::new(1);
+        let tracker = Tracker::new(1, ReconnectBackoff::default());
         let seen = Arc::new(Seen::default());
         tracker.watch(seen.clone(), 1, Connectivity::Idle as u8);
         tracker.watch(seen.clone(), 2, Connectivity::Ready as u8);

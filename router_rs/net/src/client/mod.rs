@@ -21,7 +21,7 @@ pub(crate) mod vitals;
 
 pub use call::{ClientCall, End, NewCall, NewChoice};
 pub use channel::{Channel, ChannelConfig};
-pub use connectivity::Connectivity;
+pub use connectivity::{Connectivity, ReconnectBackoff};
 #[cfg(feature = "stopwatch")]
 pub use stopwatch::take_laps;
 pub use target::TargetError;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
-use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall, NewChoice};
+use router_net::client::{
+    Channel, ChannelConfig, ClientCall, NewCall, NewChoice, ReconnectBackoff,
+};
 use router_net::dispatch::{CallOptions, Placement, ReplicaRoute, Reservation, RoutingTable};
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message};
 use router_net::io::IoThreads;
@@ -149,6 +151,7 @@ impl Fixture {
             default_encoding: Encoding::Identity,
             tls: None,
             keepalive: None,
+            reconnect: ReconnectBackoff::default(),
         };
         let channel =
             Channel::to_deployment("app/Echo", Arc::clone(&table), config, Arc::clone(&threads));
