@@ -116,6 +116,25 @@ async fn http1_is_closed_between_requests_and_the_newest_stays() {
 }
 
 #[tokio::test]
+async fn a_head_that_is_not_whole_counts_with_what_has_come_of_it() {
+    // All of them have room on the two threads, and half of a head of two of them on each.
+    let (_replica, front) = bounded(2 * (60 << 10)).await;
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        let mut client = Http1::connect(&front).await;
+        client.send("GET / HTTP/1.1\r\n").await;
+        clients.push(client);
+    }
+    until("all to have begun", || front.stat("connections") == 12).await;
+    let field = format!("x: {}", "y".repeat(12 << 10));
+    for client in &mut clients {
+        client.send(&field).await;
+    }
+    until("those to go that have no room", || front.stat("connections") == 4).await;
+    assert_eq!(8, front.stat("idle_closed"));
+}
+
+#[tokio::test]
 async fn the_beginning_of_a_request_outlasts_the_time_to_rest() {
     let (_replica, front) = bounded(0).await;
     let mut client = Http1::connect(&front).await;

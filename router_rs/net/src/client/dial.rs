@@ -18,7 +18,7 @@ use super::handshake::introduce;
 use super::liveness::LivenessConfig;
 use super::vitals::{self, Vitals};
 use crate::io::tls::ClientTls;
-use crate::io::{Peer, QuietUnixStream, Stream, tune};
+use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, tune};
 
 /// How long a table waits for its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,7 @@ async fn secure(stream: TcpStream, tls: &ClientTls, address: &str) -> Result<Str
     let fault = |cause: String| DialError::Connect { address: address.to_owned(), cause };
     let name = tls.server_name(address).map_err(fault)?;
     let stream = TlsConnector::from(tls.current())
-        .connect(name, stream)
+        .connect(name, CountedTcp::from(stream))
         .await
         .map_err(|error| fault(error.to_string()))?;
     Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))

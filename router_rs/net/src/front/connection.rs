@@ -34,7 +34,7 @@ use super::{Front, handshake, http1, http2, proxy_header};
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
-use crate::io::{Peer, Stream, has_ended, on_buffers_freed};
+use crate::io::{CountedTcp, Peer, ReceivedBytes, Stream, has_ended, on_buffers_freed};
 use crate::link::next_token;
 use crate::phase::Phase;
 use crate::server::ConnectionInfo;
@@ -147,9 +147,10 @@ pub(crate) async fn open(
     phase: &mut watch::Receiver<Phase>,
 ) -> Option<Opened> {
     let room = Room::of(&front);
+    let received = ReceivedBytes::default();
     let resting = Rest::new(Rc::clone(&room), Speech::Unknown, arrival.tls.is_some());
     let met = tokio::select! {
-        met = resting.during(meet(&front, arrival)) => met?,
+        met = resting.during(|| received.get(), meet(&front, arrival, &received)) => met?,
         // Nothing was asked, so there is nothing to answer.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
     };
@@ -180,7 +181,11 @@ pub(crate) async fn open(
 }
 
 /// Learns who comes, and hears the client when others of its address have had their turn.
-async fn meet(front: &Arc<Front>, mut arrival: Arrival) -> Option<(Met, Greeted)> {
+async fn meet(
+    front: &Arc<Front>,
+    mut arrival: Arrival,
+    received: &ReceivedBytes,
+) -> Option<(Met, Greeted)> {
     let guest = introduce(front, &mut arrival).await?;
     let met = Met::new(front, guest, arrival.tls.is_some());
     if let Some(time) = time_to_wait(&met.visit, met.is_suspect) {
@@ -188,7 +193,7 @@ async fn meet(front: &Arc<Front>, mut arrival: Arrival) -> Option<(Met, Greeted)
         wait(&arrival.stream, time).await?;
     }
     // In a box, so that those that wait are small.
-    let greeted = Box::pin(greet(front, arrival, guest.peer, &met.gauge)).await?;
+    let greeted = Box::pin(greet(front, arrival, received, guest.peer, &met.gauge)).await?;
     Some((met, greeted))
 }
 
@@ -233,6 +238,7 @@ async fn wait(stream: &TcpStream, time: Duration) -> Option<()> {
 async fn greet(
     front: &Front,
     arrival: Arrival,
+    received: &ReceivedBytes,
     peer: SocketAddr,
     gauge: &Arc<Gauge>,
 ) -> Option<Greeted> {
@@ -242,6 +248,7 @@ async fn greet(
         Some(tls) => {
             within(front, async { stream.readable().await.ok() }).await?;
             pass(turnstile::TLS).await;
+            let stream = CountedTcp::new(stream, received.clone());
             Box::pin(handshake::accept(front, &tls, stream)).await?
         }
     };

@@ -4,14 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Front;
 use super::connection::within;
-use crate::io::Stream;
 use crate::io::tls::ServerTls;
+use crate::io::{CountedTcp, Stream};
 
 /// A client that is refused gets so long to read why. Arbitrary.
 const LINGER: Duration = Duration::from_secs(2);
@@ -20,7 +19,7 @@ const LINGER: Duration = Duration::from_secs(2);
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 
 /// `None`: it came to nothing, and the client knows why.
-pub(super) async fn accept(front: &Front, tls: &ServerTls, stream: TcpStream) -> Option<Stream> {
+pub(super) async fn accept(front: &Front, tls: &ServerTls, stream: CountedTcp) -> Option<Stream> {
     let accepting = TlsAcceptor::from(tls.current()).accept(stream).into_fallible();
     let (error, stream) = match within(front, async { Some(accepting.await) }).await? {
         Ok(stream) => return Some(Stream::Tls(Box::new(stream.into()))),
@@ -37,7 +36,7 @@ pub(super) async fn accept(front: &Front, tls: &ServerTls, stream: TcpStream) ->
 /// Closes so that the alert arrives: a socket that is closed with bytes unread resets the connection,
 /// and its peer may throw away what it has not read itself. In TLS 1.3 a client sends its request
 /// before it knows what becomes of its certificate.
-async fn part(mut stream: TcpStream) {
+async fn part(mut stream: CountedTcp) {
     let ending = async {
         stream.shutdown().await?;
         let mut unread = [0; 1024];

@@ -298,6 +298,7 @@ impl Future for Driver {
                 return Poll::Ready(());
             }
             this.patience.look(&this.state);
+            this.rest.keep(this.patience.head_bytes());
             if this.rest.look(this.is_resting(), cx).is_some() {
                 // There is no whole request of it that has no answer.
                 return Poll::Ready(());
@@ -339,6 +340,8 @@ struct Patience {
     awaited: Awaited,
     seen_served: u64,
     seen_bytes: u64,
+    /// What had come when the head began that is awaited.
+    head_from: u64,
     until: Instant,
     /// When a connection that waits for a request is to rest, unless it does.
     rest: Option<Instant>,
@@ -356,11 +359,17 @@ impl Patience {
             awaited: Awaited::Head,
             seen_served: 0,
             seen_bytes: 0,
+            head_from: 0,
             until,
             rest: None,
             awake: Awake::default(),
             timer: Box::pin(sleep_until(until)),
         }
+    }
+
+    /// What has come of a head that is not whole.
+    fn head_bytes(&self) -> u64 {
+        if self.awaited == Awaited::Head { self.seen_bytes - self.head_from } else { 0 }
     }
 
     /// It could not rest yet, and will have to another time.
@@ -414,6 +423,7 @@ impl Patience {
             self.rest = Some(after(self.awake.begin()));
         } else if self.awaited == Awaited::Request && bytes != self.seen_bytes {
             self.awaited = Awaited::Head;
+            self.head_from = self.seen_bytes;
             self.until = after(limits.header_timeout);
             self.rest = None;
             self.awake.end();

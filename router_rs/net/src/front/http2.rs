@@ -42,7 +42,7 @@ pub(super) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::
     let limits = state.front.limits();
     let greeting = timeout(limits.header_timeout, settings(&state).handshake(wire));
     // Whatever goes wrong before the first request, there is nobody to tell it to.
-    let Some(Ok(Ok(connection))) = state.rest_http2().during(greeting).await else { return };
+    let Some(Ok(Ok(connection))) = state.rest_http2().during(|| 0, greeting).await else { return };
     Driver::new(connection, state, phase).await;
 }
 

@@ -67,6 +67,8 @@ pub(super) struct Room {
 pub(crate) struct Rest {
     room: Rc<Room>,
     bytes: u64,
+    /// Of something that has come in part, besides.
+    partial_bytes: u64,
     place: Option<Place>,
     heard: Option<Word>,
 }
@@ -101,15 +103,25 @@ impl Room {
     }
 
     fn add(&self, bytes: u64, cx: &Context<'_>) -> Place {
+        let place = self.resting.borrow_mut().add(bytes, cx.waker().clone());
+        self.tell();
+        place
+    }
+
+    fn grow(&self, place: Place, bytes: u64) {
+        self.resting.borrow_mut().grow(place, bytes);
+        self.tell();
+    }
+
+    /// Has those go that there is no memory for.
+    fn tell(&self) {
         let mut resting = self.resting.borrow_mut();
-        let place = resting.add(bytes, cx.waker().clone());
         while let Some((word, waker)) = resting.tell_next() {
             if word == Word::Go {
                 self.front.counters.idle_closed.count();
             }
             waker.wake();
         }
-        place
     }
 }
 
@@ -117,7 +129,19 @@ impl Room {
 
 impl Rest {
     pub(super) fn new(room: Rc<Room>, speech: Speech, is_tls: bool) -> Self {
-        Self { room, bytes: speech.bytes(is_tls), place: None, heard: None }
+        Self { room, bytes: speech.bytes(is_tls), partial_bytes: 0, place: None, heard: None }
+    }
+
+    /// So much has come of something that is not whole, such as a head. To be called before `look`.
+    pub(super) fn keep(&mut self, received_bytes: u64) {
+        // Buffers grow by doubling.
+        let kept = if received_bytes == 0 { 0 } else { received_bytes.next_power_of_two() };
+        if let Some(place) = self.place.filter(|_| kept > self.partial_bytes) {
+            self.room.grow(place, kept - self.partial_bytes);
+            self.partial_bytes = kept;
+        } else if self.place.is_none() {
+            self.partial_bytes = kept;
+        }
     }
 
     /// To be called when the connection has done what there was to do; `is_resting`: it waits for
@@ -128,7 +152,7 @@ impl Rest {
             (None, false) => None,
             (None, true) => {
                 // A task keeps its waker, so this one stays good.
-                self.place = Some(room.add(self.bytes, cx));
+                self.place = Some(room.add(self.bytes + self.partial_bytes, cx));
                 None
             }
             (Some(_), false) => {
@@ -152,10 +176,19 @@ impl Rest {
         }
     }
 
-    /// Awaits a step of a client that has asked for nothing yet; `None`: it has to go before that.
-    pub(crate) async fn during<T>(mut self, step: impl Future<Output = T>) -> Option<T> {
-        let told = poll_fn(|cx| self.look(true, cx).map_or(Poll::Pending, Poll::Ready));
+    /// Awaits a step of a client that has asked for nothing yet, and keeps as much of what it has
+    /// sent as `partial_bytes` says; `None`: it has to go before that.
+    pub(crate) async fn during<T>(
+        mut self,
+        partial_bytes: impl Fn() -> u64,
+        step: impl Future<Output = T>,
+    ) -> Option<T> {
+        let told = poll_fn(|cx| {
+            self.keep(partial_bytes());
+            self.look(true, cx).map_or(Poll::Pending, Poll::Ready)
+        });
         tokio::select! {
+            biased;
             outcome = step => Some(outcome),
             _ = told => None,
         }

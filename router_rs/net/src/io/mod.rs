@@ -1,6 +1,7 @@
 //! Sockets, TLS and the threads that serve them. Knows neither gRPC nor Python.
 
 mod alarm;
+mod counted;
 pub mod identity;
 mod listen;
 mod stream;
@@ -10,6 +11,8 @@ mod trim;
 mod unix;
 
 pub(crate) use alarm::Alarm;
+pub use counted::CountedTcp;
+pub(crate) use counted::ReceivedBytes;
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub(crate) use listen::{accept_each, pause_accepting};
 pub(crate) use stream::has_ended;

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
+use super::counted::CountedTcp;
 use super::unix::QuietUnixStream;
 
 /// Who is at the other end.
@@ -37,7 +38,7 @@ pub type PeerCertificates = Arc<[rustls_pki_types::CertificateDer<'static>]>;
 pub enum Stream {
     Tcp(TcpStream),
     Unix(QuietUnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<CountedTcp>>),
 }
 
 impl Stream {
@@ -64,7 +65,7 @@ impl Stream {
     pub(crate) fn has_ended(&self) -> bool {
         let stream = match self {
             Stream::Tcp(stream) => stream,
-            Stream::Tls(stream) => stream.get_ref().0,
+            Stream::Tls(stream) => stream.get_ref().0.get_ref(),
             Stream::Unix(_) => return false,
         };
         has_ended(stream)

@@ -83,7 +83,7 @@ where
     }
     let greeting = timeout(GREETING_TIMEOUT, settings.handshake(stream));
     let greeted = match &guest {
-        Some(guest) => guest.front.rest_http2().during(greeting).await,
+        Some(guest) => guest.front.rest_http2().during(|| 0, greeting).await,
         None => Some(greeting.await),
     };
     let Some(Ok(Ok(connection))) = greeted else { return };

@@ -42,7 +42,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::front::{Front, make_room};
 use crate::io::tls::ServerTls;
 use crate::io::{
-    Bound, IoThreads, Peer, QuietUnixStream, Stream, accept_each, bind_tcp, bind_unix,
+    Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, accept_each, bind_tcp, bind_unix,
     pause_accepting, tune,
 };
 use crate::link::EventSink;
@@ -424,7 +424,7 @@ async fn serve_member(
     let stream = match tls {
         None => Stream::Tcp(stream),
         Some(tls) => {
-            let accept = TlsAcceptor::from(tls.current()).accept(stream);
+            let accept = TlsAcceptor::from(tls.current()).accept(CountedTcp::from(stream));
             let handshake = tokio::time::timeout(connection::GREETING_TIMEOUT, accept);
             let Ok(Ok(stream)) = handshake.await else { return };
             Stream::Tls(Box::new(stream.into()))
