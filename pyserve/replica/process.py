@@ -41,7 +41,7 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     """
     options = _parse(arguments)
     log_to_standard_error()
-    separate_forks(options.controller)
+    separate_forks()
     keep_freed_memory()
     # Before a listener or user code asks how many there may be.
     raise_descriptor_limit()

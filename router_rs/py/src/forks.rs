@@ -11,24 +11,26 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use pyo3::prelude::*;
 
+use router_net::io::poller_marks;
+
 use crate::runtime::take_listeners;
 
 const NOTHING: &CStr = c"/dev/null";
 
 /// Shuts what this child has of its parent's sockets; to be called in a forked child only.
 ///
-/// The poller of an I/O thread is known by a listener in its set, and its other sockets by the
-/// set. Without `/proc` the listeners alone are shut.
+/// The poller of an I/O thread is known by its mark or a listener in its set, and its other sockets
+/// by the set. Without `/proc` the listeners alone are shut.
 #[pyfunction]
 pub(crate) fn shut_descriptors_after_fork() {
-    let listeners = take_listeners();
-    if listeners.is_empty() {
+    let mut shut = take_listeners();
+    let marks = [poller_marks(), shut.clone()].concat();
+    if marks.is_empty() {
         return;
     }
-    let mut shut = listeners.clone();
     for poller in pollers() {
         let watched = watched_by(poller);
-        if listeners.iter().any(|listener| watched.contains(listener)) {
+        if marks.iter().any(|mark| watched.contains(mark)) {
             shut.extend(watched);
             shut.push(poller);
         }

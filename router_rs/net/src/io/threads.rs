@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use crossbeam_queue::SegQueue;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
+use super::poller_mark::PollerMark;
 use crate::link::{Command, Mailbox};
 
 /// What another thread asks of an I/O thread.
@@ -203,12 +204,8 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
     let (sender, receiver) = runtime_sender;
     let pump = Pump { shared: shared.clone() };
     let join = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        match Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(crate::transcode::THREADS_MAX)
-            .build_local(LocalOptions::default())
-        {
-            Ok(runtime) => {
+        match start_runtime() {
+            Ok((runtime, _mark)) => {
                 let _ = sender.send(Ok(()));
                 CURRENT.replace(Some(pump.shared.clone()));
                 // As a task: waking the runtime's root future costs a system call even from its
@@ -225,6 +222,18 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
     })?;
     receiver.recv().unwrap_or_else(|_| Err(io::Error::other("the I/O thread ended at once")))?;
     Ok((IoThread { shared }, join))
+}
+
+fn start_runtime() -> io::Result<(LocalRuntime, PollerMark)> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(crate::transcode::THREADS_MAX)
+        .build_local(LocalOptions::default())?;
+    let mark = {
+        let _inside = runtime.enter();
+        PollerMark::new()?
+    };
+    Ok((runtime, mark))
 }
 
 #[cfg(test)]
