@@ -180,7 +180,14 @@ class RunFolder:
         self._mark = -1
         # New, so that nothing of anybody else gets the mark.
         path.mkdir(_PRIVATE)
-        self._make()
+        try:
+            self._make()
+        except BaseException:
+            # Without a mark nobody else would remove it.
+            with contextlib.suppress(OSError):
+                path.joinpath(_MARK).unlink(missing_ok=True)
+                path.rmdir()
+            raise
 
     def restore(self) -> bool:
         """Make it anew where it was if somebody has removed it; return whether that was so.
@@ -195,10 +202,17 @@ class RunFolder:
         return True
 
     def close(self) -> None:
-        """Remove what pyserve has written there, and the folder if nothing else is in it."""
-        if self.folder.is_in_place():
-            _empty(self.folder.descriptor, self.path)
-        self._let_go()
+        """Remove what pyserve has written there, and the folder if nothing else is in it.
+
+        What cannot be removed stays, and one line of the log says so.
+        """
+        try:
+            if self.folder.is_in_place():
+                _empty(self.folder.descriptor, self.path)
+        except OSError as error:
+            _LOGGER.warning("%s cannot be removed: %s", self.path, error)
+        finally:
+            self._let_go()
 
     def _make(self) -> None:
         self.folder = PrivateFolder(self.path, make=True)

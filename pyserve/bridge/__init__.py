@@ -14,7 +14,7 @@ from pyserve.bridge._endpoint import (
     endpoint_of,
     running_endpoint,
 )
-from pyserve.bridge._forks import end_if_forked, keep_from_forks, shut
+from pyserve.bridge._forks import end_if_forked, keep_from_forks
 
 __all__ = [
     "DONE",
@@ -31,5 +31,4 @@ __all__ = [
     "keep_from_forks",
     "raise_descriptor_limit",
     "running_endpoint",
-    "shut",
 ]

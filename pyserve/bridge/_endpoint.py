@@ -162,7 +162,7 @@ class LoopEndpoint:
         self.closed = True
         # The code that forked may run inside of ``process``.
         self._events.clear()
-        replace(self.raw.fileno(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+        replace(self.raw.fileno(), lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
     def process(self) -> int:
         """Dispatch what waits now, at most one turn's share; returns how many events it was."""

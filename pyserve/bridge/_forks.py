@@ -20,6 +20,7 @@ import threading
 import traceback
 import weakref
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import FrameType
@@ -53,6 +54,8 @@ class _Owner:
 # A fork is of the whole process, and so are these: the loops that serve, and all endpoints.
 _LOOPS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Owner] = weakref.WeakKeyDictionary()
 _ENDPOINTS: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+# Of a child; never closed.
+_POLLERS: list[select.epoll] = []
 
 
 def keep_from_forks(loop: asyncio.AbstractEventLoop) -> None:
@@ -74,16 +77,16 @@ def end_if_forked(error: BaseException) -> None:
         _end(error)
 
 
-def shut(descriptor: int) -> None:
-    """Put nothing in the place of ``descriptor``; its number stays taken."""
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    replace(descriptor, nothing)
+def replace(descriptor: int, make: Callable[[], int]) -> None:
+    """Put what ``make`` opens in the place of ``descriptor``, which is closed before.
 
-
-def replace(descriptor: int, fresh: int) -> None:
-    """Give the number ``descriptor`` to what ``fresh`` is, which is closed."""
-    os.dup2(fresh, descriptor, inheritable=False)
-    os.close(fresh)
+    So there is a number for it where the process has as many open as it may.
+    """
+    os.close(descriptor)
+    fresh = make()
+    if fresh != descriptor:
+        os.dup2(fresh, descriptor, inheritable=False)
+        os.close(fresh)
 
 
 def _is_fork() -> bool:
@@ -92,23 +95,39 @@ def _is_fork() -> bool:
 
 
 def _after_in_child() -> None:
-    _router.shut_descriptors_after_fork()
-    for endpoint in _ENDPOINTS:
-        endpoint.leave_to_parent()
-    if not _is_fork():
-        return
+    try:
+        if _is_fork():
+            _end_where_it_comes_back()
+        _leave_descriptors_to_parent()
+    except BaseException as error:
+        # Whatever is missing, it may not go on as its parent.
+        _end(error)
+
+
+def _end_where_it_comes_back() -> None:
     thread_id = threading.get_ident()
     for loop, owner in _LOOPS.items():
-        if loop.is_closed():
-            continue
-        poller = _poller_of(loop)
-        if poller is not None:
-            with select.epoll() as fresh:
-                replace(poller, os.dup(fresh.fileno()))
-        if owner.thread_id == thread_id and loop.is_running():
+        if owner.thread_id == thread_id and not loop.is_closed() and loop.is_running():
             _make_next(loop)
     _end_with_pool_step()
     _end_with_thread(thread_id)
+
+
+def _leave_descriptors_to_parent() -> None:
+    # First, since it lets go of many.
+    _router.shut_descriptors_after_fork()
+    for endpoint in _ENDPOINTS:
+        endpoint.leave_to_parent()
+    for loop in _LOOPS:
+        if not loop.is_closed() and (poller := _poller_of(loop)) is not None:
+            replace(poller, _new_poller)
+
+
+def _new_poller() -> int:
+    fresh = select.epoll()
+    # It would close the number, which is the loop's then.
+    _POLLERS.append(fresh)
+    return fresh.fileno()
 
 
 def _poller_of(loop: asyncio.AbstractEventLoop) -> int | None:

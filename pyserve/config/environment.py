@@ -6,6 +6,7 @@ Every setting is a ``PYSERVE_*`` variable; what is read becomes a frozen value t
 from __future__ import annotations
 
 import difflib
+import functools
 import ipaddress
 import os
 import re
@@ -395,7 +396,8 @@ def _home(variables: Mapping[str, str]) -> Path:
 def _state_folder(variables: Mapping[str, str]) -> Path | None:
     """Return where files of this user outlive cleaners of temporary folders, if that is anywhere.
 
-    Users of containers often have no home directory, or one that they may not write to.
+    Users of containers often have no home directory, or one that they may not write to, or not
+    even look into (``HOME=/root`` with another user).
     """
     if variables.get("XDG_STATE_HOME"):
         folder = Path(variables["XDG_STATE_HOME"])
@@ -403,6 +405,7 @@ def _state_folder(variables: Mapping[str, str]) -> Path | None:
         folder = Path(variables["HOME"]) / ".local" / "state"
     else:
         return None
-    there = next((each for each in (folder, *folder.parents) if each.exists()), None)
-    usable = folder.is_absolute() and there is not None and os.access(there, os.W_OK | os.X_OK)
+    may = functools.partial(os.access, effective_ids=True)
+    there = next((each for each in (folder, *folder.parents) if may(each, os.F_OK)), None)
+    usable = folder.is_absolute() and there is not None and may(there, os.W_OK | os.X_OK)
     return folder if usable else None

@@ -31,8 +31,8 @@ from pyserve.config import (
 from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
-from pyserve.control.doors import FarDoor, NearDoor
 from pyserve.control.keeper import Keeper
+from pyserve.control.listeners import TcpListener, UnixListener
 from pyserve.control.runs import Run
 from pyserve.control.service import add_services
 from pyserve.control.transport import Server, make_server, tcp_place
@@ -148,10 +148,10 @@ class _Mesh:
         )
         self._controller.runs.on_left = self._end_unless_followed
         self._controller.runs.on_lost = self._on_lost
-        self._door = NearDoor(home.run_dir / _SOCKET, self._make_server)
-        self._far_place = tcp_place(settings)
-        self._far_door = FarDoor(self._far_place, self._make_server, self._tls)
-        self._keeper = Keeper(home, self._door, self._far_door)
+        self._unix = UnixListener(home.run_dir / _SOCKET, self._make_server)
+        self._tcp_place = tcp_place(settings)
+        self._tcp = TcpListener(self._tcp_place, self._make_server, self._tls)
+        self._keeper = Keeper(home, self._unix, self._tcp)
 
     def _make_server(self) -> Server:
         server = make_server(self._home.token)
@@ -168,13 +168,13 @@ class _Mesh:
         """Start the controller, then the ingress; publish and return where they listen."""
         if self._tls is not None:
             self._follow(self._tls.follow())
-        await self._door.open()
-        if self._far_place is not None:
-            await self._far_door.open()
+        await self._unix.open()
+        if self._tcp_place is not None:
+            await self._tcp.open()
         await self._ingress.start()
         record = MeshRecord(
             controller=self._address.controller,
-            controller_tcp=self._far_door.address,
+            controller_tcp=self._tcp.address,
             token_file=str(self._home.token_file),
             pid=os.getpid(),
             version=version(),
@@ -186,7 +186,9 @@ class _Mesh:
 
     def _follow(self, work: Coroutine[None, None, None]) -> None:
         """Do something beside the mesh, until it ends."""
-        self._followers.append(asyncio.create_task(work))
+        task = asyncio.create_task(work)
+        task.add_done_callback(_log_failure)
+        self._followers.append(task)
 
     async def shut_down(self, grace_s: float) -> None:
         """Drain everything; the process ends after it. Later calls wait for the first one."""
@@ -269,8 +271,8 @@ class _Mesh:
         await asyncio.gather(*self._followers, return_exceptions=True)
         await self._controller.close()
         await self._ingress.stop()
-        doors = (self._door, self._far_door)
-        await asyncio.gather(*(door.close(_SERVER_GRACE_S) for door in doors))
+        listeners = (self._unix, self._tcp)
+        await asyncio.gather(*(each.close(_SERVER_GRACE_S) for each in listeners))
 
     async def _controller_for_replicas(self) -> str:
         return await self._keeper.controller()
@@ -286,6 +288,12 @@ class _Mesh:
             await self._ingress.feed.wait_version(view_version, timeout_s=_VISIBLE_TIMEOUT_S)
         except TimeoutError:
             _LOGGER.error("the ingress did not get version %d of the view", view_version)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Say at once that something beside the mesh has failed; nobody waits for it."""
+    if not task.cancelled() and (error := task.exception()):
+        _LOGGER.error("%s has ended", task.get_coro(), exc_info=error)
 
 
 def _report(descriptor: int | None, answer: object) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import socket
@@ -26,6 +27,7 @@ from pyserve.config import MeshSettings
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound
 from pyserve.folders import PrivateFolder, RunFolder, remove_left
 
+_LOGGER = logging.getLogger(__name__)
 TOKEN_BYTES = 32
 _WHAT_ONE_IS = "one is hexadecimal digits, in the file that a controller has written"
 _LOCK, _RECORD, _TOKEN = "mesh.lock", "mesh.json", "token"
@@ -330,11 +332,15 @@ class MeshHome:
         if self._folder.descriptor < 0:
             return
         self._run.close()
-        # Without the lock the record is another mesh's.
-        if self._lock >= 0:
-            self._folder.remove(_RECORD)
-            _note(self._lock, "")
-        self._let_go()
+        try:
+            # Without the lock the record is another mesh's.
+            if self._lock >= 0:
+                self._folder.remove(_RECORD)
+                _note(self._lock, "")
+        except OSError as error:
+            _LOGGER.warning("%s stays: %s", self._folder.path / _RECORD, error)
+        finally:
+            self._let_go()
 
     def _let_go(self) -> None:
         if self._lock >= 0:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pyserve.control.doors import FarDoor, NearDoor
+from pyserve.control.listeners import TcpListener, UnixListener
 from pyserve.errors import MeshError
 
 _LOGGER = logging.getLogger(__name__)
@@ -35,14 +36,14 @@ class Keeper:
 
     Args:
         files: the directories and files.
-        door: the controller's Unix socket, in ``files.run_dir``.
-        far_door: its TCP port, which is opened where the socket cannot be.
+        unix: the controller's Unix socket, in ``files.run_dir``.
+        tcp: its TCP port, which is opened where the socket cannot be, and then stays.
     """
 
-    def __init__(self, files: Files, door: NearDoor, far_door: FarDoor) -> None:
+    def __init__(self, files: Files, unix: UnixListener, tcp: TcpListener) -> None:
         self._files = files
-        self._door = door
-        self._far_door = far_door
+        self._unix = unix
+        self._tcp = tcp
         self._one_at_a_time = asyncio.Lock()
         self._problem = ""
         self._losses = 0
@@ -54,22 +55,11 @@ class Keeper:
             await self.look()
 
     async def look(self) -> None:
-        """Make anew what is missing, and say so once."""
+        """Make anew what is missing. Each loss is one line of the log, a lasting problem too."""
         async with self._one_at_a_time:
-            problem = ""
-            was_missing = False
-            try:
-                was_missing = self._files.restore()
-            except MeshError as error:
-                problem = str(error)
-            if not self._door.path.is_socket() and self._files.run_dir.is_dir():
-                was_missing = True
-                try:
-                    await self._door.open()
-                except (OSError, RuntimeError) as error:
-                    problem = problem or f"{self._door.path} cannot be bound: {error}"
-            if problem:
-                problem = await self._open_far_door(problem)
+            was_missing, problem = await self._restore()
+            if not self._has_socket():
+                problem = await self._open_tcp(problem)
         if was_missing and not problem:
             self._losses += 1
             _LOGGER.warning("%s", self._lost())
@@ -77,9 +67,31 @@ class Keeper:
             _LOGGER.error("%s", self._cannot(problem))
         self._problem = problem
 
-    async def _open_far_door(self, problem: str) -> str:
+    async def _restore(self) -> tuple[bool, str]:
+        """Return whether something was missing, and why it still is."""
+        was_missing, problem = False, ""
         try:
-            await self._far_door.open()
+            was_missing = self._files.restore()
+        except (OSError, MeshError) as error:
+            problem = str(error)
+        try:
+            if not self._has_socket() and self._files.run_dir.is_dir():
+                was_missing = True
+                await self._unix.open()
+        except (OSError, RuntimeError) as error:
+            problem = problem or f"{self._unix.path} cannot be bound: {error}"
+        return was_missing, problem
+
+    def _has_socket(self) -> bool:
+        try:
+            return stat.S_ISSOCK(self._unix.path.stat().st_mode)
+        except OSError:  # Also where nobody may look: replicas could not either.
+            return False
+
+    async def _open_tcp(self, problem: str) -> str:
+        problem = problem or f"{self._unix.path} is missing"
+        try:
+            await self._tcp.open()
         except (OSError, RuntimeError) as error:
             return f"{problem}; nor does the controller get a TCP port: {error}"
         return problem
@@ -87,8 +99,7 @@ class Keeper:
     async def controller(self) -> str:
         """Return where a replica that starts finds the controller, which is there."""
         await self.look()
-        near = self._door.path.is_socket()
-        return f"unix:{self._door.path}" if near else self._far_door.address
+        return f"unix:{self._unix.path}" if self._has_socket() else self._tcp.address
 
     def notices(self) -> Sequence[str]:
         """Return what people should know, for ``pyserve status``."""
@@ -105,11 +116,13 @@ class Keeper:
         )
 
     def _cannot(self, problem: str) -> str:
-        far = self._far_door.address
-        meanwhile = (
-            f"Replicas use {far} meanwhile, but other" if far else "No replica starts; other"
-        )
+        if self._has_socket():
+            effect = "Replicas are not touched, but other"
+        elif self._tcp.address:
+            effect = f"Replicas use {self._tcp.address} meanwhile, but other"
+        else:
+            effect = "No replica starts; other"
         return (
-            f"files of this mesh in {self._files.run_dir} have been removed by somebody else, and "
-            f"cannot be made anew: {problem}. {meanwhile} commands may not find this mesh"
+            f"files of this mesh have been removed by somebody else, and cannot be made anew: "
+            f"{problem}. {effect} commands may not find this mesh"
         )

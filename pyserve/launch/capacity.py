@@ -19,7 +19,7 @@ _STARTS_PER_PROCESSOR = 4
 _MEMORY_LEFT_PERCENT_MIN = 5
 # This process has a handful for each replica. A quarter is for clients, whose connections do not
 # count here, or a crowd of them would keep a dead replica from being replaced; and another quarter
-# is kept from clients (``front/doorway.rs``) so that there is one for a start. Arbitrary.
+# (at most 1 024) is kept from clients (``front/doorway.rs``), for a start too. Arbitrary.
 _DESCRIPTORS_LEFT_PERCENT_MIN = 50
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -102,18 +102,20 @@ def usable_processors() -> int:
 
 def _descriptors(client_connections: int) -> Stock | None:
     try:
-        used = sum(1 for _ in Path("/proc/self/fd").iterdir()) - client_connections
+        # Linux tells the count as the folder's size since 6.2.
+        folder = Path("/proc/self/fd")
+        used = folder.stat().st_size or sum(1 for _ in folder.iterdir())
     except OSError:  # Another system.
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return None
-    return Stock(min(max(limit - used, 0), limit), limit)
+    return Stock(min(max(limit - used + client_connections, 0), limit), limit)
 
 
 def _memory() -> Stock | None:
     """Return the memory where the least of the whole is left: in a cgroup, or of the machine."""
-    found = [memory for memory in (_of_machine(), *map(_of_cgroup, _own_cgroups())) if memory]
+    found = [memory for memory in (_of_machine(), *map(memory_of, _own_cgroups())) if memory]
     return min(found, key=lambda each: each.left / each.whole, default=None)
 
 
@@ -125,12 +127,15 @@ def _of_machine() -> Stock | None:
         return None
 
 
-def _of_cgroup(group: Path) -> Stock | None:
+def memory_of(group: Path) -> Stock | None:
+    """Return the memory that is left in the folder of a cgroup; ``None``: it has no limit."""
     try:
         whole = int((group / "memory.max").read_text())
         used = int((group / "memory.current").read_text())
-        # Pages of files that nobody uses count as used, though they are there for the asking.
-        used -= _values((group / "memory.stat").read_text())["inactive_file"]
+        # Pages of files count as used, though they are there for the asking, also those of weights
+        # that replicas have mapped; ``MemAvailable`` counts both kinds for the machine.
+        kinds = _values((group / "memory.stat").read_text())
+        used -= kinds["inactive_file"] + kinds["active_file"]
         return Stock(max(whole - used, 0), max(whole, 1))
     except (OSError, ValueError, KeyError):  # No limit, or none that is known.
         return None

@@ -37,7 +37,10 @@ class Seldom:
         return self.admit(subject) is not None
 
     def admit(self, subject: Hashable) -> int | None:
-        """Return how many lines were left out since the last one; ``None``: leave this one out."""
+        """Return how many lines were left out since the last one; ``None``: leave this one out.
+
+        It is a lower bound where there are more subjects than are told apart.
+        """
         now = self._clock()
         if subject not in self._silences and len(self._silences) >= SUBJECTS_MAX:
             self._forget(now)

@@ -252,7 +252,9 @@ class Worker:
             port = self._listen_tcp(server, host_port(host, 0))
             _listen_near(server, place)
             direct = self._listen_directly(server, host)
-        except (OSError, RuntimeError, MeshError) as error:  # RuntimeError: as grpc has it.
+        except MeshError as error:  # Of a folder, and it says what to do.
+            raise LoadError(str(error), traceback.format_exc(), user_code=False) from error
+        except (OSError, RuntimeError) as error:  # RuntimeError: as grpc has it.
             raise LoadError(
                 f"the replica cannot listen on {host}: {error}; look at PYSERVE_BIND_HOST",
                 traceback.format_exc(),

@@ -24,13 +24,18 @@ const NOTHING: &CStr = c"/dev/null";
 #[pyfunction]
 pub(crate) fn shut_descriptors_after_fork() {
     let mut shut = take_listeners();
-    let marks = [poller_marks(), shut.clone()].concat();
-    if marks.is_empty() {
+    let mut known = shut.clone();
+    for mark in poller_marks() {
+        known.push(mark.watched);
+        // SAFETY: the thread that owns the descriptor does not exist in this process.
+        unsafe { libc::close(mark.spare) };
+    }
+    if known.is_empty() {
         return;
     }
     for poller in pollers() {
         let watched = watched_by(poller);
-        if marks.iter().any(|mark| watched.contains(mark)) {
+        if known.iter().any(|each| watched.contains(each)) {
             shut.extend(watched);
             shut.push(poller);
         }

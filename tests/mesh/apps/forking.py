@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -45,6 +47,22 @@ def fork(end: str) -> int | None:
         case "exec":
             os.execv(sys.executable, [sys.executable, "-c", f"raise SystemExit({EXIT_CODE})"])
     return None
+
+
+def fork_when_full(end: str) -> int | None:
+    """Fork where the process has as many descriptors open as it may."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fillers = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(os.open(os.devnull, os.O_RDONLY))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (max(fillers) + 1, limits[1]))
+        return fork(end)
+    finally:
+        for filler in fillers:
+            os.close(filler)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def exit_code_of(pid: int) -> int:
@@ -92,6 +110,8 @@ class Forking(echo_pb2_grpc.EchoServicer):
                 if rest == "await" and child is None:
                     await never
                 return _reply(child)
+            case "fork-when-full":
+                return _reply(fork_when_full(rest))
             case "multiprocessing":
                 # From a thread of a pool, CPython 3.11 gives such a child the code 1 by itself.
                 return _reply(_of_multiprocessing())

@@ -92,6 +92,17 @@ def test_a_child_ends_as_it_says_and_its_parent_answers(loop: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+def test_a_child_at_the_limit_of_descriptors_ends_too(loop: str, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    with replica(loop, tmp_path, f"notes={notes}") as asked:
+        for end, code in {"exit": EXIT_CODE, "return": 1}.items():
+            child = asked.tell(f"fork-when-full {end}")
+            assert code == asked.exit_code_of(child)
+            asked.expect_to_go_on()
+        assert {asked.tell("pid")} == set(notes.read_text().split())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(
     ("end", "code"), [("_exit", EXIT_CODE), ("exit", EXIT_CODE), ("raise", 1), ("return", 1)]
 )

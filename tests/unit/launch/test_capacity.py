@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pyserve.launch.capacity import Stock, Stocks, read_stocks, room, usable_processors
+from pyserve.launch.capacity import Stock, Stocks, memory_of, read_stocks, room, usable_processors
 
 GIB = 2**30
 
@@ -41,6 +41,16 @@ def test_nothing_more_starts_while_descriptors_are_short():
 
 def test_machine_of_unknown_stocks_is_not_short():
     assert not room(2, Stocks(), running=10).is_short
+
+
+def test_pages_of_files_are_there_for_the_asking(tmp_path):
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("990\n")
+    (tmp_path / "memory.stat").write_text("anon 90\ninactive_file 400\nactive_file 500\n")
+    assert Stock(910, 1000) == memory_of(tmp_path)
+
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory_of(tmp_path) is None
 
 
 def test_this_machine_is_known():

@@ -102,7 +102,8 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 const ACCEPTED_PER_TURN: u64 = 16;
 
 /// Accepts connections and has them taken, with a pause after each that the taker asks for, until
-/// `None` says that nobody takes them any more. `make_room` is called when no descriptor is left for one, and lets go of some.
+/// `None` says that nobody takes them any more. `make_room` is called when no descriptor is left for
+/// one, and lets go of some.
 pub(crate) async fn accept_each(
     listener: TcpListener,
     mut take: impl FnMut(TcpStream, SocketAddr) -> Option<Duration>,

@@ -3,38 +3,47 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixDatagram;
 
 use parking_lot::Mutex;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::UnixDatagram;
 
-static MARKS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static MARKS: Mutex<Vec<Mark>> = Mutex::new(Vec::new());
+
+/// Descriptors of one I/O thread, for a child.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// It is in the set of the thread's poller.
+    pub watched: RawFd,
+    /// Of no use but to be closed, so that the child can open something.
+    pub spare: RawFd,
+}
 
 /// Keeps the mark of the runtime in which it was made.
 #[derive(Debug)]
 pub(super) struct PollerMark {
-    socket: AsyncFd<UnixDatagram>,
+    socket: UnixDatagram,
+    _spare: std::os::unix::net::UnixDatagram,
 }
 
 impl PollerMark {
     pub(super) fn new() -> io::Result<Self> {
-        // Nobody knows it, so nothing ever comes.
-        let socket = AsyncFd::with_interest(UnixDatagram::unbound()?, Interest::READABLE)?;
-        MARKS.lock().push(socket.as_raw_fd());
-        Ok(Self { socket })
+        // Nobody knows them, so nothing ever comes.
+        let spare = std::os::unix::net::UnixDatagram::unbound()?;
+        let socket = UnixDatagram::unbound()?;
+        MARKS.lock().push(Mark { watched: socket.as_raw_fd(), spare: spare.as_raw_fd() });
+        Ok(Self { socket, _spare: spare })
     }
 }
 
 impl Drop for PollerMark {
     fn drop(&mut self) {
         let own = self.socket.as_raw_fd();
-        MARKS.lock().retain(|mark| *mark != own);
+        MARKS.lock().retain(|mark| mark.watched != own);
     }
 }
 
 /// The marks of all I/O threads, for a forked child. None of them when another thread was at the
 /// list in the moment of the fork.
-pub fn poller_marks() -> Vec<RawFd> {
+pub fn poller_marks() -> Vec<Mark> {
     MARKS.try_lock().map_or_else(Vec::new, |marks| marks.clone())
 }

@@ -87,17 +87,35 @@ pub(super) struct Guard {
     pub(super) has_doors: bool,
 }
 
+/// One that has come to such a port.
+pub(super) struct Stranger {
+    guard: Guard,
+    entrant: Entrant,
+}
+
+impl Guard {
+    pub(super) fn meet(&self, stream: &TcpStream) -> Stranger {
+        Stranger { guard: self.clone(), entrant: Entrant::new(&self.front, stream) }
+    }
+}
+
+impl Stranger {
+    pub(super) fn entrant(&self) -> &Entrant {
+        &self.entrant
+    }
+}
+
 /// Serves a stranger's fresh connection until it ends.
 pub(super) async fn serve(
     mut host: Host,
-    guard: Guard,
+    stranger: Stranger,
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<ServerTls>>,
 ) {
-    let Guard { front, has_doors } = guard;
+    let Stranger { guard: Guard { front, has_doors }, entrant } = stranger;
     let counted = host.server.count_connection();
-    let count = match Entrant::new(&front, &stream).enter() {
+    let count = match entrant.enter() {
         Ok(count) => count,
         Err(entrant) => return entrant.refuse(),
     };

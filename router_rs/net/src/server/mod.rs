@@ -39,7 +39,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::front::{Front, make_room};
+use crate::front::{Front, Pace, make_room};
 use crate::io::tls::ServerTls;
 use crate::io::{
     Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, accept_each, bind_tcp, bind_unix,
@@ -48,7 +48,7 @@ use crate::io::{
 use crate::link::EventSink;
 pub use crate::phase::Phase;
 use connection::Host;
-use door::Guard;
+use door::{Guard, Stranger};
 
 pub use batch::BatchState;
 pub use exchange::{ConnectionInfo, Exchange};
@@ -339,10 +339,15 @@ impl Acceptor {
     async fn accept_all(&mut self, listener: Listener) {
         match listener {
             Listener::Tcp(listener, manner) => {
+                let mut pace = manner.guard.as_ref().map(|guard| Pace::new(&guard.front));
                 let take = |stream, peer| {
+                    let stranger = manner.guard.as_ref().map(|guard| guard.meet(&stream));
                     tune(&stream);
-                    self.hand_over_tcp(stream, peer, manner.clone());
-                    Some(Duration::ZERO)
+                    let pause = pace.as_mut().zip(stranger.as_ref());
+                    let pause =
+                        pause.map_or(Duration::ZERO, |(pace, each)| pace.after(each.entrant()));
+                    self.hand_over_tcp(stream, peer, stranger, manner.tls.clone());
+                    Some(pause)
                 };
                 accept_each(listener, take, || self.make_room(&manner)).await;
             }
@@ -377,26 +382,38 @@ impl Acceptor {
         tokio::task::spawn_local(connection::serve(self.host.clone(), stream, info, None));
     }
 
-    fn hand_over_tcp(&self, stream: tokio::net::TcpStream, peer: SocketAddr, manner: TcpManner) {
+    fn hand_over_tcp(
+        &self,
+        stream: tokio::net::TcpStream,
+        peer: SocketAddr,
+        stranger: Option<Stranger>,
+        tls: Option<Arc<ServerTls>>,
+    ) {
         let host = Host { thread: self.threads.next().clone(), ..self.host.clone() };
         let target = host.thread.clone();
         if target.is_same(&self.host.thread) {
-            tokio::task::spawn_local(serve_tcp(host, stream, peer, manner));
+            tokio::task::spawn_local(serve_tcp(host, stream, peer, stranger, tls));
             return;
         }
         // A socket belongs to the poller of one thread; it moves as a plain descriptor.
         let Ok(stream) = stream.into_std() else { return };
         target.run(move || {
             if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-                tokio::task::spawn_local(serve_tcp(host, stream, peer, manner));
+                tokio::task::spawn_local(serve_tcp(host, stream, peer, stranger, tls));
             }
         });
     }
 }
 
-async fn serve_tcp(host: Host, stream: tokio::net::TcpStream, peer: SocketAddr, manner: TcpManner) {
-    if let Some(guard) = manner.guard {
-        return door::serve(host, guard, stream, peer, manner.tls).await;
+async fn serve_tcp(
+    host: Host,
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    stranger: Option<Stranger>,
+    tls: Option<Arc<ServerTls>>,
+) {
+    if let Some(stranger) = stranger {
+        return door::serve(host, stranger, stream, peer, tls).await;
     }
     // Whoever serves no mesh has nothing that could be proven.
     let held = (!host.server.config.token.is_empty()).then(|| host.server.probations.begin());
@@ -408,7 +425,7 @@ async fn serve_tcp(host: Host, stream: tokio::net::TcpStream, peer: SocketAddr, 
         }
     };
     tokio::select! {
-        () = serve_member(host, stream, peer, manner.tls, probation) => {}
+        () = serve_member(host, stream, peer, tls, probation) => {}
         () = displaced => {}
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, request};
-use prost_reflect::{FieldDescriptor, Kind};
+use prost_reflect::prost::Message;
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind};
 use serde_json::{Map, Value};
 
 use super::Limits;
@@ -171,6 +172,21 @@ impl Fields {
         }
         Ok(message.into())
     }
+
+    /// The body's message without those messages that have a text of their own (wrappers, times,
+    /// masks) and are in the head: messages behind each other would be mixed.
+    fn without_texts(&self, of_body: Vec<u8>) -> Result<Vec<u8>, Status> {
+        let paths = self.values.iter().map(|(path, _)| path);
+        let is_text = |field: &FieldDescriptor| field.kind().as_message().is_some();
+        let mut texts = paths.filter(|path| path.last().is_some_and(is_text)).peekable();
+        if of_body.is_empty() || texts.peek().is_none() {
+            return Ok(of_body);
+        }
+        let mut message = DynamicMessage::decode(self.input.descriptor.clone(), &*of_body)
+            .map_err(|error| wrong(format!("malformed body: {error}")))?;
+        texts.for_each(|path| clear(&mut message, path));
+        Ok(message.encode_to_vec())
+    }
 }
 
 fn wrong(text: String) -> Status {
@@ -190,7 +206,21 @@ impl Convert for Fields {
         if self.values.is_empty() {
             return Ok(frame_of(&[&of_body]));
         }
+        let of_body = self.without_texts(of_body)?;
         Ok(frame_of(&[&of_body, &self.input.read_value(&self.value()?)?]))
+    }
+}
+
+/// Clears what a path of fields leads to.
+fn clear(message: &mut DynamicMessage, path: &[FieldDescriptor]) {
+    match path {
+        [field] => message.clear_field(field),
+        [field, rest @ ..] if message.has_field(field) => {
+            if let Some(inner) = message.get_field_mut(field).as_message_mut() {
+                clear(inner, rest);
+            }
+        }
+        _ => {}
     }
 }
 

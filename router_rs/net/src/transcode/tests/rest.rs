@@ -64,6 +64,13 @@ fn fields_come_from_path_query_and_body() {
             r#"{"name":"q","inner":{"name":"i"}}"#,
         ),
         ("PUT", "/v1/echo/inner", "", "{}"),
+        (
+            "POST",
+            "/v1/echo/maybe/false",
+            r#"{"name": "n", "maybe": true}"#,
+            r#"{"name":"n","maybe":false}"#,
+        ),
+        ("POST", "/v1/echo/maybe/true", r#"{"maybe": null}"#, r#"{"maybe":true}"#),
     ] {
         assert_eq!(expected, made(method, uri, body), "{method} {uri}");
     }

@@ -163,7 +163,7 @@ fn two_methods_with_one_path_are_named_and_the_first_stays() {
     assert!(table.find("/things.v1.Thingz/Echo", None).is_some());
     assert_eq!(Vec::<String>::new(), table.problems("a", "D"));
     let problems = table.problems("a", "E");
-    assert_eq!(8, problems.len(), "{problems:#?}");
+    assert_eq!(9, problems.len(), "{problems:#?}");
     assert_eq!(
         "/things.v1.Thingz/Echo: its path is that of /things.v1.Things/Echo already",
         problems[0]

@@ -14,7 +14,7 @@ from pyserve.control.transport import LOOPBACK_PLACE, Server, TcpPlace, listen_t
 _REPLACED_GRACE_S = 365.0 * 24 * 3600
 
 
-class NearDoor:
+class UnixListener:
     """The controller's Unix socket.
 
     A socket whose path is gone cannot get it back, so another server is started behind the same
@@ -59,7 +59,7 @@ class NearDoor:
         await asyncio.gather(*self._replaced)
 
 
-class FarDoor:
+class TcpListener:
     """The controller's TCP port: for other machines, or in place of a socket that cannot be.
 
     Args:
