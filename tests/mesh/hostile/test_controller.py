@@ -86,12 +86,12 @@ def test_calls_without_the_token_are_one_line_of_the_log() -> None:
                 peer.begin(DEPLOY, token_of(b"wrong"), message(BODY_BYTES, bytes(1000)))
                 assert UNAUTHENTICATED == peer.status()
         wait_until(lambda: "without the mesh token" in mesh.output())
-    # Its log is whole when it has ended.
-    lines = [line for line in mesh.output().splitlines() if "without the mesh token" in line]
-    assert 1 == len(lines), mesh.output()
+        output = mesh.output()
+    lines = [line for line in output.splitlines() if "without the mesh token" in line]
+    assert 1 == len(lines), output
     assert "ipv4:127.0.0.1:" in lines[0]
     assert "/pyserve.wire.v1." in lines[0]
-    assert "Traceback" not in mesh.output()
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
