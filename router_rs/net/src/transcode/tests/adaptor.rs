@@ -200,8 +200,16 @@ fn a_client_that_is_gone_ends_it() {
 
 /// On a runtime, as on an I/O thread.
 fn on_io_thread(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.max_blocking_threads(1).build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, test);
+}
+
+/// Keeps busy what converts elsewhere, until the sender is dropped.
+fn busy_elsewhere() -> std::sync::mpsc::Sender<()> {
+    let (release, released) = std::sync::mpsc::channel();
+    tokio::task::spawn_blocking(move || released.recv());
+    release
 }
 
 fn large(letter: &str) -> String {
@@ -216,8 +224,9 @@ fn a_long_message_is_converted_elsewhere_and_those_behind_it_wait() {
         let pieces = [Bytes::from(wire)].into();
         let client = Client { pieces, is_complete: true, ..Client::default() };
         let mut chat = chat(client, &JSON);
-        // Not on this thread, so not at once.
+        let busy = busy_elsewhere();
         assert!(chat.poll_piece(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(busy);
         for text in texts {
             let piece = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
             assert_eq!(frame(&text), piece.bytes);
@@ -237,7 +246,9 @@ fn a_packed_message_of_a_query_is_converted_elsewhere() {
         let text = large("a");
         let call = call("GET", &query(&gzip(text.as_bytes())), &[]);
         let mut chat = Transcoded::new(Client { is_complete: true, ..Client::default() }, call);
+        let busy = busy_elsewhere();
         assert!(chat.poll_piece(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(busy);
         let piece = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
         assert_eq!(frame(&text), piece.bytes);
     });
@@ -256,8 +267,10 @@ fn a_long_answer_is_converted_elsewhere_and_those_behind_it_wait() {
         let mut chat = chat(Client { room: 1 << 20, ..Client::default() }, &JSON);
         chat.head(head(), false).unwrap();
         let frames: Vec<Bytes> = texts.iter().map(|text| frame(text)).collect();
+        let busy = busy_elsewhere();
         chat.body(frames.concat().into()).unwrap();
         assert!(chat.poll_room(1, &mut Context::from_waker(Waker::noop())).is_pending());
+        drop(busy);
         chat.trailers(ok()).unwrap();
         std::future::poll_fn(|cx| chat.poll_finish(cx)).await;
         let expected: Vec<u8> = texts.iter().flat_map(|text| envelope(text.as_bytes())).collect();
@@ -274,10 +287,11 @@ fn others_have_their_turn_between_many_short_messages() {
     let mut chat = chat(client, &JSON);
     let mut cx = Context::from_waker(Waker::noop());
     let (mut in_turn, mut most, mut taken) = (0, 0, 0);
+    let expected = frame("{}");
     while taken < count {
         match chat.poll_piece(&mut cx) {
             Poll::Ready(piece) => {
-                assert_eq!(frame("{}"), piece.unwrap().bytes);
+                assert_eq!(expected, piece.unwrap().bytes);
                 (in_turn, taken) = (in_turn + 1, taken + 1);
             }
             Poll::Pending => in_turn = 0,
