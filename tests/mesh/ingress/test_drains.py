@@ -70,7 +70,7 @@ def test_direct_ports_serve_on_while_their_health_says_no(
     environment = {
         **mesh_environment,
         **VARIABLES,
-        "PYSERVE_INGRESS_DRAIN_S": "1.5",
+        "PYSERVE_INGRESS_DRAIN_S": "3",
     }
     with foreground(environment, "tests.mesh.ingress.apps:web") as running:
         deployments = status_of(environment)["applications"]["default"]["deployments"]
@@ -82,7 +82,7 @@ def test_direct_ports_serve_on_while_their_health_says_no(
 
         with ThreadPoolExecutor(1) as threads:
             assert 200 == get("/-/healthz").status_code
-            slow = threads.submit(get, "/", wait_s=3)
+            slow = threads.submit(get, "/", wait_s=5)
             os.kill(replica["pid"], signal.SIGTERM)
             wait_until(lambda: 503 == get("/-/healthz").status_code)
             assert 200 == get("/").status_code, "the drain has only been announced"

@@ -73,6 +73,7 @@ def test_wrong_options_say_what_is_allowed(
 
 
 @pytest.mark.parity("S-05")
+@pytest.mark.alone
 def test_a_copy_costs_less_than_a_microsecond_and_asks_nobody(
     handle: pyserve.DeploymentHandle, mesh: FakeMesh
 ):
