@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentName
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,17 @@ class PackedApplication:
 def pack(application: Application, name: ApplicationName) -> PackedApplication:
     """Collect everything that an application refers to.
 
+    Of deployments with the same name all but the first one get a number: ``Model``, ``Model_1``.
+    Those that another one is bound to count before it.
+
     Raises:
-        UsageError: Two different applications of the graph have the same deployment name, or
-            an argument cannot be pickled.
+        UsageError: An argument cannot be pickled.
     """
     graph = _Graph(name)
-    graph.visit(application)
+    ingress = graph.visit(application)
     return PackedApplication(
         name=name,
-        ingress=DeploymentName(application.name),
+        ingress=DeploymentName(ingress.deployment_name),
         deployments=tuple(graph.packed.values()),
     )
 
@@ -65,27 +70,37 @@ def pack(application: Application, name: ApplicationName) -> PackedApplication:
 @dataclass(slots=True)
 class _Graph:
     name: ApplicationName
-    owners: dict[str, Application] = field(default_factory=dict)
-    packed: dict[str, PackedDeployment] = field(default_factory=dict)
+    names: dict[Application, DeploymentName] = field(default_factory=dict)
+    packed: dict[DeploymentName, PackedDeployment] = field(default_factory=dict)
     parents: list[Application] = field(default_factory=list)  # from the root to what is packed
 
     def visit(self, application: Application) -> DeploymentHandle:
-        owner = self.owners.setdefault(application.name, application)
-        if owner is not application:
-            raise UsageError(
-                f"application {self.name!r} binds two deployments named {application.name!r}; "
-                f"give one another name with .options(name=...), or bind it once and pass that "
-                f"object twice"
-            )
-        handle: DeploymentHandle = DeploymentHandle(application.name, self.name)
-        if application.name not in self.packed:
+        if application not in self.names:
             # Children are packed while the arguments are pickled, so they come first.
             self.parents.append(application)
-            self.packed[application.name] = self._pack(application)
+            packed = self._pack(application)
             self.parents.pop()
+            self.names[application] = packed.name
+            self.packed[packed.name] = packed
         if self.parents:
             _warn_of_rests(self.parents[-1], application)
-        return handle
+        return DeploymentHandle(self.names[application], self.name)
+
+    def _free_name(self, wanted: str) -> DeploymentName:
+        """Return the name, with a number where another deployment has it already."""
+        name, number = wanted, 0
+        while name in self.packed:
+            number += 1
+            name = f"{wanted}_{number}"
+        if number:
+            _LOGGER.warning(
+                "application %r binds several deployments named %r, and one of them becomes %r; "
+                "name them with .options(name=...), or bind one once and pass that object twice",
+                self.name,
+                wanted,
+                name,
+            )
+        return DeploymentName(name)
 
     def _pack(self, application: Application) -> PackedDeployment:
         deployment = application.deployment
@@ -101,15 +116,17 @@ class _Graph:
                 f"other",
                 stacklevel=2,
             )
+        arguments = self._dumps(application, (application.args, dict(application.kwargs)))
+        name = self._free_name(application.name)
         return PackedDeployment(
-            name=DeploymentName(application.name),
+            name=name,
             code=ship(deployment.target),
-            arguments=self._dumps(application, (application.args, dict(application.kwargs))),
+            arguments=arguments,
             interceptors=self._dumps(application, list(options.interceptors))
             if options.interceptors
             else b"",
             options=options.updated(
-                {"name": application.name, "max_ongoing_requests": limit, "interceptors": ()}
+                {"name": name, "max_ongoing_requests": limit, "interceptors": ()}
             ),
         )
 

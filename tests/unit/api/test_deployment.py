@@ -105,9 +105,23 @@ def test_a_graph_lists_children_before_parents_and_replaces_them_by_handles() ->
     assert ((3,), {}) == cloudpickle.loads(found.deployments[0].arguments)
 
 
-def test_two_deployments_of_one_name_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"two deployments named 'Leaf'.*options\(name="):
-        packed(Root.bind(Leaf.bind(1), Leaf.bind(2)))
+def test_deployments_of_one_name_get_numbers_and_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    taken = Leaf.options(name="Leaf_1").bind()
+    found = packed(Root.bind(taken, Leaf.bind(1), Leaf.bind(2)))
+    assert ["Leaf_1", "Leaf", "Leaf_2", "root"] == [each.name for each in found.deployments]
+    assert "Leaf_2" == found.deployments[2].options.name
+    [args, _] = cloudpickle.loads(found.deployments[3].arguments)
+    assert ["Leaf_1", "Leaf", "Leaf_2"] == [each.deployment_name for each in args]
+    [line] = caplog.messages
+    assert "several deployments named 'Leaf', and one of them becomes 'Leaf_2'" in line
+
+
+def test_those_that_are_bound_to_another_one_are_counted_before_it() -> None:
+    found = packed(Root.bind(Root.bind()))
+    assert ["root", "root_1"] == [each.name for each in found.deployments]
+    assert "root_1" == found.ingress
 
 
 def test_an_argument_that_cannot_travel_says_so() -> None:
