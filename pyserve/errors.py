@@ -5,11 +5,13 @@
     PyserveError
     ├── Abort                     raised by user code to answer with a status of its choice
     ├── UsageError                the caller of pyserve's API made a mistake
+    │   ├── KindError             something is of another kind than it has to be (also a TypeError)
+    │   ├── WrongMoment           it cannot be done here, or any more (also a RuntimeError)
     │   ├── OptionError           a deployment option has a wrong name, type or value
     │   ├── ImportPathError       "module:attribute" cannot be parsed, imported or found
     │   ├── ServicerError         a class does not fit the services of its .proto
     │   ├── SerializationError    a codec is unknown, or cannot carry a value
-    │   └── BatchError            a batched method broke its contract
+    │   └── BatchError            a batched method broke its contract (also a TypeError)
     ├── RequestError              a call through a handle failed in the mesh
     │   ├── RequestCancelled      it was cancelled, by its caller or with its parent
     │   ├── RequestTimeout        its deadline passed (also a TimeoutError)
@@ -18,7 +20,7 @@
     │   └── ReferenceLost         a referenced value was freed, or its holder is gone
     ├── RemoteError               user code raised something that cannot be rebuilt here
     ├── ModelLoadFailed           a multiplexed model could not be loaded a moment ago
-    ├── DeploymentFailed          the mesh could not bring a deployment up
+    ├── DeploymentFailed          the mesh could not bring a deployment up (also a RuntimeError)
     ├── MeshError                 the control plane said no
     │   ├── MeshHeld              another mesh has, or another start takes, its directory
     │   ├── MeshNotFound          no mesh runs where one was looked for
@@ -93,6 +95,14 @@ class UsageError(PyserveError, ValueError):
     code = StatusCode.INVALID_ARGUMENT
 
 
+class KindError(UsageError, TypeError):
+    """Something is of another kind than it has to be: a stream, a value, a decorated function."""
+
+
+class WrongMoment(UsageError, RuntimeError):
+    """What was asked for cannot be done in this place, or not any more."""
+
+
 class OptionError(UsageError):
     """A deployment option has an unknown name, a wrong type or a value out of range."""
 
@@ -105,8 +115,8 @@ class ServicerError(UsageError):
     """A class does not fit the services of its ``.proto``: name, kind or signature."""
 
 
-class BatchError(UsageError):
-    """A batched method broke its contract, e.g. returned a wrong number of results."""
+class BatchError(UsageError, TypeError):
+    """A batched method broke its contract: it is no coroutine function, or returned no list."""
 
     code = StatusCode.INTERNAL
 
@@ -187,7 +197,7 @@ class ModelLoadFailed(PyserveError):
     retryable = True
 
 
-class DeploymentFailed(PyserveError):
+class DeploymentFailed(PyserveError, RuntimeError):
     """The mesh could not bring a deployment up.
 
     Args:

@@ -7,6 +7,7 @@ from pyserve.errors import (
     DeploymentFailed,
     DeploymentUnavailable,
     ImportPathError,
+    KindError,
     MeshError,
     MeshHeld,
     MeshNotFound,
@@ -26,12 +27,14 @@ from pyserve.errors import (
     ServicerError,
     UsageError,
     VersionSkew,
+    WrongMoment,
 )
 
 # As Ray Serve calls them.
 RayServeException = PyserveError
 BackPressureError = BackPressure
 DeploymentUnavailableError = DeploymentUnavailable
+ReplicaUnavailableError = DeploymentUnavailable
 RequestCancelledError = RequestCancelled
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "DeploymentUnavailable",
     "DeploymentUnavailableError",
     "ImportPathError",
+    "KindError",
     "MeshError",
     "MeshHeld",
     "MeshNotFound",
@@ -55,6 +59,7 @@ __all__ = [
     "RayServeException",
     "ReferenceLost",
     "RemoteError",
+    "ReplicaUnavailableError",
     "RequestCancelled",
     "RequestCancelledError",
     "RequestError",
@@ -64,4 +69,5 @@ __all__ = [
     "ServicerError",
     "UsageError",
     "VersionSkew",
+    "WrongMoment",
 ]

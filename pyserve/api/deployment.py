@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, ov
 
 from pyserve.batching import Batched
 from pyserve.config import DeploymentOptions, check_name
-from pyserve.errors import UsageError
+from pyserve.errors import KindError, OptionError, WrongMoment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,6 +41,7 @@ class Deployment(Generic[Deployed_co]):
         Raises:
             OptionError: An option has an unknown name or a wrong value.
         """
+        _check_replicas(options)
         return Deployment(self.target, self.settings.updated(options))
 
     def bind(self, *args: object, **kwargs: object) -> Application:
@@ -58,7 +59,7 @@ class Deployment(Generic[Deployed_co]):
         return Application(self, args, dict(kwargs))
 
     def __call__(self, *_args: object, **_kwargs: object) -> Deployed_co:
-        raise UsageError(
+        raise WrongMoment(
             f"deployment {self.name!r} cannot be called: write {self.name}.bind(...) for an "
             f"application, or {self.name}.target(...) for a plain instance in this process"
         )
@@ -115,20 +116,30 @@ def deployment(
 
     Raises:
         OptionError: An option has an unknown name or a wrong value.
-        UsageError: The decorated object is no class and no function.
+        KindError: The decorated object is no class and no function.
     """
+    _check_replicas(options)
     validated = DeploymentOptions.of(options)
 
     def decorate(decorated: Any, /) -> Deployment[Any]:
         known = inspect.isclass(decorated) or is_function(decorated)
         if not known:
-            raise UsageError(
+            raise KindError(
                 f"@pyserve.deployment: {decorated!r} is neither a class nor a function; decorate "
                 f"the `class`, `def` or `async def` that the replicas shall run"
             )
         return Deployment(decorated, validated)
 
     return decorate if target is None else decorate(target)
+
+
+def _check_replicas(options: Mapping[str, object]) -> None:
+    """Refuse what is a slip in code, as in Ray Serve; a mesh may be told to run none."""
+    if options.get("num_replicas") == 0:
+        raise OptionError(
+            "num_replicas=0 is not allowed; allowed: a whole number, at least 1, or 'auto'; for "
+            "none end the application with pyserve.delete"
+        )
 
 
 def is_function(target: object) -> TypeGuard[Callable[..., object]]:

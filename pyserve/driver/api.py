@@ -6,6 +6,7 @@ thread.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +34,14 @@ from pyserve.driver.session import (
 from pyserve.driver.status import MeshStatus, read_status
 from pyserve.errors import (
     DeploymentFailed,
+    KindError,
+    MeshNotFound,
     MeshUnavailable,
     UsageError,
 )
 from pyserve.types import ApplicationName
 
+_LOGGER = logging.getLogger(__name__)
 # How often a blocking run looks whether its mesh still lives: nobody waits for it, and the
 # child's end has no other sign that a signal could not interrupt.
 _ALIVE_CHECK_S = 0.5
@@ -74,9 +78,9 @@ def run(
 
     Raises:
         DeploymentFailed: A replica could not be brought up; the text has its traceback.
-        MeshError: The mesh cannot be reached or started.
-        UsageError: ``app`` is no application, or cannot travel to the replicas; the prefix cannot
-            be one, or belongs to another application.
+        MeshError: The mesh cannot be reached or started, or another application has the prefix.
+        KindError: ``app`` is no application.
+        UsageError: It cannot travel to the replicas, or the prefix cannot be one.
     """
     packed = _packed(app, name)
     if route_prefix is not None:
@@ -164,16 +168,22 @@ def status() -> MeshStatus:
 
 
 def delete(name: str) -> None:
-    """Drain and end one application.
+    """Drain and end one application. One that does not run is a line in the log.
 
     Raises:
-        MeshNotFound: No mesh runs, or it has no application of that name.
+        MeshNotFound: No mesh runs.
     """
     application, runtime = ApplicationName(name), find_local()
     if runtime is not None and application in runtime.mesh.applications:
         runtime.delete(application)
-    else:
-        _running().client.delete(application)
+        return
+    session = _running() if runtime is None else find_session()
+    try:
+        if session is None:
+            raise MeshNotFound(f"no application {name!r} runs in local testing mode")
+        session.client.delete(application)
+    except MeshNotFound as error:
+        _LOGGER.warning("nothing is deleted: %s", error)
 
 
 def deploy(
@@ -213,9 +223,9 @@ def deploy(
 def _packed(app: object, name: str) -> PackedApplication:
     check_name("name", name)
     if isinstance(app, Deployment):
-        raise UsageError(f"run() takes an application; write {app.name}.bind(...)")
+        raise KindError(f"run() takes an application; write {app.name}.bind(...)")
     if not isinstance(app, Application):
-        raise UsageError(f"run() takes what .bind(...) returns, not {app!r}")
+        raise KindError(f"run() takes what .bind(...) returns, not {app!r}")
     return pack(app, ApplicationName(name))
 
 

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, overload
 
-from pyserve.errors import OptionError, UsageError
+from pyserve.errors import KindError, OptionError, UsageError
 from pyserve.multiplexing.cache import UNLIMITED, CacheOptions, CacheStats, Model
 from pyserve.multiplexing.directory import PROCESS_DIRECTORY
 from pyserve.multiplexing.loader import Loader, all_or_first_error
@@ -242,7 +242,7 @@ def multiplexed(
 
     Raises:
         OptionError: A value is out of range.
-        UsageError: The function is no ``async def`` of one model id.
+        KindError: The function is no ``async def`` of one model id.
     """
     options = CacheOptions(
         max_num_models_per_replica=max_num_models_per_replica, max_bytes=max_bytes, policy=policy
@@ -293,7 +293,7 @@ def _where(function: object) -> str:
 def _takes_instance(function: Callable[..., object], where: str) -> bool:
     """Return whether a loader is a method; refuse what is no loader."""
     if not inspect.iscoroutinefunction(function):
-        raise UsageError(
+        raise KindError(
             f"{where}: it is not an `async def`; write `async def {_name(function)}(self, "
             f"model_id: str)` that returns the model"
         )
@@ -301,7 +301,7 @@ def _takes_instance(function: Callable[..., object], where: str) -> bool:
     parameters = list(inspect.signature(function).parameters.values())
     count = len(parameters)
     if count not in (1, 2) or any(p.kind not in kinds for p in parameters):
-        raise UsageError(
+        raise KindError(
             f"{where}: it takes ({', '.join(map(str, parameters))}); write one model id: "
             f"`async def {_name(function)}(self, model_id: str)`, or without self for a function"
         )

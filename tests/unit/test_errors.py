@@ -38,6 +38,7 @@ RAY_SERVE_NAMES = {
     "BackPressureError": errors.BackPressure,
     "DeploymentUnavailableError": errors.DeploymentUnavailable,
     "RayServeException": errors.PyserveError,
+    "ReplicaUnavailableError": errors.DeploymentUnavailable,
     "RequestCancelledError": errors.RequestCancelled,
 }
 
@@ -46,6 +47,24 @@ def test_the_module_for_users_of_ray_serve_has_all_of_them() -> None:
     assert {kind.__name__ for kind in CLASSES} | RAY_SERVE_NAMES.keys() == set(exceptions.__all__)
     for name, kind in RAY_SERVE_NAMES.items():
         assert kind is getattr(exceptions, name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (errors.BatchError, TypeError),
+        (errors.DeploymentFailed, RuntimeError),
+        (errors.KindError, TypeError),
+        (errors.NotInReplica, RuntimeError),
+        (errors.OptionError, ValueError),
+        (errors.RequestTimeout, TimeoutError),
+        (errors.WrongMoment, RuntimeError),
+    ],
+)
+def test_those_that_expect_built_in_types_catch_ours(
+    kind: type[errors.PyserveError], builtin: type[Exception]
+) -> None:
+    assert issubclass(kind, builtin)
 
 
 def test_an_abort_needs_a_code_that_is_not_ok() -> None:

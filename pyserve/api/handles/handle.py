@@ -16,7 +16,7 @@ from pyserve.api.handles.plan import Plan
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.stream import DeploymentResponseGenerator, StreamCall
 from pyserve.api.handles.typing import Deployed_co
-from pyserve.errors import DeploymentUnavailable, UsageError
+from pyserve.errors import DeploymentUnavailable, UsageError, WrongMoment
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class DeploymentHandle(Generic[Deployed_co]):
     readers and type checkers.
     """
 
-    __slots__ = ("_key", "_methods", "_number", "_options", "_plan")
+    __slots__ = ("_is_used", "_key", "_methods", "_number", "_options", "_plan")
 
     def __init__(self, deployment_name: str, app_name: str, **options: object) -> None:
         checked(options)
@@ -46,6 +46,7 @@ class DeploymentHandle(Generic[Deployed_co]):
         # Copies share it: together they are one caller to the queues of routers.
         self._number = next(_NUMBERS)
         self._plan: Plan | None = None
+        self._is_used = False  # There are copies, or it is one; calls have a plan.
         self._methods: dict[str, DeploymentHandle[Deployed_co]] | None = None
         expect_calls()
 
@@ -90,6 +91,7 @@ class DeploymentHandle(Generic[Deployed_co]):
             OptionError: An option has an unknown name or a wrong value.
         """
         checked(options)
+        self._is_used = True
         return self._copy({**self._options, **options})
 
     @asynccontextmanager
@@ -186,14 +188,20 @@ class DeploymentHandle(Generic[Deployed_co]):
         return found
 
     def _init(self, **options: Any) -> None:
-        """Set options of this very handle, as Ray Serve does it before the first call.
+        """Set options of this very handle, once and before it is used, as in Ray Serve.
 
-        ``handle.name`` is the same handle each time, so it keeps what is set there.
+        Raises:
+            OptionError: An option has an unknown name or a wrong value.
+            WrongMoment: It was called already, or the handle has made calls or copies.
         """
+        if self._is_used or self._plan is not None or self._methods is not None:
+            raise WrongMoment(
+                f"{self!r} is already initialized: _init() comes once, before the first call, "
+                f"options() or method; write handle.options(...) for a copy with other options"
+            )
         checked(options)
         self._options = {**self._options, **options}
-        self._plan = None
-        self._methods = None
+        self._is_used = True
 
     def _copy(self, options: Options) -> DeploymentHandle[Deployed_co]:
         # Without the constructor, which would look at every option again.
@@ -201,6 +209,7 @@ class DeploymentHandle(Generic[Deployed_co]):
         copy._key = self._key  # noqa: SLF001  # of this class
         copy._number = self._number  # noqa: SLF001
         copy._options = options  # noqa: SLF001
+        copy._is_used = True  # noqa: SLF001
         copy._plan = None  # noqa: SLF001
         copy._methods = None  # noqa: SLF001
         return copy

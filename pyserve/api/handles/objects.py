@@ -188,7 +188,7 @@ def get(references: Any, *, timeout: float | None = None) -> Any:
         timeout: Seconds to wait for all of them; ``None``: as long as it takes.
 
     Raises:
-        UsageError: A loop runs in this thread: write ``await reference`` there.
+        WrongMoment: A loop runs in this thread: write ``await reference`` there.
         RequestTimeout: Not all values have come in time.
         Exception: What the call of the first failing one raised.
     """

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
-from pyserve.errors import RequestCancelled, RequestTimeout, UsageError
+from pyserve.errors import RequestCancelled, RequestTimeout, WrongMoment
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Caller, Message, WireCall
@@ -270,7 +270,7 @@ class OutgoingCall:
         A signal interrupts the wait at once, as the lock that it waits for is the interpreter's.
 
         Raises:
-            UsageError: A loop runs in this thread, which must not be blocked.
+            WrongMoment: A loop runs in this thread, which must not be blocked.
         """
         check_may_block()
         lock = threading.Lock()
@@ -317,10 +317,10 @@ def check_may_block() -> None:
     """Refuse to block a running loop.
 
     Raises:
-        UsageError: A loop runs in this thread.
+        WrongMoment: A loop runs in this thread.
     """
     if running_loop() is not None:
-        raise UsageError(
+        raise WrongMoment(
             "this would block the running event loop: write `await response` (or `async for` "
             "over a stream) here, and keep .result() and `for` for code without a loop"
         )

@@ -64,7 +64,7 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
                 0: only an answer that is here already.
 
         Raises:
-            UsageError: A loop runs in this thread: write ``await`` there.
+            WrongMoment: A loop runs in this thread: write ``await`` there.
             OptionError: ``timeout_s`` is no number of seconds.
             RequestTimeout: The answer has not come in time.
             Exception: What the method raised, or the mesh instead of it.

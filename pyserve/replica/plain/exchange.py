@@ -26,7 +26,7 @@ from pyserve.api.handles.framing import (
     VALUE,
     read_request,
 )
-from pyserve.errors import Abort, SerializationError, UsageError
+from pyserve.errors import Abort, KindError, SerializationError, UsageError
 from pyserve.serializers import codec, size_bytes
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Exchange:
 
         Raises:
             SerializationError: The message cannot be read.
-            UsageError: The caller wants a stream where there is none, or the reverse.
+            KindError: The caller wants a stream where there is none, or the reverse.
             Abort: The same, where the caller is no handle.
         """
         call = context.call
@@ -215,12 +215,12 @@ class Exchange:
     def _check_stream(self, flags: int) -> None:
         wanted = bool(flags & STREAM)
         if wanted and not self._streams:
-            raise UsageError(
+            raise KindError(
                 f"{self._label} answers with one value; leave .options(stream=True) out, or let "
                 f"it yield"
             )
         if self._streams and not wanted:
-            raise UsageError(
+            raise KindError(
                 f"{self._label} yields, so it answers with a stream; call it with "
                 f".options(stream=True)"
             )

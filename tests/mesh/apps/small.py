@@ -68,7 +68,7 @@ class Small(echo_pb2_grpc.EchoServicer):
 
 
 app = Small.bind()
-none = Small.options(num_replicas=0).bind()
+none = pyserve.Deployment(Small.target, Small.settings.updated({"num_replicas": 0})).bind()
 
 
 def build(arguments: dict[str, str]) -> pyserve.Application:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pyserve as serve
 
@@ -25,3 +26,24 @@ class Combine:
 
     async def __call__(self, value: int) -> list[int]:
         return list(await asyncio.gather(*(each.remote(value) for each in self._models)))
+
+
+@serve.deployment
+class Broken:
+    def __init__(self) -> None:
+        raise ValueError("no weights")
+
+    def __call__(self) -> None: ...
+
+
+@serve.deployment
+class Streamer:
+    def count(self, limit: int) -> Iterator[int]:
+        yield from range(limit)
+
+    def one(self) -> int:
+        return 1
+
+    @serve.batch(max_batch_size=1)  # type: ignore[arg-type]  # what it returns
+    async def no_list(self, items: list[int]) -> int:
+        return len(items)

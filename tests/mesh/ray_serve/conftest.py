@@ -15,7 +15,7 @@ class Run(Protocol):
     """``pyserve.run`` in one of the two modes."""
 
     def __call__(
-        self, app: pyserve.Application, *, name: str = "default"
+        self, app: pyserve.Application, *, name: str = "default", route_prefix: str | None = None
     ) -> pyserve.DeploymentHandle: ...
 
 
@@ -34,9 +34,11 @@ def run_in_mesh(mesh: None) -> Iterator[Run]:
     """Run applications in the mesh until the test ends."""
     names: set[str] = set()
 
-    def run(app: pyserve.Application, *, name: str = "default") -> pyserve.DeploymentHandle:
+    def run(
+        app: pyserve.Application, *, name: str = "default", route_prefix: str | None = None
+    ) -> pyserve.DeploymentHandle:
         names.add(name)
-        return pyserve.run(app, name=name, route_prefix=None)
+        return pyserve.run(app, name=name, route_prefix=route_prefix)
 
     yield run
     for name in names & pyserve.status().applications.keys():
@@ -47,8 +49,10 @@ def run_in_mesh(mesh: None) -> Iterator[Run]:
 def run_locally() -> Iterator[Run]:
     """Run applications in this process until the test ends."""
 
-    def run(app: pyserve.Application, *, name: str = "default") -> pyserve.DeploymentHandle:
-        return pyserve.run(app, name=name, local_testing_mode=True)
+    def run(
+        app: pyserve.Application, *, name: str = "default", route_prefix: str | None = None
+    ) -> pyserve.DeploymentHandle:
+        return pyserve.run(app, name=name, route_prefix=route_prefix, local_testing_mode=True)
 
     yield run
     end_local()

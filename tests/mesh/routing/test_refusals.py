@@ -63,7 +63,8 @@ def test_who_asks_for_a_deployment_without_replicas_is_told_at_once(
     if has_served:
         pyserve.run(Front.bind("new"), name="zero", route_prefix="/zero")
         assert "new" == client.post("/zero").text
-    none = Front.options(num_replicas=0).bind("new")
+    parked = pyserve.Deployment(Front.target, Front.settings.updated({"num_replicas": 0}))
+    none = parked.bind("new")
     handle = pyserve.run(none, name="zero", route_prefix="/zero")
     told = "zero/Front has no replicas, as it is configured (num_replicas=0)"
 

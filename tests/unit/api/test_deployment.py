@@ -52,8 +52,19 @@ def test_an_unknown_option_names_the_one_that_was_meant() -> None:
         pyserve.deployment(num_replica=2)
 
 
+def test_no_replicas_and_no_requests_are_refused_in_code() -> None:
+    with pytest.raises(ValueError, match="num_replicas=0 is not allowed"):
+        pyserve.deployment(num_replicas=0)
+    with pytest.raises(ValueError, match="num_replicas=0 is not allowed"):
+        Leaf.options(num_replicas=0)
+    with pytest.raises(ValueError, match="max_ongoing_requests=0 is not allowed"):
+        pyserve.deployment(max_ongoing_requests=0)
+    with pytest.raises(ValueError, match="max_ongoing_requests=0 is not allowed"):
+        Leaf.options(max_ongoing_requests=0)
+
+
 def test_only_a_class_or_a_function_can_be_a_deployment() -> None:
-    with pytest.raises(UsageError, match="neither a class nor a function"):
+    with pytest.raises(TypeError, match="neither a class nor a function"):
         pyserve.deployment(3)  # type: ignore[call-overload]
 
 
@@ -77,7 +88,7 @@ def test_a_function_without_a_name_needs_one() -> None:
 
 
 def test_a_deployment_is_not_called() -> None:
-    with pytest.raises(UsageError, match=r"Leaf\.bind\(\.\.\.\)"):
+    with pytest.raises(RuntimeError, match=r"Leaf\.bind\(\.\.\.\)"):
         Leaf()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import pyserve
 from pyserve.api.handles.framing import HOLD, STREAM
-from pyserve.errors import MeshNotFound, OptionError
+from pyserve.errors import MeshNotFound, OptionError, WrongMoment
 from tests.unit.api.handles.fakes import FakeCaller, FakeMesh
 
 
@@ -96,20 +96,37 @@ def test_a_copy_costs_less_than_a_microsecond_and_asks_nobody(
 async def test_local_routing_is_set_for_a_handle_or_a_copy(
     handle: pyserve.DeploymentHandle, caller: FakeCaller
 ):
-    handle.options(_prefer_local_routing=True).remote()
     handle._init(_prefer_local_routing=True)
     handle.remote()
     handle.predict.remote()
     handle.options(_prefer_local_routing=False).remote()
+    pyserve.DeploymentHandle("Model", "app").options(_prefer_local_routing=True).remote()
     near, nowhere = (True, True), (False, False)
-    assert [near, near, near, nowhere] == [call.route.locality for call in caller.calls]
+    assert [near, near, nowhere, near] == [call.route.locality for call in caller.calls]
+
+
+async def test_a_handle_is_initialized_once_and_before_it_is_used(
+    handle: pyserve.DeploymentHandle,
+):
+    """As in Ray Serve, where that is a RuntimeError."""
+    initialized = pyserve.DeploymentHandle("Model", "app")
+    initialized._init(priority=2)
+    with_copy = pyserve.DeploymentHandle("Model", "app")
+    copied = with_copy.options(priority=1)
+    with_method = pyserve.DeploymentHandle("Model", "app")
+    method = with_method.predict
+    handle.remote()
+    for used in (initialized, with_copy, copied, with_method, method, handle):
+        with pytest.raises(RuntimeError, match="is already initialized") as caught:
+            used._init(priority=3)
+        assert isinstance(caught.value, WrongMoment)
+    pickle.loads(pickle.dumps(handle))._init(priority=3)
 
 
 def test_a_method_is_the_same_handle_each_time(handle: pyserve.DeploymentHandle):
     """So that what its calls have in common is worked out once."""
     assert handle.predict is handle.predict
     assert handle.predict is not handle.options(priority=1).predict
-    handle._init(priority=2)
     assert handle.options(method_name="predict") == handle.predict
 
 
