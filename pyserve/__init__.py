@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pyserve import aio, batching, config, exceptions, handle, testing
+    from pyserve import aio, batching, config, exceptions, handle, schema, testing
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployment, deployment
     from pyserve.api.handles.handle import DeploymentHandle
@@ -90,7 +90,7 @@ _MODULE_OF_NAME = {
     "start": "pyserve.driver.api",
     "status": "pyserve.driver.api",
 }
-_MODULES = ("aio", "batching", "config", "exceptions", "handle", "testing")
+_MODULES = ("aio", "batching", "config", "exceptions", "handle", "schema", "testing")
 
 __all__ = [
     "Abort",
@@ -134,6 +134,7 @@ __all__ = [
     "put",
     "run",
     "run_many",
+    "schema",
     "shutdown",
     "start",
     "status",

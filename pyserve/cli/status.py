@@ -10,7 +10,7 @@ import click
 from pyserve.cli.settings import settings_for
 from pyserve.control.discovery import not_found
 from pyserve.driver.session import end_session, find_session
-from pyserve.driver.status import DeploymentStatus, MeshStatus, read_status
+from pyserve.driver.status import DeploymentStatusOverview, MeshStatus, read_status
 
 
 @click.command(short_help="Show what runs.")
@@ -53,7 +53,7 @@ def as_text(found: MeshStatus) -> str:
     return "\n".join(lines)
 
 
-def _deployment_lines(deployment: DeploymentStatus) -> list[str]:
+def _deployment_lines(deployment: DeploymentStatusOverview) -> list[str]:
     running = sum(replica.state == "RUNNING" for replica in deployment.replicas)
     head = f"  {deployment.name}  {deployment.status}  {running}/{deployment.wanted} replicas"
     services = f"  {', '.join(deployment.services)}" if deployment.services else ""

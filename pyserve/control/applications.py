@@ -28,6 +28,7 @@ class ApplicationInfo:
         ingress_deployment: the one that answers there.
         previous: what was so before the deploy that goes on; it holds until that has settled.
         run: who deployed it last; None: another program than ``pyserve run``.
+        deployed_at: Unix time, in seconds.
     """
 
     route_prefix: str
@@ -35,6 +36,7 @@ class ApplicationInfo:
     prefix_is_default: bool = False
     previous: ApplicationInfo | None = None
     run: Run | None = None
+    deployed_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
@@ -121,6 +122,7 @@ class Controller:
         application = ApplicationName(check_name("application", request.application))
         versions = read_versions(application, request.deployments, next(self._deploys))
         info = self._applications.check(application, request, self.state)
+        info = dataclasses.replace(info, deployed_at=time.time())
         check_traffic(versions, {**self._applications.infos, application: info}, self.state)
         self._fail_watches(application, "a newer deploy of the same application replaced it")
         former = self._applications.infos.get(application)

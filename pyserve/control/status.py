@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
-from pyserve.control.applications import Applications
+from pyserve.control.applications import ApplicationInfo, Applications
 from pyserve.control.rationing import Waits
 from pyserve.control.state import Desired, MeshState, Phase, Replica
+from pyserve.types import ApplicationName
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 
@@ -16,17 +17,35 @@ def application_statuses(
     """Return the status of every application, in the order of their names."""
     prefixes = applications.routes(state).of_application
     return [
-        control_pb2.ApplicationStatus(
-            name=name,
-            route_prefix=prefixes.get(name, ""),
-            deployments=[
-                _deployment_status(state, desired, waits.of(desired.key))
-                for desired in sorted(state.of_application(name), key=lambda item: str(item.key))
-            ],
-            ingress_deployment=info.ingress_deployment,
-        )
+        _application_status(state, name, info, prefixes.get(name, ""), waits)
         for name, info in sorted(applications.infos.items())
     ]
+
+
+def _application_status(
+    state: MeshState, name: ApplicationName, info: ApplicationInfo, prefix: str, waits: Waits
+) -> control_pb2.ApplicationStatus:
+    desired = sorted(state.of_application(name), key=lambda item: str(item.key))
+    deployments = [_deployment_status(state, each, waits.of(each.key)) for each in desired]
+    is_ending = all(each.target is None for each in desired)
+    said = [f"{each.name}: {each.message}" for each in deployments if each.message]
+    return control_pb2.ApplicationStatus(
+        name=name,
+        route_prefix=prefix,
+        deployments=deployments,
+        ingress_deployment=info.ingress_deployment,
+        state="DELETING" if is_ending else _summary({each.state for each in deployments}),
+        message="; ".join(said),
+        deployed_at=info.deployed_at,
+    )
+
+
+def _summary(states: Container[str]) -> str:
+    """Return the state of an application: the worst one among its deployments counts."""
+    for worst in ("DEPLOY_FAILED", "UNHEALTHY"):
+        if worst in states:
+            return worst
+    return "DEPLOYING" if "UPDATING" in states else "RUNNING"
 
 
 def _deployment_status(

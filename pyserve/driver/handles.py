@@ -13,7 +13,7 @@ from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config.http import RoutePrefix
 from pyserve.control.transport import proof
 from pyserve.driver import api
-from pyserve.driver.status import ApplicationStatus, MeshStatus, read_status
+from pyserve.driver.status import ApplicationStatusOverview, MeshStatus, read_status
 from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
 from pyserve.ingress.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
@@ -134,7 +134,7 @@ def _is_known(application: str, deployment: str) -> bool:
     return mesh.knows(key)
 
 
-def _application(name: str) -> ApplicationStatus:
+def _application(name: str) -> ApplicationStatusOverview:
     found = _status().applications
     if name not in found:
         raise MeshNotFound(

@@ -1,11 +1,60 @@
-"""What runs in a mesh, as plain values: the answer of ``pyserve.status()``."""
+"""What runs in a mesh, as plain values: the answer of ``pyserve.status()``.
+
+States are texts and members of the enumerations below, whose names are those of Ray Serve. Some
+of these it never says; they are there for code that compares with them.
+"""
 
 from __future__ import annotations
 
+import enum
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyserve.wire.v1 import control_pb2
+
+
+class ApplicationStatus(enum.StrEnum):
+    """How an application is; pyserve says all but ``NOT_STARTED``."""
+
+    NOT_STARTED = "NOT_STARTED"
+    DEPLOYING = "DEPLOYING"
+    DEPLOY_FAILED = "DEPLOY_FAILED"
+    RUNNING = "RUNNING"
+    UNHEALTHY = "UNHEALTHY"
+    DELETING = "DELETING"
+
+
+class DeploymentStatus(enum.StrEnum):
+    """How a deployment is; pyserve says the first four."""
+
+    UPDATING = "UPDATING"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    DEPLOY_FAILED = "DEPLOY_FAILED"
+    UPSCALING = "UPSCALING"
+    DOWNSCALING = "DOWNSCALING"
+
+
+class ReplicaState(enum.StrEnum):
+    """Where a replica is in its life; in pyserve one of the first three."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    UPDATING = "UPDATING"
+    RECOVERING = "RECOVERING"
+    PENDING_MIGRATION = "PENDING_MIGRATION"
+
+
+class ProxyStatus(enum.StrEnum):
+    """How the ingress of a node is; pyserve says ``HEALTHY`` and ``DRAINING``."""
+
+    STARTING = "STARTING"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    DRAINING = "DRAINING"
+    DRAINED = "DRAINED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +63,8 @@ class ReplicaStatus:
 
     Attributes:
         replica_id: Unique in the mesh.
-        state: ``STARTING``, ``RUNNING`` or ``STOPPING``.
+        state: ``STARTING``, ``RUNNING`` or ``STOPPING``; of those that run ``SILENT``, does not
+            answer, and ``UNHEALTHY``, fails its health check.
         pid: Of the process, on its node.
         node: Name of the machine.
         address: ``host:port`` where it listens, "" before it is ready.
@@ -32,12 +82,12 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentStatus:
+class DeploymentStatusOverview:
     """One deployment.
 
     Attributes:
         name: Unique in its application.
-        status: ``UPDATING``, ``HEALTHY``, ``UNHEALTHY`` or ``DEPLOY_FAILED``.
+        status: A text, and a member of the enumeration.
         message: Why, where there is something to say.
         wanted: How many replicas shall run.
         replicas: Those that run, start or stop.
@@ -45,15 +95,20 @@ class DeploymentStatus:
     """
 
     name: str
-    status: str
+    status: DeploymentStatus
     message: str
     wanted: int
     replicas: tuple[ReplicaStatus, ...]
     services: tuple[str, ...]
 
+    @property
+    def replica_states(self) -> Mapping[ReplicaState, int]:
+        """How many replicas there are of each state; ``SILENT`` and ``UNHEALTHY`` ones run."""
+        return dict(Counter(_state(each) for each in self.replicas))
+
 
 @dataclass(frozen=True, slots=True)
-class ApplicationStatus:
+class ApplicationStatusOverview:
     """One application and its deployments by name.
 
     Attributes:
@@ -61,12 +116,18 @@ class ApplicationStatus:
         route_prefix: Where plain HTTP reaches it; "": nowhere.
         deployments: By name.
         ingress_deployment: The one that ``run`` returned a handle of.
+        status: A text, and a member of the enumeration: that of its worst deployment.
+        message: What its deployments have to say, with their names.
+        last_deployed_time_s: Unix time of the deploy.
     """
 
     name: str
     route_prefix: str
-    deployments: Mapping[str, DeploymentStatus]
-    ingress_deployment: str = ""
+    deployments: Mapping[str, DeploymentStatusOverview]
+    ingress_deployment: str
+    status: ApplicationStatus
+    message: str
+    last_deployed_time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +139,8 @@ class IngressStatus:
         parked: Those of them that wait for a replica.
         in_flight_of_replica: Calls sent to a replica, by its id, as the router counts them.
         speaks_tls: Clients have to speak TLS.
+        node: Name of the machine where it listens; "": nowhere.
+        is_draining: It takes nothing more.
         counts: What clients did since the start, by name, and ``connections``, those that are
             open now; ``docs/reference/ingress.md`` explains each. Empty without an ingress.
     """
@@ -87,6 +150,8 @@ class IngressStatus:
     in_flight_of_replica: Mapping[str, int]
     speaks_tls: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
+    node: str = ""
+    is_draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +170,17 @@ class MeshStatus:
     version: str
     controller_pid: int
     addresses: tuple[str, ...]
-    applications: Mapping[str, ApplicationStatus]
+    applications: Mapping[str, ApplicationStatusOverview]
     ingress: IngressStatus
     notices: tuple[str, ...] = ()
+
+    @property
+    def proxies(self) -> Mapping[str, ProxyStatus]:
+        """How the ingress is, by the name of its node; empty where there is none."""
+        if not self.ingress.node:
+            return {}
+        state = ProxyStatus.DRAINING if self.ingress.is_draining else ProxyStatus.HEALTHY
+        return {self.ingress.node: state}
 
 
 def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
@@ -123,22 +196,34 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
             in_flight_of_replica=dict(reply.ingress.in_flight_of_replica),
             speaks_tls=reply.ingress.speaks_tls,
             counts=dict(sorted(reply.ingress.counts.items())),
+            node=reply.ingress.node,
+            is_draining=reply.ingress.is_draining,
         ),
         notices=tuple(reply.notices),
     )
 
 
-def _application(message: control_pb2.ApplicationStatus) -> ApplicationStatus:
-    deployments = {each.name: _deployment(each) for each in message.deployments}
-    return ApplicationStatus(
-        message.name, message.route_prefix, deployments, message.ingress_deployment
+def _application(message: control_pb2.ApplicationStatus) -> ApplicationStatusOverview:
+    return ApplicationStatusOverview(
+        name=message.name,
+        route_prefix=message.route_prefix,
+        deployments={each.name: _deployment(each) for each in message.deployments},
+        ingress_deployment=message.ingress_deployment,
+        status=ApplicationStatus(message.state),
+        message=message.message,
+        last_deployed_time_s=message.deployed_at,
     )
 
 
-def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatus:
-    return DeploymentStatus(
+def _state(replica: ReplicaStatus) -> ReplicaState:
+    known = (ReplicaState.STARTING, ReplicaState.STOPPING)
+    return next((each for each in known if each == replica.state), ReplicaState.RUNNING)
+
+
+def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOverview:
+    return DeploymentStatusOverview(
         name=message.name,
-        status=message.state,
+        status=DeploymentStatus(message.state),
         message=message.message,
         wanted=message.wanted,
         replicas=tuple(

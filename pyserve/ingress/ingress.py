@@ -62,6 +62,8 @@ class IngressServer:
         defaults: RouterDefaults | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
+        self._node = node
+        self._is_draining = False
         self._settings = settings = settings or IngressSettings()
         self._table = _router.RoutingTable(
             node=node.node_id,
@@ -160,6 +162,8 @@ class IngressServer:
             },
             counts={} if self._native is None else self._native.stats(),
             speaks_tls=self._security.tls is not None,
+            node="" if self._native is None else self._node.node_id,
+            is_draining=self._is_draining,
         )
 
     def connections(self) -> int:
@@ -179,6 +183,7 @@ class IngressServer:
                 at most ``hard_stop_after_s``.
         """
         hard_stop_at = asyncio.get_running_loop().time() + self._settings.hard_stop_after_s
+        self._is_draining = True
         self._builtin.begin_drain()
         if self._native is not None:
             self._native.set_healthy(False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyserve.api.handles.loops import CallsLoop
@@ -33,11 +34,13 @@ class LocalApplication:
         name: Its name.
         ingress: The deployment that ``run`` returned a handle of.
         replicas: By deployment; callees before their callers.
+        deployed_at: Unix time, in seconds.
     """
 
     name: ApplicationName
     ingress: DeploymentName
     replicas: Mapping[DeploymentName, LocalReplica]
+    deployed_at: float = field(default_factory=time.time)
 
     async def close(self) -> None:
         """End callers before those they call."""

@@ -11,7 +11,9 @@ from pyserve.driver.local.mesh import LocalMesh
 from pyserve.driver.local.runtime import LocalRuntime
 from pyserve.driver.status import (
     ApplicationStatus,
+    ApplicationStatusOverview,
     DeploymentStatus,
+    DeploymentStatusOverview,
     IngressStatus,
     MeshStatus,
     ReplicaStatus,
@@ -68,17 +70,25 @@ def local_status(mesh: LocalMesh) -> MeshStatus:
     )
 
 
-def _application(application: LocalApplication) -> ApplicationStatus:
+def _application(application: LocalApplication) -> ApplicationStatusOverview:
     found = [_deployment(replica) for replica in application.replicas.values()]
-    return ApplicationStatus(application.name, "", {each.name: each for each in found})
+    return ApplicationStatusOverview(
+        name=application.name,
+        route_prefix="",
+        deployments={each.name: each for each in found},
+        ingress_deployment=application.ingress,
+        status=ApplicationStatus.RUNNING,
+        message="",
+        last_deployed_time_s=application.deployed_at,
+    )
 
 
-def _deployment(replica: LocalReplica) -> DeploymentStatus:
+def _deployment(replica: LocalReplica) -> DeploymentStatusOverview:
     context = replica.context
     only = ReplicaStatus(context.replica_id, "RUNNING", os.getpid(), "", "")
-    return DeploymentStatus(
+    return DeploymentStatusOverview(
         name=context.deployment,
-        status="HEALTHY",
+        status=DeploymentStatus.HEALTHY,
         message="in this process",
         wanted=1,
         replicas=(only,),

@@ -96,7 +96,7 @@ class StatusReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
-    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls")
+    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining")
     class InFlightOfReplicaEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -116,24 +116,34 @@ class IngressStatus(_message.Message):
     IN_FLIGHT_OF_REPLICA_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     SPEAKS_TLS_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
     in_flight: int
     parked: int
     in_flight_of_replica: _containers.ScalarMap[str, int]
     counts: _containers.ScalarMap[str, int]
     speaks_tls: bool
-    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ...) -> None: ...
+    node: str
+    is_draining: bool
+    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ...) -> None: ...
 
 class ApplicationStatus(_message.Message):
-    __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment")
+    __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment", "state", "message", "deployed_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYED_AT_FIELD_NUMBER: _ClassVar[int]
     name: str
     route_prefix: str
     deployments: _containers.RepeatedCompositeFieldContainer[DeploymentStatus]
     ingress_deployment: str
-    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ...) -> None: ...
+    state: str
+    message: str
+    deployed_at: float
+    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
     __slots__ = ("name", "state", "message", "wanted", "replicas", "services")

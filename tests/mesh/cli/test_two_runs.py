@@ -13,7 +13,7 @@ import pytest
 from pyserve.config import read_settings
 from pyserve.control.discovery import MeshHome, find_mesh
 from pyserve.driver.client import ControlClient
-from pyserve.driver.status import DeploymentStatus, MeshStatus, read_status
+from pyserve.driver.status import DeploymentStatusOverview, MeshStatus, read_status
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import Foreground, foreground, pyserve, status_of
 from tests.support.waiting import wait_until
@@ -233,7 +233,7 @@ def applications(environment: dict[str, str]) -> list[str]:
     return sorted(status(environment).applications)
 
 
-def small(environment: dict[str, str]) -> DeploymentStatus:
+def small(environment: dict[str, str]) -> DeploymentStatusOverview:
     return status(environment).applications["default"].deployments["Small"]
 
 

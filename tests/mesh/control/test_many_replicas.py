@@ -14,7 +14,7 @@ import pytest
 from pyserve.config import read_settings
 from pyserve.control.discovery import find_mesh
 from pyserve.driver.client import ControlClient
-from pyserve.driver.status import DeploymentStatus, read_status
+from pyserve.driver.status import DeploymentStatus, DeploymentStatusOverview, read_status
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import ROOT, Foreground, foreground
 from tests.support.waiting import wait_until
@@ -71,14 +71,16 @@ def test_few_of_many_replicas_start_at_a_time_and_others_are_not_held_up(
         assert 0 == mesh.process.wait(_TIMEOUT_S)
 
 
-def deployment(environment: dict[str, str], application: str, name: str) -> DeploymentStatus:
+def deployment(
+    environment: dict[str, str], application: str, name: str
+) -> DeploymentStatusOverview:
     """Ask without a process of its own, whose start takes long on a busy machine."""
     address = find_mesh(read_settings({"PYSERVE_HOME": environment["PYSERVE_HOME"]}))
     assert address is not None
     with closing(ControlClient(address)) as client:
         found = read_status(client.status()).applications
     if application not in found:
-        return DeploymentStatus(name, "", "", 0, (), ())
+        return DeploymentStatusOverview(name, DeploymentStatus.UPDATING, "", 0, (), ())
     return found[application].deployments[name]
 
 

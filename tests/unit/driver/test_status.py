@@ -1,7 +1,7 @@
 """The values that ``pyserve.status()`` gives, and the text of ``pyserve status``."""
 
 from pyserve.cli.status import as_text
-from pyserve.driver.status import read_status
+from pyserve.driver.status import ApplicationStatus, DeploymentStatus, ProxyStatus, read_status
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 REPLY = control_pb2.StatusReply(
@@ -12,6 +12,8 @@ REPLY = control_pb2.StatusReply(
         control_pb2.ApplicationStatus(
             name="default",
             route_prefix="/",
+            state="DEPLOYING",
+            message="Echo: one replica starts",
             deployments=[
                 control_pb2.DeploymentStatus(
                     name="Echo",
@@ -44,6 +46,23 @@ def test_applications_and_deployments_are_found_by_name() -> None:
         deployment.services,
     )
     assert ["127.0.0.1:5", ""] == [replica.address for replica in deployment.replicas]
+
+
+def test_states_are_texts_and_members() -> None:
+    application = read_status(REPLY).applications["default"]
+    assert ApplicationStatus.DEPLOYING is application.status
+    assert ("DEPLOYING", "Echo: one replica starts") == (application.status, application.message)
+    deployment = application.deployments["Echo"]
+    assert DeploymentStatus.UPDATING is deployment.status
+    assert {"RUNNING": 1, "STARTING": 1} == deployment.replica_states
+
+
+def test_the_proxy_is_the_ingress_of_its_node() -> None:
+    assert {} == read_status(REPLY).proxies
+    reply = control_pb2.StatusReply(ingress=control_pb2.IngressStatus(node="here"))
+    assert {"here": ProxyStatus.HEALTHY} == read_status(reply).proxies
+    reply.ingress.is_draining = True
+    assert {"here": "DRAINING"} == read_status(reply).proxies
 
 
 def test_the_text_counts_the_replicas_that_run() -> None:
