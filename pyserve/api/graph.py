@@ -56,7 +56,8 @@ def pack(application: Application, name: ApplicationName) -> PackedApplication:
     Those that another one is bound to count before it.
 
     Raises:
-        UsageError: An argument cannot be pickled.
+        UsageError: An argument cannot be pickled, or a class has no ``reconfigure`` for its
+            ``user_config``.
     """
     graph = _Graph(name)
     ingress = graph.visit(application)
@@ -108,6 +109,7 @@ class _Graph:
         if path := options.request_router_config.policy_path:
             # What cannot be made here is refused before anything starts.
             check_policy(path, options.request_router_config.policy_kwargs)
+        _check_config(application)
         limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
         if limit < (size := _deployment_batch_size(application)):
             warnings.warn(
@@ -156,6 +158,18 @@ class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle h
         if isinstance(value, Application):
             return self._graph.visit(value).__reduce__()
         return super().reducer_override(value)
+
+
+def _check_config(application: Application) -> None:
+    """Refuse a configuration that nobody takes."""
+    target = application.deployment.target
+    if application.deployment.settings.user_config is None:
+        return
+    if not callable(getattr(target, "reconfigure", None)):
+        raise UsageError(
+            f"deployment {application.name!r} has a user_config, and {target.__qualname__} takes "
+            f"none; write `def reconfigure(self, config)` in the class, or leave user_config out"
+        )
 
 
 def _warn_of_rests(upstream: Application, downstream: Application) -> None:

@@ -213,6 +213,11 @@ class DeploymentOptions:
         return cls.of(check_mapping("deployment options", values))
 
     @property
+    def user_config_json(self) -> str:
+        """The ``user_config`` as JSON with sorted keys."""
+        return json.dumps(self.user_config, sort_keys=True, allow_nan=False)
+
+    @property
     def initial_num_replicas(self) -> int:
         """How many replicas to start with, before any autoscaling decision."""
         if isinstance(self.num_replicas, int) and self.autoscaling_config is None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
-from pyserve.config import check_name
+from pyserve.config import DeploymentOptions, check_name
 from pyserve.control.applications import Applications
 from pyserve.control.deploys import DeployWatch
 from pyserve.control.launching import Launcher, order_of
@@ -35,6 +35,7 @@ from pyserve.control.reconcile import (
     next_wakeup,
     reconcile,
 )
+from pyserve.control.reconfiguring import Former, Reconfiguring, untold
 from pyserve.control.registry import Registry
 from pyserve.control.replicas import new_replica
 from pyserve.control.runs import Run, Runs
@@ -97,6 +98,7 @@ class Controller:
         self._refused_prefixes: set[tuple[DeploymentKey, str, DeploymentKey]] = set()
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
         self._sessions = Members(self.state, self._specs, development=development)
+        self._reconfiguring = Reconfiguring()
         self._watches: set[DeployWatch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._deploys = itertools.count(1)
@@ -129,8 +131,9 @@ class Controller:
         self._applications.admit(application, info, self.state)
         specs = {key: spec for key, (_, spec) in versions.items()}
         if changes_limits_only(serving_specs(self.state, application, self._specs), specs):
-            targets = self._change_limits(versions)
+            targets = self._change_limits(application, versions)
         else:
+            self._reconfiguring.end(application)
             targets = {key: version for key, (version, _) in versions.items()}
             self.state.on_deploy(application, targets)
         self._specs |= {targets[key].id: spec for key, spec in specs.items()}
@@ -141,19 +144,49 @@ class Controller:
         self._changed()
         return watch
 
-    def _change_limits(self, versions: Versions) -> dict[DeploymentKey, Version]:
+    def _change_limits(
+        self, application: ApplicationName, versions: Versions
+    ) -> dict[DeploymentKey, Version]:
         """Give the targets that serve the limits of ``versions``; return those targets."""
-        targets = {}
+        targets, former = {}, {}
         for key, (wanted, _) in versions.items():
-            for replica_id in self.state.on_limits(key, wanted.options):
-                if replica_id in self._sessions:
-                    limit = wanted.options.ongoing_requests_limit()
-                    limits = mesh_pb2.Limits(max_ongoing_requests=limit)
-                    self._sessions[replica_id].send(mesh_pb2.ReplicaCommand(limits=limits))
-            target = self.state.deployments[key].target
-            assert target is not None, "limits change while a target serves"
-            targets[key] = target
+            desired = self.state.deployments[key]
+            assert desired.target is not None, "limits change while a target serves"
+            desired.failure = None
+            targets[key] = desired.target
+            former[key] = Former(desired.target.options, self._specs[desired.target.id])
+            self._limit(key, wanted.options)
+        self._reconfiguring.begin(self.state, application, former)
         return targets
+
+    def _limit(self, key: DeploymentKey, options: DeploymentOptions) -> None:
+        for replica_id in self.state.on_limits(key, options):
+            if replica_id in self._sessions:
+                limits = mesh_pb2.Limits(max_ongoing_requests=options.ongoing_requests_limit())
+                self._sessions[replica_id].send(mesh_pb2.ReplicaCommand(limits=limits))
+
+    def _reconfigure(self) -> None:
+        """Tell replicas another user_config; take back what one of them refuses."""
+        if (refused := self._reconfiguring.refused(self.state)) is not None:
+            blamed, failure = refused
+            for key, former in self._reconfiguring.end(blamed.application).items():
+                target = self.state.deployments[key].target
+                assert target is not None, "a newer deploy or a delete ends the change"
+                self._specs[target.id] = former.spec
+                self._limit(key, former.options)
+                for replica in self.state.of_deployment(key):
+                    replica.refusal = None
+            self.state.deployments[blamed].failure = failure
+        self._reconfiguring.replace_unfit(self.state)
+        for replica in untold(self.state):
+            version = self.state.version_of(replica.key, replica.version)
+            assert version is not None, "it has a configuration"
+            replica.config_told, replica.refusal = version.config, None
+            told = mesh_pb2.Reconfigure(
+                config=version.config, user_config_json=version.options.user_config_json
+            )
+            self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(reconfigure=told))
+        self._reconfiguring.settle(self.state)
 
     def forget(self, watch: DeployWatch) -> None:
         """Nobody waits any more; the deploy itself goes on."""
@@ -170,6 +203,7 @@ class Controller:
             known = ", ".join(sorted(self._applications.infos)) or "none"
             raise MeshNotFound(f"there is no application {name!r}; there is: {known}")
         self._fail_watches(application, "the application was deleted")
+        self._reconfiguring.end(application)
         leaving = list(self.state.of_application(application))
         self.state.on_delete(application)
         self._changed()
@@ -291,6 +325,7 @@ class Controller:
     def _step(self) -> None:
         self._step_is_due = False
         now = self._loop.time()
+        self._reconfigure()
         for _ in range(_ROUNDS_MAX):
             actions = self._next_actions(now)
             if not actions:
@@ -400,10 +435,10 @@ class Controller:
             if watch.done or watch.finishing:
                 continue
             outcome = watch.outcome(self.state)
-            if outcome is True:
+            if outcome is True and watch.application not in self._reconfiguring.former:
                 watch.finishing = True
                 self._spawn(self._finish(watch))
-            elif outcome:
+            elif outcome and outcome is not True:
                 assert outcome.failure is not None
                 failure = outcome.failure
                 watch.failed(outcome.key.deployment, failure.summary, failure.traceback)

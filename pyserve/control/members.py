@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
+from pyserve.control.reconfiguring import on_reconfigured
 from pyserve.control.replicas import learn_services, new_replica, place_of, ready_place
 from pyserve.control.sessions import Session
 from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Replica
@@ -70,6 +71,7 @@ class Members(Mapping[ReplicaId, Session]):
             spec=spec,
             deployment_version=replica.version,
             development=self._development,
+            config=self._config_of(replica),
         )
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
         return session
@@ -92,6 +94,8 @@ class Members(Mapping[ReplicaId, Session]):
                 self._state.on_health(replica.id, healthy=healthy, now=now, reason=reason)
             case "routing_stats":
                 replica.routing_stats_json = message.routing_stats.json
+            case "reconfigured":
+                on_reconfigured(replica, message.reconfigured)
             case "pong":
                 self._state.on_heard(replica.id)
             case "draining":
@@ -100,6 +104,11 @@ class Members(Mapping[ReplicaId, Session]):
             case _:
                 _LOGGER.warning("replica %s sent a message of no known kind", replica.id)
         return True
+
+    def _config_of(self, replica: Replica) -> int:
+        replica.config_told, replica.refusal = 0, None
+        version = self._state.version_of(replica.key, replica.version)
+        return 0 if version is None else version.config
 
     def leave(self, session: Session, now: float) -> bool:
         """Forget a session whose stream has ended; return whether no other had replaced it."""
@@ -112,6 +121,7 @@ class Members(Mapping[ReplicaId, Session]):
 
     def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
         place, metadata = ready_place(replica, ready), ready.replica_metadata_json
+        replica.config = ready.config
         self._state.on_ready(replica.id, place=place, now=now, metadata_json=metadata)
         desired = self._state.deployments.get(replica.key)
         if desired is not None:

@@ -17,6 +17,7 @@ _HASH_LENGTH = 8
 # Options that replicas are told while they run, or that only routers look at.
 _NOT_OF_REPLICAS = (
     "max_ongoing_requests",
+    "user_config",
     "max_queued_requests",
     "backpressure_config",
     "request_router_config",
@@ -85,16 +86,22 @@ def changes_limits_only(
 ) -> bool:
     """Return whether running replicas of an application can take on what was deployed.
 
-    That is so when limits of calls, or what only routers look at, differ somewhere and nothing else
-    does anywhere, and the driver's source files are what they were. Deploying the very same again
-    is a wish for new replicas.
+    That is so when limits of calls, the user_config, or what only routers look at differ somewhere
+    and nothing else does anywhere, and the driver's source files are what they were. Deploying the
+    very same again is a wish for new replicas. So is a first user_config, and none where there was
+    one: replicas could not go back, or forward, to none.
     """
     return (
         before != after
         and before.keys() == after.keys()
         and all(bool(spec.code.fingerprint) for spec in before.values())
         and all(_without_limits(before[key]) == _without_limits(after[key]) for key in after)
+        and all(_has_config(before[key]) == _has_config(after[key]) for key in after)
     )
+
+
+def _has_config(spec: mesh_pb2.DeploymentSpec) -> bool:
+    return json.loads(spec.options_json or "{}").get("user_config") is not None
 
 
 def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentSpec, object]:

@@ -67,6 +67,7 @@ class Version:
         completed: all its replicas were ready at once, and no older version served any more.
         failed: it was given up, and is not started again.
         sys_path: where the driver finds modules.
+        config: number of its user_config, which may change.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Version:
     start_failures: int = 0
     first_failure: Failure | None = None
     sys_path: tuple[str, ...] = ()
+    config: int = 0
 
     @property
     def num_replicas(self) -> int:
@@ -152,6 +154,8 @@ class Replica:
         silent: it owes one for too long.
         hangs: it owes one for so long that it is to be replaced.
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
+        config, config_told: numbers of the user_config it has taken on, and was told last.
+        refusal: why it has not taken on what it was told.
     """
 
     id: ReplicaId
@@ -176,6 +180,9 @@ class Replica:
     place: Place = field(default_factory=Place)
     routing_stats_json: str = ""
     metadata_json: str = ""
+    config: int = 0
+    config_told: int = 0
+    refusal: Failure | None = None
 
     @property
     def silence_limit_s(self) -> float:
@@ -241,6 +248,7 @@ class MeshState:
         if target.options == options:
             return []
         before = target.options.ongoing_requests_limit()
+        target.config += options.user_config_json != target.options.user_config_json
         target.options = options
         told = [item for item in self.of_deployment(key) if item.version == target.id]
         for replica in told:

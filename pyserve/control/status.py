@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator
 
 from pyserve.control.applications import ApplicationInfo, Applications
 from pyserve.control.rationing import Waits
+from pyserve.control.reconfiguring import takes_on
 from pyserve.control.state import Desired, MeshState, Phase, Replica
 from pyserve.types import ApplicationName
 from pyserve.wire.v1 import control_pb2, mesh_pb2
@@ -52,7 +53,7 @@ def _deployment_status(
     state: MeshState, desired: Desired, waits: str
 ) -> control_pb2.DeploymentStatus:
     replicas = sorted(state.of_deployment(desired.key), key=lambda item: item.created_at)
-    word, message = _health(desired, replicas)
+    word, message = _health(state, desired, replicas)
     return control_pb2.DeploymentStatus(
         name=desired.key.deployment,
         state=word,
@@ -63,7 +64,7 @@ def _deployment_status(
     )
 
 
-def _health(desired: Desired, replicas: list[Replica]) -> tuple[str, str]:
+def _health(state: MeshState, desired: Desired, replicas: list[Replica]) -> tuple[str, str]:
     failure = desired.failure.summary if desired.failure is not None else ""
     if desired.target is None:
         return "UPDATING", "is being removed"
@@ -73,6 +74,8 @@ def _health(desired: Desired, replicas: list[Replica]) -> tuple[str, str]:
         failure = f"the last deploy failed, the version before serves on: {failure}"
     if not desired.target.completed:
         return "UPDATING", "replicas start"
+    if takes_on(state, desired.key):
+        return "UPDATING", "replicas take another user_config on"
     serving = sum(
         item.serves and not item.silent and item.version == desired.target.id for item in replicas
     )

@@ -29,11 +29,13 @@ MakeMembership = Callable[[OnCommand], Membership]
 
 
 class Duties(Protocol):
-    """What a worker asks for, from its own loop; see ``Membership`` for the first five."""
+    """What a worker asks for, from its own loop; see ``Membership`` for the first six."""
 
     async def join(self) -> mesh_pb2.Assign: ...
 
     async def announce(self, ready: mesh_pb2.Ready) -> None: ...
+
+    async def report_reconfigured(self, outcome: mesh_pb2.Reconfigured) -> None: ...
 
     async def begin_drain(self) -> None: ...
 
@@ -59,6 +61,7 @@ class SharedDuties:
         self._membership = make_membership(on_command)
         self.join = self._membership.join
         self.announce = self._membership.announce
+        self.report_reconfigured = self._membership.report_reconfigured
         self.begin_drain = self._membership.begin_drain
         self.fail = self._membership.fail
         self.leave = self._membership.leave
@@ -101,6 +104,10 @@ class ThreadedDuties:
     async def announce(self, ready: mesh_pb2.Ready) -> None:
         """See ``Membership.announce``."""
         await self._there(self._joined().announce(ready))
+
+    async def report_reconfigured(self, outcome: mesh_pb2.Reconfigured) -> None:
+        """See ``Membership.report_reconfigured``."""
+        await self._there(self._joined().report_reconfigured(outcome))
 
     async def begin_drain(self) -> None:
         """See ``Membership.begin_drain``."""

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
@@ -188,6 +189,35 @@ def construct(loaded: Loaded) -> object:
         f"the constructor of {loaded.target.__qualname__} ({constructor}) raised",
         lambda: loaded.target(*loaded.args, **loaded.kwargs),
     )
+
+
+async def reconfigure(instance: object, config: object, *, timeout_s: float) -> None:
+    """Give the instance its ``user_config``; without one nothing is called.
+
+    A plain ``reconfigure`` runs in the event loop, as the constructor does: calls of ``async def``
+    methods never see half of it.
+
+    Raises:
+        LoadError: ``reconfigure`` raised or took longer than ``timeout_s``, or there is none.
+    """
+    if config is None:
+        return
+    name = f"{type(instance).__qualname__}.reconfigure"
+    hook = _attempt(
+        f"there is no {name} for the user_config", lambda: attrgetter("reconfigure")(instance)
+    )
+    late = asyncio.timeout(timeout_s)
+    try:
+        async with late:
+            result = hook(config)
+            if inspect.isawaitable(result):
+                await result
+    except StopRequested:
+        raise
+    except (Exception, SystemExit) as error:
+        end_if_forked(error)
+        what = f"took longer than {timeout_s:g} s" if late.expired() else "raised"
+        raise _load_error(f"{name} ({where(hook)}) {what}", error) from error
 
 
 async def warm_up(instance: object) -> None:

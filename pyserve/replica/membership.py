@@ -101,6 +101,12 @@ class Membership:
         self._routing_stats = mesh_pb2.RoutingStats(json=stats_json)
         await self._send(mesh_pb2.ReplicaMessage(routing_stats=self._routing_stats))
 
+    async def report_reconfigured(self, outcome: mesh_pb2.Reconfigured) -> None:
+        """Report how ``reconfigure`` ended; what was taken on is told after every new join."""
+        if self._ready is not None and not outcome.summary:
+            self._ready.config = outcome.config
+        await self._send(mesh_pb2.ReplicaMessage(reconfigured=outcome))
+
     async def begin_drain(self) -> None:
         """Say that this replica stops by itself, so that nothing new is sent to it."""
         await self._send(mesh_pb2.ReplicaMessage(draining=mesh_pb2.Draining()))

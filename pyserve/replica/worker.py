@@ -41,12 +41,14 @@ from pyserve.replica.loading import (
     front_of,
     load,
     metadata_json,
+    reconfigure,
     start_application,
     stop_application,
     warm_up,
 )
 from pyserve.replica.membership import Membership
 from pyserve.replica.ports import DirectPorts
+from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
 from pyserve.replica.watchdog import LoopWatchdog
@@ -95,6 +97,7 @@ class Worker:
         self._server: Server | None = None
         self._application: AsgiApplication | None = None
         self._limit: int | None = None  # Changed since the Assign.
+        self._reconfigurer: Reconfigurer | None = None
         self._metadata_json = ""
         self._place: SocketPlace | None = None
         self._direct_ports: DirectPorts | None = None
@@ -165,6 +168,10 @@ class Worker:
         finally:
             self.is_constructing = False
         enter_replica(replace(context, servable_object=instance))
+        options = loaded.options
+        await self._unless_stopped(
+            reconfigure(instance, options.user_config, timeout_s=options.startup_timeout_s)
+        )
         await self._unless_stopped(warm_up(instance))
         self._metadata_json = await self._unless_stopped(metadata_json(instance))
         self._application = await self._unless_stopped(
@@ -203,9 +210,15 @@ class Worker:
             takes_http = self._application is not None or (server.takes_http and callable(instance))
             ready = _ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
             ready.replica_metadata_json = self._metadata_json
+            self._reconfigurer = Reconfigurer(
+                instance,
+                timeout_s=loaded.options.startup_timeout_s,
+                config=assign.config,
+                report=self._duties.report_reconfigured,
+            )
             await self._duties.announce(ready)
             with self._watching_loop():
-                async with self._duties.watching(instance, loaded.options):
+                async with self._duties.watching(instance, loaded.options), self._reconfigurer:
                     await self._stop.wait()
                 await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
         finally:
@@ -343,6 +356,10 @@ class Worker:
             self._limit = command.limits.max_ongoing_requests
             if self._server is not None:
                 self._server.set_maximum_concurrent_rpcs(self._limit)
+        elif kind == "reconfigure":
+            # It comes after Ready only.
+            assert self._reconfigurer is not None, "invariant: it was announced"
+            self._reconfigurer.take(command.reconfigure)
 
 
 def _listen_near(server: Server, place: SocketPlace) -> None:
@@ -387,6 +404,7 @@ def _ready(
         services=[*(service.name for service in loaded.services), plain_service],
         file_descriptors=file_descriptors([service.file for service in loaded.services]),
         deployment_version=assign.deployment_version,
+        config=assign.config,
         http=takes_http,
         idempotent_methods=idempotent_paths(loaded.target, loaded.methods, plain_service),
     )

@@ -16,6 +16,7 @@ PURE_MODULES = (
     "pyserve/control/applications.py",
     "pyserve/control/rationing.py",
     "pyserve/control/reconcile.py",
+    "pyserve/control/reconfiguring.py",
     "pyserve/control/registry.py",
     "pyserve/control/specs.py",
     "pyserve/control/state.py",

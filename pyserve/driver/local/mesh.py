@@ -6,10 +6,11 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyserve.api.handles.loops import CallsLoop
+from pyserve.control.specs import changes_limits_only
 from pyserve.driver.client import spec_of
 from pyserve.driver.local.calls import LocalCaller
 from pyserve.driver.local.replica import LocalReplica
@@ -34,13 +35,30 @@ class LocalApplication:
         name: Its name.
         ingress: The deployment that ``run`` returned a handle of.
         replicas: By deployment; callees before their callers.
+        packed: What it was made from.
         deployed_at: Unix time, in seconds.
     """
 
     name: ApplicationName
     ingress: DeploymentName
     replicas: Mapping[DeploymentName, LocalReplica]
+    packed: PackedApplication
     deployed_at: float = field(default_factory=time.time)
+
+    async def reconfigure(self, packed: PackedApplication) -> None:
+        """Give the instances the ``user_config`` of ``packed``, where it is another one.
+
+        Raises:
+            DeploymentFailed: One refuses it.
+        """
+        for deployment, former in zip(packed.deployments, self.packed.deployments, strict=True):
+            options = deployment.options
+            if options.user_config_json == former.options.user_config_json:
+                continue
+            try:
+                await self.replicas[deployment.name].reconfigure(options.user_config)
+            except LoadError as error:
+                raise DeploymentFailed(deployment.name, error.summary, error.traceback) from error
 
     async def close(self) -> None:
         """End callers before those they call."""
@@ -130,11 +148,32 @@ class LocalMesh:
     async def deploy(self, packed: PackedApplication) -> None:
         """Bring an application up, then put it in the place of an older one, which drains.
 
+        One that differs in its ``user_config`` only keeps its instances.
+
         Raises:
             DeploymentFailed: User code cannot be loaded, or raised.
         """
+        running = self.applications.get(packed.name)
+        if running is not None and _changes_config_only(running.packed, packed):
+            await self._reconfigure(running, packed)
+        else:
+            await self._replace(packed)
+
+    async def _reconfigure(self, running: LocalApplication, packed: PackedApplication) -> None:
+        changed = replace(running, packed=packed, deployed_at=time.time())
+        try:
+            await running.reconfigure(packed)
+        except DeploymentFailed:
+            try:
+                await changed.reconfigure(running.packed)
+            except DeploymentFailed:  # Nobody knows what it has now.
+                await self._replace(running.packed)
+            raise
+        self.applications[packed.name] = changed
+
+    async def _replace(self, packed: PackedApplication) -> None:
         replicas: dict[DeploymentName, LocalReplica] = {}
-        application = LocalApplication(packed.name, packed.ingress, replicas)
+        application = LocalApplication(packed.name, packed.ingress, replicas, packed)
         self._starting[packed.name] = application
         try:
             for deployment in packed.deployments:
@@ -169,3 +208,16 @@ class LocalMesh:
         """Drain and end all applications."""
         for name in tuple(self.applications):
             await self.delete(name)
+
+
+def _changes_config_only(before: PackedApplication, after: PackedApplication) -> bool:
+    """Say whether instances can take on what was deployed, as replicas of a mesh do."""
+    specs = [
+        {DeploymentKey(each.name, item.name): spec_of(each.name, item) for item in each.deployments}
+        for each in (before, after)
+    ]
+    alike = [
+        [item.options.updated({"user_config": None}) for item in each.deployments]
+        for each in (before, after)
+    ]
+    return alike[0] == alike[1] and changes_limits_only(*specs)

@@ -21,7 +21,7 @@ from pyserve.driver.local.gate import Gate
 from pyserve.driver.local.threads import CallThreads, ThreadsOfCall
 from pyserve.errors import BackPressure, RequestTimeout
 from pyserve.references import References
-from pyserve.replica.loading import Loaded, close, construct, load, warm_up
+from pyserve.replica.loading import Loaded, close, construct, load, reconfigure, warm_up
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.plain.failures import status_of_plain
 from pyserve.request import Request
@@ -81,8 +81,13 @@ class LocalReplica:
         instance = environment.run(construct, loaded)
         context = replace(context, servable_object=instance)
         environment.run(enter_local_replica, context)
-        loop = asyncio.get_running_loop()
-        await loop.create_task(warm_up(instance), context=environment.copy())
+        options = loaded.options
+
+        async def prepare() -> None:
+            await reconfigure(instance, options.user_config, timeout_s=options.startup_timeout_s)
+            await warm_up(instance)
+
+        await asyncio.get_running_loop().create_task(prepare(), context=environment.copy())
         dispatcher = PlainDispatcher(
             instance,
             spec.application,
@@ -93,6 +98,16 @@ class LocalReplica:
             development=True,
         )
         return cls(loaded, context, dispatcher, environment)
+
+    async def reconfigure(self, config: object) -> None:
+        """Let the instance take another ``user_config`` on.
+
+        Raises:
+            LoadError: It refuses.
+        """
+        timeout_s = self.loaded.options.startup_timeout_s
+        step = reconfigure(self.context.servable_object, config, timeout_s=timeout_s)
+        await self._loop.create_task(step, context=self._environment.copy())
 
     def post(self, step: Callable[..., object], *args: object) -> bool:
         """Run ``step`` on the replica's loop, from any thread; ``False``: the loop has ended."""

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReplicaMessage(_message.Message):
-    __slots__ = ("hello", "ready", "failed", "health", "draining", "pong", "routing_stats")
+    __slots__ = ("hello", "ready", "failed", "health", "draining", "pong", "routing_stats", "reconfigured")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class ReplicaMessage(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
     ROUTING_STATS_FIELD_NUMBER: _ClassVar[int]
+    RECONFIGURED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
     failed: Failed
@@ -22,7 +23,8 @@ class ReplicaMessage(_message.Message):
     draining: Draining
     pong: Pong
     routing_stats: RoutingStats
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., routing_stats: _Optional[_Union[RoutingStats, _Mapping]] = ...) -> None: ...
+    reconfigured: Reconfigured
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., routing_stats: _Optional[_Union[RoutingStats, _Mapping]] = ..., reconfigured: _Optional[_Union[Reconfigured, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone")
@@ -43,7 +45,7 @@ class Hello(_message.Message):
     def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods", "replica_metadata_json")
+    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods", "replica_metadata_json", "config")
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +54,7 @@ class Ready(_message.Message):
     HTTP_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENT_METHODS_FIELD_NUMBER: _ClassVar[int]
     REPLICA_METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
     endpoints: Endpoints
     services: _containers.RepeatedScalarFieldContainer[str]
     file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
@@ -60,7 +63,8 @@ class Ready(_message.Message):
     http_prefixes: _containers.RepeatedScalarFieldContainer[str]
     idempotent_methods: _containers.RepeatedScalarFieldContainer[str]
     replica_metadata_json: str
-    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., replica_metadata_json: _Optional[str] = ...) -> None: ...
+    config: int
+    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., replica_metadata_json: _Optional[str] = ..., config: _Optional[int] = ...) -> None: ...
 
 class Endpoints(_message.Message):
     __slots__ = ("address", "unix_path", "direct_http", "direct_grpc")
@@ -103,16 +107,18 @@ class Draining(_message.Message):
     def __init__(self) -> None: ...
 
 class ReplicaCommand(_message.Message):
-    __slots__ = ("assign", "drain", "limits", "ping")
+    __slots__ = ("assign", "drain", "limits", "ping", "reconfigure")
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
+    RECONFIGURE_FIELD_NUMBER: _ClassVar[int]
     assign: Assign
     drain: Drain
     limits: Limits
     ping: Ping
-    def __init__(self, assign: _Optional[_Union[Assign, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+    reconfigure: Reconfigure
+    def __init__(self, assign: _Optional[_Union[Assign, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., reconfigure: _Optional[_Union[Reconfigure, _Mapping]] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ()
@@ -122,17 +128,37 @@ class Pong(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Reconfigure(_message.Message):
+    __slots__ = ("config", "user_config_json")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    USER_CONFIG_JSON_FIELD_NUMBER: _ClassVar[int]
+    config: int
+    user_config_json: str
+    def __init__(self, config: _Optional[int] = ..., user_config_json: _Optional[str] = ...) -> None: ...
+
+class Reconfigured(_message.Message):
+    __slots__ = ("config", "summary", "traceback")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    config: int
+    summary: str
+    traceback: str
+    def __init__(self, config: _Optional[int] = ..., summary: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+
 class Assign(_message.Message):
-    __slots__ = ("replica_id", "spec", "deployment_version", "development")
+    __slots__ = ("replica_id", "spec", "deployment_version", "development", "config")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVELOPMENT_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     spec: DeploymentSpec
     deployment_version: str
     development: bool
-    def __init__(self, replica_id: _Optional[str] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., deployment_version: _Optional[str] = ..., development: _Optional[bool] = ...) -> None: ...
+    config: int
+    def __init__(self, replica_id: _Optional[str] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., deployment_version: _Optional[str] = ..., development: _Optional[bool] = ..., config: _Optional[int] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ("grace_s",)

@@ -47,3 +47,53 @@ class Streamer:
     @serve.batch(max_batch_size=1)  # type: ignore[arg-type]  # what it returns
     async def no_list(self, items: list[int]) -> int:
         return len(items)
+
+
+@serve.deployment
+class Tuned:
+    def __init__(self) -> None:
+        self._calls = ["constructed"]
+        self._config: object = None
+
+    def reconfigure(self, config: dict[str, object]) -> None:
+        self._calls.append(f"reconfigured {config['threshold']}")
+        if config["threshold"] == "bad":
+            raise ValueError("a threshold is a number")
+        self._config = config
+
+    def warmup(self) -> None:
+        self._calls.append("warmed up")
+
+    def __call__(self) -> tuple[list[str], object]:
+        return self._calls, self._config
+
+
+@serve.deployment
+class TunedLater:
+    def __init__(self) -> None:
+        self._threshold = 0
+        self._id = id(self)
+
+    async def reconfigure(self, config: dict[str, int]) -> None:
+        await asyncio.sleep(0)
+        self._threshold = config["threshold"]
+
+    async def __call__(self) -> tuple[str, int]:
+        return serve.get_replica_context().replica_id + str(self._id), self._threshold
+
+
+@serve.deployment
+class Stubborn:
+    """Takes only the configuration on that it was made with."""
+
+    def __init__(self) -> None:
+        self._id = id(self)
+        self._calls = 0
+
+    def reconfigure(self, config: dict[str, int]) -> None:
+        self._calls += 1
+        if self._calls > 1:
+            raise ValueError("not again")
+
+    async def __call__(self) -> tuple[str, int]:
+        return serve.get_replica_context().replica_id + str(self._id), self._calls

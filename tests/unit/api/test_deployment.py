@@ -135,6 +135,13 @@ def test_those_that_are_bound_to_another_one_are_counted_before_it() -> None:
     assert "root_1" == found.ingress
 
 
+def test_a_user_config_needs_a_method_that_takes_it() -> None:
+    with pytest.raises(UsageError, match=r"Leaf takes none; write `def reconfigure"):
+        packed(Leaf.options(user_config={"a": 1}).bind())
+    with pytest.raises(UsageError, match="shout takes none"):
+        packed(pyserve.deployment(user_config=3)(shout).bind())
+
+
 def test_an_argument_that_cannot_travel_says_so() -> None:
     generator = (number for number in range(3))
     with pytest.raises(UsageError, match=r"root\.bind\(\.\.\.\) cannot travel.*generator"):

@@ -35,6 +35,15 @@ def test_another_policy_is_for_the_routers():
     assert changes_limits_only({key("b"): spec()}, {key("b"): spec(**policy)})
 
 
+def test_another_user_config_is_taken_on_where_there_was_one():
+    one, other = {"options": {"user_config": 1}}, {"options": {"user_config": {"a": 2}}}
+    none = {"options": {"user_config": None}}
+
+    assert changes_limits_only({key("b"): spec(**one)}, {key("b"): spec(**other)})
+    assert not changes_limits_only({key("b"): spec(**one)}, {key("b"): spec(**none)})
+    assert not changes_limits_only({key("b"): spec(**none)}, {key("b"): spec(**one)})
+
+
 def test_one_of_several_deployments_is_enough():
     before = {key("b"): spec(), key("c"): spec()}
 

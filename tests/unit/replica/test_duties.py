@@ -43,6 +43,9 @@ class Talk:
         self._say("fail")
         return True
 
+    async def report_reconfigured(self, _outcome: mesh_pb2.Reconfigured) -> None:
+        self._say("report_reconfigured")
+
     async def report_health(self, *, healthy: bool, reason: str) -> None:
         self.reports.append(healthy)
 
@@ -78,12 +81,14 @@ async def test_both_kinds_say_the_same_and_hand_commands_to_the_users_loop(kind:
     assert "Echo#1" == (await duties.join()).replica_id
     await duties.announce(mesh_pb2.Ready())
     await asyncio.sleep(0)
+    await duties.report_reconfigured(mesh_pb2.Reconfigured())
     await duties.begin_drain()
     assert await duties.fail(summary="", traceback="", user_code=False)
     await duties.leave()
 
     (talk,) = talks
-    assert ["join", "announce", "begin_drain", "fail", "leave"] == [word for word, _ in talk.said]
+    words = ["join", "announce", "report_reconfigured", "begin_drain", "fail", "leave"]
+    assert words == [word for word, _ in talk.said]
     assert [(3, threading.main_thread())] == commands
     where = {thread is threading.main_thread() for _, thread in talk.said}
     assert {kind is SharedDuties} == where

@@ -147,6 +147,25 @@ async def test_routing_stats_outlive_the_controller_that_was_told() -> None:
         await member.leave()
 
 
+async def test_what_was_taken_on_is_said_after_a_new_join() -> None:
+    fake = FakeController()
+    async with fake.serving():
+        member = membership(fake)
+        await member.join()
+        await fake.next("hello")
+        await member.announce(mesh_pb2.Ready(config=1))
+        await fake.next("ready")
+        await member.report_reconfigured(mesh_pb2.Reconfigured(config=2))
+        assert 2 == (await fake.next("reconfigured")).config
+        await member.report_reconfigured(mesh_pb2.Reconfigured(config=3, summary="it raised"))
+        assert "it raised" == (await fake.next("reconfigured")).summary
+    await eventually(partial(told_nobody, member))
+    async with fake.serving():
+        await fake.next("hello")
+        assert 2 == (await fake.next("ready")).config
+        await member.leave()
+
+
 async def told_nobody(member: Membership) -> bool:
     return not await member.fail(summary="", traceback="", user_code=False)
 
