@@ -219,6 +219,7 @@ class Controller:
         for name in self._applications.of_run(run_id):
             if self._applications.withdraw(name):
                 self._fail_watches(name, "its pyserve run has ended")
+                self._reconfiguring.end(name)
                 self.state.on_withdraw(name)
                 self.runs.serves_on(name, self._applications.owner_of(name))
                 self._changed()
