@@ -10,6 +10,7 @@
     │   ├── OptionError           a deployment option has a wrong name, type or value
     │   ├── ImportPathError       "module:attribute" cannot be parsed, imported or found
     │   ├── ServicerError         a class does not fit the services of its .proto
+    │   ├── StreamMismatch        a call asks for a stream of one value, or the reverse
     │   ├── SerializationError    a codec is unknown, or cannot carry a value
     │   └── BatchError            a batched method broke its contract (also a TypeError)
     ├── RequestError              a call through a handle failed in the mesh
@@ -113,6 +114,10 @@ class ImportPathError(UsageError):
 
 class ServicerError(UsageError):
     """A class does not fit the services of its ``.proto``: name, kind or signature."""
+
+
+class StreamMismatch(UsageError, TypeError):
+    """A call wants a stream and the method answers with one value, or the reverse."""
 
 
 class BatchError(UsageError, TypeError):

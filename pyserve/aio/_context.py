@@ -58,7 +58,7 @@ class ServicerContext:
     abort_error: grpc.aio.AbortError | None = None
     initial_metadata_sent = False
     compression: int | None = None
-    on_cancelled: Callable[[], None] | None = None
+    on_cancelled: Callable[[], object] | None = None
     # Made when user code asks for it, or by a handler that knows more than the metadata.
     request_made: Request | None = None
     # Of the request to be made; empty: what the metadata say.

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -149,6 +149,21 @@ class PayloadMethod(Method):
     def serialize_checked(self, response: Any) -> _router.Payload:
         """Return ``response``; the handler is our own and has made it."""
         return response  # type: ignore[no-any-return]
+
+
+class Messages:
+    """What a handler of one response may return in its place: several, as they are made.
+
+    An ``async def`` handler clears ``context.plain`` before.
+
+    Args:
+        items: Serialized already. The steps of one that is not async are made on threads.
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: AsyncIterator[Any] | Iterator[Any]) -> None:
+        self.items = items
 
 
 def payload(value: _router.Payload) -> _router.Payload:

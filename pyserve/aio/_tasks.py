@@ -6,13 +6,14 @@ one task and one context, and looks nothing up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from pyserve import _router
 from pyserve.aio._context import ServicerContext
-from pyserve.aio._handlers import CallKit, Method, is_coroutine_function
+from pyserve.aio._handlers import CallKit, Messages, Method, is_coroutine_function
 from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
+from pyserve.aio._pool import steps_on_threads
 from pyserve.aio._streams import MessageStream, RequestIterator
 from pyserve.bridge import CallStarter
 from pyserve.request import CURRENT
@@ -52,6 +53,8 @@ def run_unary_unary(method: Method, kit: CallKit) -> AsyncRunner:
                 context.finished = True
                 if must_flush:
                     flush()
+            elif isinstance(response, Messages):
+                await send_messages(context, response.items)
             else:
                 finish_unary(context, response)
         except BaseException as error:
@@ -132,6 +135,15 @@ def open_stream(context: ServicerContext, message: bytes | None) -> MessageStrea
             stream.messages.append(message)
             stream.half_closed = True
     return stream
+
+
+async def send_messages(context: ServicerContext, items: Any) -> None:
+    """Send several messages of a call whose handler was to return one, then the status."""
+    context.stream = MessageStream(context.call, context.kit.flush, context.kit.loop)
+    context.stream.half_closed = True
+    is_async = isinstance(items, AsyncIterator)
+    await _send_all(context, items if is_async else steps_on_threads(context, items))
+    finish_stream(context)
 
 
 async def _send_all(context: ServicerContext, responses: Any) -> None:

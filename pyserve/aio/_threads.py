@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyserve import _router
 from pyserve.aio._context import ServicerContext, SyncServicerContext
-from pyserve.aio._handlers import CallKit
+from pyserve.aio._handlers import CallKit, Messages
 from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
 from pyserve.aio._streams import MessageStream, SyncRequestIterator
+from pyserve.aio._tasks import send_messages
 from pyserve.request import CURRENT
 
 _LOGGER = logging.getLogger(__name__)
@@ -82,15 +84,38 @@ class ThreadedCall:
         """Do the work of one thread; return what the loop is to do then."""
         context = self._context
         try:
-            if not context.method.response_streaming:
-                finish_unary(context, context.method.function(self._request(), context))
-            elif self._send_responses():
+            if not context.method.response_streaming and self._responses is None:
+                response = context.method.function(self._request(), context)
+                if not isinstance(response, Messages):
+                    finish_unary(context, response)
+                    return self._end
+                if isinstance(response.items, AsyncIterator):
+                    return partial(self._stream_on_loop, response.items)
+                self._responses = response.items
+            if self._send_responses():
                 finish_stream(context)
             else:
                 return self._park
         except BaseException as error:
             fail(context, error)
         return self._end
+
+    def _stream_on_loop(self, items: AsyncIterator[Any]) -> None:
+        """Go on without a thread, where what the handler has returned can run; on the loop."""
+        context = self._context
+        if context.cancel_reason is not None:
+            self._end()
+            return
+        task = context.kit.loop.create_task(self._stream(items), context=self._variables)
+        context.on_cancelled = task.cancel
+        context.on_writable = None  # Its stream waits for that now.
+        task.add_done_callback(lambda _: self._end())
+
+    async def _stream(self, items: AsyncIterator[Any]) -> None:
+        try:
+            await send_messages(self._context, items)
+        except BaseException as error:
+            fail(self._context, error)
 
     def _request(self) -> Any:
         context = self._context

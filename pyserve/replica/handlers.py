@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
 
+from pyserve.aio._handlers import Messages
 from pyserve.api.method import options_of
 from pyserve.batching import Batched
 from pyserve.errors import Abort
@@ -135,28 +137,15 @@ def _without_context(bound: Any) -> Behavior:
 
 def with_timeout(behavior: Behavior, timeout_s: float) -> Behavior:
     """Limit calls that come without a deadline."""
-
-    def expired() -> Abort:
-        return Abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"took longer than {timeout_s:g} s")
-
     if inspect.isasyncgenfunction(behavior):
 
         async def stream(request: object, context: Any) -> AsyncIterator[object]:
             generator = behavior(request, context)
-            unlimited = context.time_remaining() is not None
-            deadline = asyncio.get_running_loop().time() + timeout_s
+            if context.time_remaining() is None:
+                generator = _limited(generator, _deadline_in(timeout_s), timeout_s)
             try:
-                while True:
-                    # The limit must not stand across a yield: its time is the client's.
-                    async with asyncio.timeout_at(None if unlimited else deadline) as limit:
-                        message = await anext(generator, _END)
-                    if message is _END:
-                        break
+                async for message in generator:
                     yield message
-            except TimeoutError:
-                if not limit.expired():  # It is the user's own.
-                    raise
-                raise expired() from None
             finally:
                 await generator.aclose()
 
@@ -165,15 +154,60 @@ def with_timeout(behavior: Behavior, timeout_s: float) -> Behavior:
     async def unary(request: object, context: Any) -> object:
         if context.time_remaining() is not None:
             return await behavior(request, context)
+        deadline = _deadline_in(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s) as limit:
-                return await behavior(request, context)
+            async with asyncio.timeout_at(deadline) as limit:
+                response = await behavior(request, context)
         except TimeoutError:
             if not limit.expired():  # It is the user's own.
                 raise
-            raise expired() from None
+            raise _expired(timeout_s) from None
+        if not isinstance(response, Messages):
+            return response
+        items = response.items
+        if isinstance(items, AsyncIterator):
+            return Messages(_limited(items, deadline, timeout_s))
+        left_s = deadline - asyncio.get_running_loop().time()
+        return Messages(_limited_steps(items, time.monotonic() + left_s, timeout_s))
 
     return unary
+
+
+def _deadline_in(timeout_s: float) -> float:
+    return asyncio.get_running_loop().time() + timeout_s
+
+
+async def _limited(generator: Any, deadline: float, timeout_s: float) -> AsyncIterator[Any]:
+    """Pass on what a generator yields until ``deadline``, in the loop's time."""
+    try:
+        while True:
+            # The limit must not stand across a yield: its time is the client's.
+            async with asyncio.timeout_at(deadline) as limit:
+                message = await anext(generator, _END)
+            if message is _END:
+                break
+            yield message
+    except TimeoutError:
+        if not limit.expired():  # It is the user's own.
+            raise
+        raise _expired(timeout_s) from None
+    finally:
+        await generator.aclose()
+
+
+def _limited_steps(generator: Any, deadline: float, timeout_s: float) -> Iterator[Any]:
+    """Do that for a generator on threads, by the clock: none of its steps can be stopped."""
+    try:
+        for message in generator:
+            if time.monotonic() > deadline:
+                raise _expired(timeout_s)
+            yield message
+    finally:
+        generator.close()
+
+
+def _expired(timeout_s: float) -> Abort:
+    return Abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"took longer than {timeout_s:g} s")
 
 
 _END = object()

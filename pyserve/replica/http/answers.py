@@ -6,10 +6,10 @@ import sys
 from collections.abc import Awaitable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyserve.aio._pool import steps_on_threads
 from pyserve.replica.asgi.http import HttpExchange
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.streams import send_stream, write_for_anyone
-from pyserve.replica.http.threads import steps_on_threads
 from pyserve.replica.http.values import BYTES, JSON, TEXT, to_json
 
 if TYPE_CHECKING:

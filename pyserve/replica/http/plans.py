@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import HttpFunction
+from pyserve.aio._pool import on_thread, steps_on_threads
 from pyserve.replica.http.answers import answer
 from pyserve.replica.http.arguments import Arguments, arguments_of
 from pyserve.replica.http.failures import answer_failure
 from pyserve.replica.http.streams import limited, send_stream, within
-from pyserve.replica.http.threads import on_thread, steps_on_threads
 from pyserve.replica.http.values import TEXT
 from pyserve.replica.plain.methods import Kind, PlainMethod
 

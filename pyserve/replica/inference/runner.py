@@ -9,11 +9,11 @@ from typing import Any
 
 from grpc import StatusCode
 
+from pyserve.aio._pool import on_thread, steps_on_threads
 from pyserve.errors import Abort
 from pyserve.inference.declaration import Model
 from pyserve.inference.tensors import Array
 from pyserve.observe.failures import failure_logger
-from pyserve.replica.http.threads import on_thread, steps_on_threads
 from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = failure_logger(__name__)

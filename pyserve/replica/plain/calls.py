@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pyserve.api.handles.framing import BATCH_END
 from pyserve.replica.plain.exchange import CallContext, Exchange
 from pyserve.replica.plain.methods import Kind, PlainMethod
+from pyserve.replica.plain.returned import GENERATORS, streamed
 
 if TYPE_CHECKING:
+    from pyserve.aio._handlers import Messages
     from pyserve.api.handles.calls import Message
 
 # What runs a call: (message, context) -> a payload, a coroutine of one, or an iterator of them.
@@ -38,13 +40,17 @@ def behavior_of(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _async(method: PlainMethod, exchange: Exchange) -> Behavior:
     function, read, takes_context = method.function, exchange.read, method.takes_context
 
-    async def answer(message: bytes, context: CallContext) -> Message:
+    async def answer(message: bytes, context: CallContext) -> Message | Messages:
         door, args, kwargs = read(message, context)
         if door.references:
             await exchange.resolve(door, args, kwargs)
         if takes_context:
             args.append(context)
-        return door.encode(await function(*args, **kwargs))
+        result = await function(*args, **kwargs)
+        if door.streams or type(result) in GENERATORS:
+            context.plain = False
+            return streamed(exchange.label, door, result)
+        return door.encode(result)
 
     return answer
 
@@ -52,7 +58,7 @@ def _async(method: PlainMethod, exchange: Exchange) -> Behavior:
 def _sync(method: PlainMethod, exchange: Exchange) -> Behavior:
     function, read, takes_context = method.function, exchange.read, method.takes_context
 
-    def answer(message: bytes, context: Any) -> Message:
+    def answer(message: bytes, context: Any) -> Message | Messages:
         door, args, kwargs = read(message, context)
         if door.references:
             exchange.resolve_blocking(door, args, kwargs, context.time_remaining())
@@ -62,6 +68,8 @@ def _sync(method: PlainMethod, exchange: Exchange) -> Behavior:
         if isinstance(result, CoroutineType):
             # A decorator has hidden an `async def` behind a `def`; its loop is the replica's.
             result = asyncio.run_coroutine_threadsafe(result, context.kit.loop).result()
+        if door.streams or type(result) in GENERATORS:
+            return streamed(exchange.label, door, result)
         return door.encode(result)
 
     return answer

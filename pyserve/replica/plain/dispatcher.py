@@ -77,7 +77,8 @@ class PlainDispatcher:
         self._all = {**self.methods, FLUSH_METHOD: flush}
         for name, method in self._all.items():
             label = f"{deployment}.{name}"
-            exchange = Exchange(label, streams=method.streams, references=references)
+            streams = None if method.may_return_stream else method.streams
+            exchange = Exchange(label, streams=streams, references=references)
             behavior = behavior_of(method, exchange)
             timeout_s = method.options.timeout_s
             self._behaviors[name] = (
@@ -164,7 +165,7 @@ class PlainDispatcher:
 
         Raises:
             Abort: There is no such method (UNIMPLEMENTED), or user code has chosen a status.
-            UsageError: The method answers with a stream.
+            StreamMismatch: The method answers with a stream.
             Exception: Whatever the method raises.
         """
         behavior = self._behavior(method)
@@ -177,9 +178,7 @@ class PlainDispatcher:
             )
             return await anext(stream), subtype
         if self._all[method].is_threaded:
-            run = contextvars.copy_context().run
-            loop = asyncio.get_running_loop()
-            parts = await loop.run_in_executor(executor, run, _call, behavior, message, context)
+            parts = await _called_on_thread(behavior, message, context, executor)
         else:
             parts = await behavior(message, context)
         return parts, context.call.response_subtype or subtype
@@ -202,20 +201,13 @@ class PlainDispatcher:
         behavior = self._behavior(method)
         context = LocalContext(subtype, framed, request)
         CURRENT.set(request)
-        if not self._all[method].streams:
-            yield (
-                await self.unary(
-                    method,
-                    message,
-                    subtype=subtype,
-                    framed=framed,
-                    request=request,
-                    executor=executor,
-                )
-            )[0]
-            return
-        items = behavior(message, context)
-        if self._all[method].is_threaded:
+        if self._all[method].streams:
+            items = behavior(message, context)
+        elif self._all[method].is_threaded:
+            items = (await _called_on_thread(behavior, message, context, executor)).items
+        else:
+            items = (await behavior(message, context)).items
+        if not isinstance(items, AsyncIterator):
             items = _on_threads(items, executor)
         try:
             async for parts in items:
@@ -252,12 +244,13 @@ class LocalCall:
 class LocalContext:
     """The context of a call that did not come over a socket."""
 
-    __slots__ = ("_request", "call", "kit", "request_id")
+    __slots__ = ("_request", "call", "kit", "plain", "request_id")
 
     def __init__(self, subtype: str, framed: bool, request: Request) -> None:
         self.call = LocalCall(subtype, framed)
         self.kit = _LocalKit(asyncio.get_running_loop())
         self.request_id = ""
+        self.plain = True
         self._request = request
 
     def request(self) -> Request:
@@ -306,12 +299,17 @@ def _missing(text: str) -> Exception:
     return Abort(grpc.StatusCode.UNIMPLEMENTED, text)
 
 
-def _call(behavior: Behavior, message: bytes, context: LocalContext) -> Message:
-    try:
-        parts: Message = behavior(message, context)
-    except StopIteration as error:  # No future can carry it.
-        raise RuntimeError("a method raised StopIteration") from error
-    return parts
+async def _called_on_thread(
+    behavior: Behavior, message: bytes, context: LocalContext, executor: Executor | None
+) -> Any:
+    def call() -> Any:
+        try:
+            return behavior(message, context)
+        except StopIteration as error:  # No future can carry it.
+            raise RuntimeError("a method raised StopIteration") from error
+
+    run = contextvars.copy_context().run
+    return await asyncio.get_running_loop().run_in_executor(executor, run, call)
 
 
 async def _on_threads(

@@ -26,7 +26,7 @@ from pyserve.api.handles.framing import (
     VALUE,
     read_request,
 )
-from pyserve.errors import Abort, KindError, SerializationError, UsageError
+from pyserve.errors import Abort, SerializationError, StreamMismatch, UsageError
 from pyserve.serializers import codec, size_bytes
 
 if TYPE_CHECKING:
@@ -61,9 +61,11 @@ class CallContext(Protocol):
 
     Attributes:
         request_id: Of the request to be made; set before anybody asks for it.
+        plain: False for calls that are not answered with one value.
     """
 
     request_id: str
+    plain: bool
 
     @property
     def call(self) -> Any:
@@ -76,9 +78,10 @@ class Door:
     Attributes:
         codec: That of the request.
         references: Where arguments are to be put in, and the descriptors of their values.
+        streams: Whether the caller wants a stream; ``None``: it takes what comes.
     """
 
-    __slots__ = ("_encode", "_held_by", "_prefix", "codec", "references")
+    __slots__ = ("_encode", "_held_by", "_prefix", "codec", "references", "streams")
 
     def __init__(
         self,
@@ -88,8 +91,10 @@ class Door:
         framed: bool,
         held_by: References | None,
         references: tuple[tuple[int | str, object], ...] = (),
+        streams: bool | None = None,
     ) -> None:
         self.codec = request_codec
+        self.streams = streams
         self.references = references
         self._encode = response_codec
         self._prefix = _VALUE if framed else None
@@ -125,14 +130,14 @@ class Exchange:
     """Requests and answers of one method.
 
     Args:
-        label: What messages call the method, e.g. ``Summarise.tokens``.
-        streams: Whether the method answers with a stream.
+        label: What messages call the method, e.g. ``Summarise.tokens``; also an attribute.
+        streams: Whether the method answers with a stream; ``None``: its result will tell.
         references: Holds large results and fetches the arguments that others hold; without it
             results are sent whatever their size.
     """
 
-    def __init__(self, label: str, *, streams: bool, references: References | None) -> None:
-        self._label = label
+    def __init__(self, label: str, *, streams: bool | None, references: References | None) -> None:
+        self.label = label
         self._streams = streams
         self._references = references
         self._doors: dict[tuple[str, int], Door] = {}
@@ -142,7 +147,7 @@ class Exchange:
 
         Raises:
             SerializationError: The message cannot be read.
-            KindError: The caller wants a stream where there is none, or the reverse.
+            StreamMismatch: The caller wants a stream where there is none, or the reverse.
             Abort: The same, where the caller is no handle.
         """
         call = context.call
@@ -168,21 +173,26 @@ class Exchange:
                     # The native half refuses what says pickle; the registry knows all of them.
                     raise Abort(
                         StatusCode.UNIMPLEMENTED,
-                        f"{self._label}: {subtype} is spoken only inside the mesh, use another "
+                        f"{self.label}: {subtype} is spoken only inside the mesh, use another "
                         f"codec",
                     )
                 door = Door(known, response_codec=known, framed=False, held_by=None)
                 self._doors[subtype, _FOREIGN] = door
             args, kwargs = door.codec.decode_call(message)
         except UsageError as error:
-            raise Abort(StatusCode.INVALID_ARGUMENT, f"{self._label}: {error}") from error
+            raise Abort(StatusCode.INVALID_ARGUMENT, f"{self.label}: {error}") from error
         return door, args, kwargs
 
     def _framed_door(self, subtype: str, flags: int) -> Door:
         self._check_stream(flags)
         known = codec(subtype)
-        held_by = self._references if flags & HOLD else None
-        door = Door(known, response_codec=known, framed=True, held_by=held_by)
+        door = Door(
+            known,
+            response_codec=known,
+            framed=True,
+            held_by=self._references if flags & HOLD else None,
+            streams=bool(flags & STREAM),
+        )
         self._doors[subtype, flags] = door
         return door
 
@@ -192,7 +202,7 @@ class Exchange:
         try:
             flags, header, body = read_request(message)
         except ValueError as error:
-            raise SerializationError(f"{self._label}: {error}") from error
+            raise SerializationError(f"{self.label}: {error}") from error
         self._check_stream(flags)
         call = context.call
         known = codec(call.subtype)
@@ -208,20 +218,21 @@ class Exchange:
             framed=True,
             held_by=self._references if flags & HOLD else None,
             references=header.references,
+            streams=bool(flags & STREAM),
         )
         args, kwargs = known.decode_call(body)
         return door, args, kwargs
 
     def _check_stream(self, flags: int) -> None:
         wanted = bool(flags & STREAM)
-        if wanted and not self._streams:
-            raise KindError(
-                f"{self._label} answers with one value; leave .options(stream=True) out, or let "
+        if wanted and self._streams is False:
+            raise StreamMismatch(
+                f"{self.label} answers with one value; leave .options(stream=True) out, or let "
                 f"it yield"
             )
         if self._streams and not wanted:
-            raise KindError(
-                f"{self._label} yields, so it answers with a stream; call it with "
+            raise StreamMismatch(
+                f"{self.label} yields, so it answers with a stream; call it with "
                 f".options(stream=True)"
             )
 
@@ -251,7 +262,7 @@ class Exchange:
 
     def _need_references(self) -> References:
         if self._references is None:
-            raise UsageError(f"{self._label}: this process takes no arguments by reference")
+            raise UsageError(f"{self.label}: this process takes no arguments by reference")
         return self._references
 
 

@@ -33,6 +33,7 @@ class Kind(Enum):
 
 
 _STREAMS = frozenset({Kind.ASYNC_GENERATOR, Kind.GENERATOR, Kind.BATCHED_GENERATOR})
+_RETURNING = frozenset({Kind.ASYNC, Kind.SYNC})
 _THREADED = frozenset({Kind.SYNC, Kind.GENERATOR})
 
 
@@ -66,6 +67,11 @@ class PlainMethod:
     def streams(self) -> bool:
         """Whether a call is answered with a stream."""
         return self.kind in _STREAMS
+
+    @property
+    def may_return_stream(self) -> bool:
+        """Whether it may return a generator, so that only its result tells."""
+        return self.kind in _RETURNING
 
     @property
     def is_threaded(self) -> bool:

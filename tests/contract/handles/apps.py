@@ -140,6 +140,64 @@ class Echo:
 
 
 @pyserve.deployment
+class Returning(Echo):
+    """Returns generators where others yield."""
+
+    def return_numbers(self, count: int) -> AsyncIterator[int]:
+        return self.numbers(count)
+
+    def return_plain_numbers(self, count: int) -> Iterator[int]:
+        return self.plain_numbers(count)
+
+    async def await_numbers(self, count: int) -> AsyncIterator[int]:
+        return self.numbers(count)
+
+    async def await_plain_numbers(self, count: int) -> Iterator[int]:
+        return self.plain_numbers(count)
+
+    @pyserve.method(timeout_s=0.05)
+    async def return_limited(self, name: str) -> AsyncIterator[int]:
+        return self.wait_streaming(name)
+
+    def return_waiting(self, name: str) -> AsyncIterator[int]:
+        return self.wait_streaming(name)
+
+    async def return_failing(self, count: int) -> AsyncIterator[int]:
+        return self.fail_after(count)
+
+    def return_endless(self, name: str) -> AsyncIterator[bytes]:
+        return self.endless(name)
+
+    def return_endless_on_a_thread(self, name: str) -> Iterator[bytes]:
+        return self._endless_on_a_thread(name)
+
+    async def await_endless_on_a_thread(self, name: str) -> Iterator[bytes]:
+        return self._endless_on_a_thread(name)
+
+    def _endless_on_a_thread(self, name: str) -> Iterator[bytes]:
+        self.made = 0
+        try:
+            while True:
+                self.made += 1
+                yield bytes(1000)
+        finally:
+            self._ended.append(name)
+
+    def return_a_list(self) -> list[int]:
+        return [1, 2]
+
+    async def await_a_list(self) -> list[int]:
+        return [1, 2]
+
+    def return_an_iterator(self) -> Iterator[int]:
+        return iter([1, 2])
+
+    def relay_through(self, child: pyserve.DeploymentHandle, count: int) -> AsyncIterator[int]:
+        stream: AsyncIterator[int] = child.numbers.options(stream=True).remote(count)
+        return stream
+
+
+@pyserve.deployment
 class Door:
     """Keeps whoever enters until it is opened."""
 
@@ -273,5 +331,5 @@ class Front:
 app = Front.bind(
     Echo.bind(),
     shout.bind(),
-    [Narrow.bind(Door.bind()), Single.bind(), Batches.bind(), Models.bind()],
+    [Returning.bind(), Narrow.bind(Door.bind()), Single.bind(), Batches.bind(), Models.bind()],
 )

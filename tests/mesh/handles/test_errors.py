@@ -83,7 +83,7 @@ async def test_a_stream_must_be_asked_for_and_a_value_must_not(
 ) -> None:
     with pytest.raises(UsageError, match=r"options\(stream=True\)"):
         await worker.count_up.remote(3)
-    with pytest.raises(UsageError, match="answers with one value"):
+    with pytest.raises(UsageError, match="has returned int, no generator"):
         await anext(worker.add.options(stream=True).remote(3))
 
 

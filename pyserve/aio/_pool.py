@@ -1,4 +1,4 @@
-"""Runs ``def`` handlers on the server's pool, for tasks of the loop that wait for them.
+"""Runs ``def`` functions on the server's pool, for tasks of the loop that wait for them.
 
 A thread cannot be cancelled: the task that waits for one ends after it, so that the request
 keeps its place at the gate as long as it keeps a thread.
@@ -12,13 +12,17 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyserve.aio import HttpCall
+    from pyserve.aio._context import ServicerContext
+    from pyserve.aio._http import HttpCall
 
 _END = object()
 
 
 async def on_thread(
-    http: HttpCall, context: contextvars.Context, function: Callable[..., Any], *args: Any
+    call: HttpCall | ServicerContext,
+    context: contextvars.Context,
+    function: Callable[..., Any],
+    *args: Any,
 ) -> Any:
     """Call ``function`` on a thread with the variables of ``context``.
 
@@ -28,7 +32,7 @@ async def on_thread(
     Raises:
         Exception: Whatever ``function`` raises; RuntimeError in place of StopIteration.
     """
-    work = http.kit.executor().submit(_call, context, function, args)
+    work = call.kit.executor().submit(_call, context, function, args)
     future = asyncio.wrap_future(work)
     try:
         return await asyncio.shield(future)
@@ -38,16 +42,18 @@ async def on_thread(
         raise
 
 
-async def steps_on_threads(http: HttpCall, items: Iterator[Any]) -> AsyncGenerator[Any, None]:
+async def steps_on_threads(
+    call: HttpCall | ServicerContext, items: Iterator[Any]
+) -> AsyncGenerator[Any, None]:
     """Make the steps of a plain iterator on threads, one after the other; close it there too."""
     context = contextvars.copy_context()
     try:
-        while (item := await on_thread(http, context, next, items, _END)) is not _END:
+        while (item := await on_thread(call, context, next, items, _END)) is not _END:
             yield item
     finally:
         close = getattr(items, "close", None)
         if close is not None:
-            await on_thread(http, context, close)
+            await on_thread(call, context, close)
 
 
 def _call(context: contextvars.Context, function: Callable[..., Any], args: Any) -> Any:
