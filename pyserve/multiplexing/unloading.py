@@ -4,12 +4,15 @@ The first of these that the model has is called: ``unload()``, ``aclose()``, an 
 __del__``. A coroutine is awaited; a plain function runs in a thread, because it may be slow.
 Then the last reference of the cache is dropped, in a thread where the class has a ``__del__``,
 which Python calls there when nobody else has a reference.
+
+``finalize`` is also for the instances of deployments.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from typing import Any
 
 from pyserve.multiplexing.cache import Entry, Model
 from pyserve.observe.failures import failure_logger
@@ -34,11 +37,47 @@ async def let_go(entry: Entry[Model], label: str) -> None:
         _log.warning("%s: unloading %r took more than %g s", label, entry.model_id, HOOK_S_MAX)
     except Exception:  # One model's clean-up must not fail the next one's load.
         _log.exception("%s: unloading %r raised", label, entry.model_id)
+    disarm(entry.model)
     has_finalizer = hasattr(type(entry.model), "__del__")
     holder = [entry.model]
     del entry.model
     if has_finalizer:
         await asyncio.to_thread(holder.clear)
+
+
+def has_async_finalizer(instance: object) -> bool:
+    """Tell whether the class has an ``async def __del__``, which Python does not await."""
+    return inspect.iscoroutinefunction(getattr(type(instance), "__del__", None))
+
+
+async def finalize(instance: object) -> None:
+    """Await the ``async def __del__`` of an instance, if its class has one; once.
+
+    Raises:
+        Exception: Whatever it raises.
+    """
+    if has_async_finalizer(instance):
+        try:
+            await instance.__del__()  # type: ignore[attr-defined]  # as asked just now
+        finally:
+            disarm(instance)
+
+
+def disarm(instance: object) -> None:
+    """Keep Python from calling an ``async def __del__`` again, or for nothing.
+
+    It would drop the coroutine and warn that nobody has awaited it. The instance gets a class
+    that differs in that method only; where it cannot, there is the warning.
+    """
+    if not has_async_finalizer(instance):
+        return
+    kind: Any = type(instance)
+    members = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    try:
+        ended = type(kind)(kind.__name__, (kind,), {**members, "__del__": lambda _self: None})
+        instance.__class__ = ended
+    except Exception as error:  # A metaclass of its own, or an `__init_subclass__`.
+        _log.debug("%s keeps its __del__: %r", kind.__qualname__, error)
 
 
 async def _call_hook(model: object) -> None:

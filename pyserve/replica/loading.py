@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from pyserve.bridge import end_if_forked
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
+from pyserve.multiplexing.unloading import disarm, finalize
 from pyserve.observe.places import describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
@@ -177,18 +179,47 @@ def add_inference(ready: mesh_pb2.Ready, loaded: Loaded) -> None:
 def construct(loaded: Loaded) -> object:
     """Call the constructor; a function is returned as it is.
 
-    Runs in the event loop's thread, with the loop running.
+    Runs in the event loop's thread, with the loop running. Of a class with an ``async def
+    __init__`` the instance is empty until ``initialize`` has ended.
 
     Raises:
         LoadError: It raised.
     """
     if not isinstance(loaded.target, type):
         return loaded.batched.get("__call__", loaded.target)
-    constructor = where(inspect.getattr_static(loaded.target, "__init__"))
-    return _attempt(
-        f"the constructor of {loaded.target.__qualname__} ({constructor}) raised",
-        lambda: loaded.target(*loaded.args, **loaded.kwargs),
-    )
+    make: Callable[..., object] = loaded.target
+    if _async_constructor(loaded.target) is not None:
+        make = functools.partial(loaded.target.__new__, loaded.target)
+    return _attempt(_constructor(loaded.target), lambda: make(*loaded.args, **loaded.kwargs))
+
+
+async def initialize(loaded: Loaded, instance: object) -> None:
+    """Await an ``async def __init__``; any other has run when the instance was constructed.
+
+    Raises:
+        LoadError: It raised.
+    """
+    target = loaded.target
+    initializer = _async_constructor(target) if isinstance(target, type) else None
+    if initializer is None:
+        return
+    try:
+        await initializer(instance, *loaded.args, **loaded.kwargs)
+    except BaseException as error:
+        disarm(instance)
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        end_if_forked(error)
+        raise _load_error(_constructor(target), error) from error
+
+
+def _async_constructor(target: Any) -> Callable[..., Awaitable[None]] | None:
+    return target.__init__ if inspect.iscoroutinefunction(target.__init__) else None
+
+
+def _constructor(target: Any) -> str:
+    place = where(inspect.getattr_static(target, "__init__"))
+    return f"the constructor of {target.__qualname__} ({place}) raised"
 
 
 async def reconfigure(instance: object, config: object, *, timeout_s: float) -> None:
@@ -322,9 +353,10 @@ async def drain_batches(instance: object) -> None:
 
 
 async def close(instance: object) -> None:
-    """Unload models, then call ``aclose`` if there is one; ``__del__`` follows the last reference.
+    """Unload models, then call ``aclose`` and an ``async def __del__`` if there are such.
 
-    What it raises is logged: nobody is there any more who could act upon it.
+    A plain ``__del__`` follows the last reference. What they raise is logged: nobody is there
+    any more who could act upon it.
     """
     await _attempt_close(
         f"unloading the models of {type(instance).__qualname__}", close_all, instance
@@ -332,6 +364,7 @@ async def close(instance: object) -> None:
     hook = getattr(instance, "aclose", None)
     if hook is not None:
         await _attempt_close(f"{type(instance).__qualname__}.aclose", hook)
+    await _attempt_close(f"{type(instance).__qualname__}.__del__", finalize, instance)
 
 
 async def _attempt_close(what: str, step: Callable[..., object], *args: object) -> None:

@@ -39,6 +39,7 @@ from pyserve.replica.loading import (
     construct,
     drain_batches,
     front_of,
+    initialize,
     load,
     metadata_json,
     reconfigure,
@@ -167,6 +168,7 @@ class Worker:
             instance = construct(loaded)
         finally:
             self.is_constructing = False
+        await self._unless_stopped(initialize(loaded, instance))
         enter_replica(replace(context, servable_object=instance))
         options = loaded.options
         await self._unless_stopped(

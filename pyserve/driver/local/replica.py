@@ -21,7 +21,15 @@ from pyserve.driver.local.gate import Gate
 from pyserve.driver.local.threads import CallThreads, ThreadsOfCall
 from pyserve.errors import BackPressure, RequestTimeout
 from pyserve.references import References
-from pyserve.replica.loading import Loaded, close, construct, load, reconfigure, warm_up
+from pyserve.replica.loading import (
+    Loaded,
+    close,
+    construct,
+    initialize,
+    load,
+    reconfigure,
+    warm_up,
+)
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.plain.failures import status_of_plain
 from pyserve.request import Request
@@ -79,6 +87,8 @@ class LocalReplica:
         environment = contextvars.Context()
         environment.run(enter_local_replica, context)
         instance = environment.run(construct, loaded)
+        loop = asyncio.get_running_loop()
+        await loop.create_task(initialize(loaded, instance), context=environment)
         context = replace(context, servable_object=instance)
         environment.run(enter_local_replica, context)
         options = loaded.options
@@ -87,7 +97,7 @@ class LocalReplica:
             await reconfigure(instance, options.user_config, timeout_s=options.startup_timeout_s)
             await warm_up(instance)
 
-        await asyncio.get_running_loop().create_task(prepare(), context=environment.copy())
+        await loop.create_task(prepare(), context=environment.copy())
         dispatcher = PlainDispatcher(
             instance,
             spec.application,

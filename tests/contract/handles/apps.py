@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import grpc
 
@@ -326,6 +327,39 @@ class Front:
     async def large_through(self, fill: int) -> list[tuple[int, int]]:
         sizes: list[tuple[int, int]] = await self._echo.sizes.remote(self._echo.large.remote(fill))
         return sizes
+
+
+@pyserve.deployment
+class Slow:
+    """Needs the loop to come up, and to end."""
+
+    def __new__(cls, *_arguments: object, **_keywords: object) -> Slow:
+        made: Slow = super().__new__(cls)
+        made.is_ready = False  # type: ignore[attr-defined]
+        return made
+
+    async def __init__(self, notes: str, *, fails: bool = False) -> None:  # type: ignore[misc]
+        self._notes = Path(notes)
+        await asyncio.sleep(0)
+        if fails:
+            raise ValueError("no weights")
+        self.context = pyserve.get_replica_context().deployment
+        self._note("ready")
+        self.is_ready = True
+
+    async def __call__(self) -> tuple[bool, str]:
+        return self.is_ready, self.context
+
+    async def aclose(self) -> None:
+        self._note("aclose")
+
+    async def __del__(self) -> None:
+        await asyncio.sleep(0)
+        self._note("__del__")
+
+    def _note(self, what: str) -> None:
+        with self._notes.open("a") as file:
+            file.write(f"{what}\n")
 
 
 app = Front.bind(

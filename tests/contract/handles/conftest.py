@@ -14,14 +14,21 @@ Handles = Callable[[str], pyserve.DeploymentHandle]
 
 
 @pytest.fixture(scope="package", params=[pytest.param("mesh", marks=pytest.mark.slow), "local"])
-def handles(request) -> Iterator[Handles]:
+def mode(request) -> str:
+    """Where applications run."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="package")
+def handles(mode) -> Iterator[Handles]:
     """Return a function that returns the handle of a deployment by its name."""
-    name = f"contract-{request.param}"
+    name = f"contract-{mode}"
 
     def handle_of(deployment: str) -> pyserve.DeploymentHandle:
         return pyserve.DeploymentHandle(deployment, name)
 
-    if request.param == "local":
+    if mode == "local":
         with local(app, name=name):
             yield handle_of
     else:
@@ -31,6 +38,17 @@ def handles(request) -> Iterator[Handles]:
             yield handle_of
         finally:
             pyserve.shutdown()
+
+
+@pytest.fixture
+def deploy(handles, mode) -> Iterator[Callable[[pyserve.Application], pyserve.DeploymentHandle]]:
+    """Return a function that runs another application, beside the one of all tests."""
+    name = f"beside-{mode}"
+    yield lambda other: pyserve.run(
+        other, name=name, route_prefix="/beside", local_testing_mode=mode == "local"
+    )
+    if name in pyserve.status().applications:
+        pyserve.delete(name)
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ import threading
 import weakref
 from typing import Any
 
+import pytest
+
 import pyserve
+from pyserve.multiplexing.unloading import finalize
 from tests.support.waiting import eventually
 
 
@@ -108,3 +111,44 @@ async def test_a_hook_that_raises_for_each_model_is_one_line_of_the_log(caplog):
         await owner.get(str(number))
 
     assert 1 == len(caplog.records)
+
+
+async def test_an_async_finalizer_is_awaited_once_and_python_does_not_call_it_again():
+    """A second call would make a coroutine that nobody awaits, of which Python warns."""
+    awaited: list[str] = []
+
+    class Finalized(Plain):
+        async def __del__(self) -> None:
+            await asyncio.sleep(0)
+            awaited.append(self.model_id)
+
+    owner = Owner(Finalized)
+    await owner.get("a")
+    kept = await owner.get("b")
+    await owner.get("c")
+    await eventually(lambda: awaited == ["a", "b"])
+
+    assert isinstance(kept, Finalized)
+    del kept
+    gc.collect()
+    assert ["a", "b"] == awaited
+    await owner.get.unload("c")
+    assert ["a", "b", "c"] == awaited
+
+
+async def test_a_class_that_cannot_be_derived_from_keeps_its_finalizer():
+    awaited: list[str] = []
+
+    class Final(Plain):
+        def __init_subclass__(cls) -> None:
+            raise TypeError("this class is final")
+
+        async def __del__(self) -> None:
+            awaited.append(self.model_id)
+
+    models = [Final("a")]
+    await finalize(models[0])
+
+    assert ["a"] == awaited
+    with pytest.warns(RuntimeWarning, match="was never awaited"):
+        models.clear()
