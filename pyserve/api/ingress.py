@@ -24,6 +24,8 @@ from pyserve.errors import UsageError
 Target = TypeVar("Target", bound=type)
 
 _ATTRIBUTE = "__pyserve_ingress__"
+# As the deployment of an application without a class is named in the files of Ray Serve's users.
+_EMPTY = "ASGIIngressDeployment"
 
 
 class WebIngress:
@@ -81,14 +83,19 @@ class IngressDecorator:
         """
         if target is None:
             # A name that no module has, so that it travels by value.
-            names = {"__module__": __name__, "__qualname__": "ingress.<locals>.Ingress"}
-            target = type("Ingress", (), names)
+            members = {"__qualname__": f"ingress.<locals>.{_EMPTY}", "__init__": _keep_arguments}
+            target = type(_EMPTY, (), {**members, "__module__": __name__})
         _check_target(target)
         mark_methods(target)
         if not _is_factory(self._app):
             bind_routes(self._app, target)
         setattr(target, _ATTRIBUTE, WebIngress(self._app))
         return target
+
+
+def _keep_arguments(self: Any, *args: object, **kwargs: object) -> None:
+    """Take what is bound, so that an application without a class may have deployments below it."""
+    self.args, self.kwargs = args, kwargs
 
 
 def ingress(app: Any, /) -> IngressDecorator:

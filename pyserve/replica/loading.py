@@ -27,7 +27,7 @@ from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.http import behind
-from pyserve.replica.plain.methods import check_callable
+from pyserve.replica.plain.methods import uncallable_text
 from pyserve.replica.routing_stats import facts_json
 from pyserve.replica.servicers import Service, find_services
 from pyserve.types import MODEL_ATTRIBUTE
@@ -129,11 +129,11 @@ def _check(
 ) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
     services = _attempt(f"{what} cannot be served", lambda: find_services(target))
     _attempt(f"{what} cannot be served", lambda: _check_names(target, services, plain_service))
-    if not services and ingress_of(target) is None:
-        _attempt(f"{what} cannot be served", lambda: check_callable(target))
     methods, warnings = _attempt(
         f"{what} does not fit its .proto", lambda: check_class(target, services)
     )
+    if not services and ingress_of(target) is None and (text := uncallable_text(target)):
+        warnings.append(text)
     for warning in warnings:
         _LOGGER.warning("%s", warning)
     return services, methods

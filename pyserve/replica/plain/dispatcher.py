@@ -136,7 +136,8 @@ class PlainDispatcher:
 
     def _missing_text(self, name: str) -> str:
         close = difflib.get_close_matches(name, self.methods, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(self.methods)}"
+        known = ", ".join(self.methods) or "none"
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {known}"
         return f"{self._deployment} has no method {name!r} that can be called; {hint}"
 
     # --- without a server ---------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from pyserve.api.deployment import is_function
 from pyserve.api.method import MethodOptions, options_of
 from pyserve.batching import Batched
-from pyserve.errors import ServicerError, UsageError
+from pyserve.errors import UsageError
 from pyserve.replica.checks import Method, where
 
 CALL = "__call__"
@@ -111,18 +111,18 @@ def find_methods(
     return found
 
 
-def check_callable(target: type) -> None:
-    """Refuse a class that nobody could call, which is most often a forgotten base.
+def uncallable_text(target: type) -> str:
+    """Return what is to be said of a class that nobody can call, often a forgotten base.
 
-    Raises:
-        ServicerError: It has no public method.
+    Empty for a class with a public method.
     """
-    if next(_public(target), None) is None:
-        bases = ", ".join(base.__qualname__ for base in target.__bases__)
-        raise ServicerError(
-            f"{target.__qualname__} has neither a generated servicer among its bases ({bases}) nor "
-            f"a public method, so nobody can call it; write a method, or __call__"
-        )
+    if next(_public(target), None) is not None:
+        return ""
+    bases = ", ".join(base.__qualname__ for base in target.__bases__)
+    return (
+        f"{target.__qualname__} has neither a generated servicer among its bases ({bases}) nor a "
+        f"public method, so nobody can call it; write a method, or __call__"
+    )
 
 
 def _bound(instance: object, name: str, static: object) -> Any:

@@ -330,6 +330,14 @@ class Front:
 
 
 @pyserve.deployment
+class Holder:
+    """Has deployments below it, and no method of its own."""
+
+    def __init__(self, *children: pyserve.DeploymentHandle) -> None:
+        self._children = children
+
+
+@pyserve.deployment
 class Slow:
     """Needs the loop to come up, and to end."""
 

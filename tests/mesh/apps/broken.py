@@ -23,11 +23,6 @@ class WrongSignature(echo_pb2_grpc.EchoServicer):
 
 
 @pyserve.deployment
-class NoServicer:
-    pass
-
-
-@pyserve.deployment
 class Raises(echo_pb2_grpc.EchoServicer):
     def __init__(self) -> None:
         raise FileNotFoundError("model.npz is not there")

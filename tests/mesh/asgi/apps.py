@@ -150,6 +150,39 @@ class Frames:
 app = Frames.bind(Numbers.bind())
 
 
+async def count(to: int) -> list[int]:
+    """Ask the deployment below, as a function that has no instance can."""
+    numbers = pyserve.get_deployment_handle("Numbers")
+    return [number async for number in numbers.count.options(stream=True).remote(to)]
+
+
+def build_counting() -> FastAPI:
+    built = FastAPI()
+    built.get("/count/{to}")(count)
+    return built
+
+
+counting = build_counting()
+
+
+class Holder:
+    def __init__(self, *children: DeploymentHandle) -> None:
+        self._children = children
+
+
+@pyserve.deployment
+@pyserve.ingress(counting)
+class Empty(Holder):
+    """Its body is empty, and its base has no method."""
+
+
+below = pyserve.deployment(pyserve.ingress(counting)()).bind(Numbers.bind())
+built_below = pyserve.deployment(pyserve.ingress(build_counting)()).bind(
+    Numbers.bind(), name="default", route_prefix="/"
+)
+empty = Empty.bind(Numbers.bind())
+
+
 class Note(BaseModel):
     """Where an application of ``logged`` writes down what happens to it."""
 

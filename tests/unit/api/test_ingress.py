@@ -211,7 +211,14 @@ def test_an_empty_class_needs_no_name() -> None:
     target = pyserve.ingress(FastAPI())()
     assert not is_reachable(target)
     assert ingress_of(receive(ship(target))) is not None
-    assert "Ingress" == pyserve.deployment(target).bind().name
+    assert "ASGIIngressDeployment" == pyserve.deployment(target).bind().name
+
+
+def test_an_empty_class_takes_whatever_is_bound() -> None:
+    target: Any = receive(ship(pyserve.ingress(FastAPI())()))
+    instance = target(1, name="default")
+    assert ((1,), {"name": "default"}) == (instance.args, instance.kwargs)
+    assert {} == find_methods(instance, {})
 
 
 def test_what_cannot_be_an_ingress_is_refused() -> None:

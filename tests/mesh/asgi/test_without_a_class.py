@@ -1,0 +1,42 @@
+"""Applications that are an ingress without a class, or of one with an empty body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import pyserve
+from tests.contract.fastapi.exchange import Asked, ask
+from tests.mesh.asgi.apps import below, built_below, empty
+from tests.support.mesh import RunningMesh
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parity("G-33")
+@pytest.mark.parametrize("name", ["below", "built-below", "empty"])
+def test_an_application_without_methods_reaches_what_is_bound(mesh: RunningMesh, name: str) -> None:
+    found = {"below": below, "built-below": built_below, "empty": empty}[name]
+    pyserve.run(found, name=name, route_prefix=f"/{name}")
+    try:
+        assert [0, 1, 2] == _get(mesh, f"/{name}/count/3")
+    finally:
+        pyserve.delete(name)
+
+
+def test_a_class_that_nobody_can_call_is_warned_of(mesh: RunningMesh) -> None:
+    @pyserve.deployment
+    class Silent:
+        pass
+
+    pyserve.run(Silent.bind(), name="silent", route_prefix=None)
+    pyserve.delete("silent")
+    assert "Silent has neither a generated servicer among its bases (object) nor" in mesh.output()
+
+
+def _get(mesh: RunningMesh, path: str) -> Any:
+    answered = ask(mesh.address, Asked("GET", path))
+    assert 200 == answered.status, answered.body
+    return json.loads(answered.body)
