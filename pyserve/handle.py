@@ -1,7 +1,17 @@
 """Handles under the module name that Ray Serve uses."""
 
+from pyserve.api.handles.choosing import BroadcastResponse
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.stream import DeploymentResponseGenerator
 
-__all__ = ["DeploymentHandle", "DeploymentResponse", "DeploymentResponseGenerator"]
+# As Ray Serve calls it.
+DeploymentBroadcastResponse = BroadcastResponse
+
+__all__ = [
+    "BroadcastResponse",
+    "DeploymentBroadcastResponse",
+    "DeploymentHandle",
+    "DeploymentResponse",
+    "DeploymentResponseGenerator",
+]

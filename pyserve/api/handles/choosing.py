@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.typing import Result_co
-from pyserve.errors import UsageError
+from pyserve.errors import RequestTimeout, UsageError
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Reservation
@@ -70,22 +70,73 @@ class BroadcastResponse(Generic[Result_co]):
         self.responses = responses
 
     def __await__(self) -> Generator[Any, None, list[Result_co]]:
-        return self._gathered().__await__()
+        return self.results_async().__await__()
 
     def result(self, timeout_s: float | None = None) -> list[Result_co]:
-        """Block until all have answered, and return the results; see ``DeploymentResponse``."""
+        """Block until all have answered, and return the results; see ``results``."""
+        return self.results(timeout_s=timeout_s)
+
+    def results(
+        self, *, timeout_s: float | None = None, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Block until all have answered, and return their results in the order of ``responses``.
+
+        Args:
+            timeout_s: How many seconds to wait for all of them together; the calls go on after
+                them. ``None``: as long as it takes; 0: only answers that are here already.
+            return_exceptions: What a replica has raised stands in the place of its result.
+
+        Raises:
+            UsageError: A loop runs in this thread: write ``await`` there.
+            OptionError: ``timeout_s`` is no number of seconds.
+            RequestTimeout: Not all have answered in time.
+            Exception: What the first failing replica has raised, without ``return_exceptions``.
+        """
         check_may_block()
-        timeout_s = checked_wait("result: timeout_s", timeout_s)
+        timeout_s = checked_wait("results: timeout_s", timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        return [
-            each.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            for each in self.responses.values()
-        ]
+        results: list[Any] = []
+        for each in self.responses.values():
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                results.append(each.result(left_s))
+            except Exception as error:
+                # What has not ended has raised nothing: the time is over.
+                if not return_exceptions or not each.done():
+                    raise
+                results.append(error)
+        return results
+
+    async def results_async(
+        self, *, timeout_s: float | None = None, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Do what ``results`` does, on a loop. Cancelling it cancels the calls."""
+        timeout_s = checked_wait("results_async: timeout_s", timeout_s)
+        calls = tuple(self.responses.values())
+        if all(each.done() for each in calls):
+            timeout_s = None
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                waiting = [_result_of(each) for each in calls]
+                return await asyncio.gather(*waiting, return_exceptions=return_exceptions)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        except TimeoutError:
+            if not limit.expired():  # It is a replica's.
+                raise
+            pending = sum(not each.done() for each in calls)
+            raise RequestTimeout(
+                f"{pending} of {len(calls)} replicas have not answered within {timeout_s:g} s; "
+                f"their calls go on until .cancel()"
+            ) from None
 
     def cancel(self) -> None:
         """Cancel every call that has not ended."""
         for each in self.responses.values():
             each.cancel()
 
-    async def _gathered(self) -> list[Result_co]:
-        return list(await asyncio.gather(*self.responses.values()))
+
+async def _result_of(response: DeploymentResponse[Any]) -> Any:
+    await response.arrive()  # Leaves the call alone when the time is over.
+    return await response

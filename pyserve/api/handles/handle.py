@@ -16,7 +16,7 @@ from pyserve.api.handles.plan import Plan
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.stream import DeploymentResponseGenerator, StreamCall
 from pyserve.api.handles.typing import Deployed_co
-from pyserve.errors import DeploymentUnavailable, UsageError, WrongMoment
+from pyserve.errors import DeploymentUnavailable, WrongMoment
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:
@@ -131,11 +131,12 @@ class DeploymentHandle(Generic[Deployed_co]):
     def broadcast(self, method: str, /, *args: Any, **kwargs: Any) -> BroadcastResponse[Any]:
         """Call a method at every replica that is ready, whatever it has to do.
 
+        Each answers with one value, also where the handle is one for streams.
+
         Raises:
             DeploymentUnavailable: There is none.
-            UsageError: The handle is one for streams.
         """
-        options = {**self._options, "method_name": method}
+        options = {**self._options, "method_name": method, "stream": False}
         checked({"method_name": method})
         return self._to_all(options, args, kwargs)
 
@@ -152,8 +153,6 @@ class DeploymentHandle(Generic[Deployed_co]):
     def _to_all(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> BroadcastResponse[Any]:
-        if options.get("stream"):
-            raise UsageError("a broadcast is answered with values; leave stream=True out")
         replicas = self._own_plan().caller().replicas()
         if not replicas:
             raise DeploymentUnavailable(f"{self._key} has no replica that is ready")

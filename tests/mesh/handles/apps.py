@@ -215,6 +215,11 @@ class Several:
     async def noted(self) -> list[Any]:
         return self._noted
 
+    async def fail_unless(self, replica_id: str) -> str:
+        if pyserve.get_replica_context().replica_id != replica_id:
+            raise HomeMadeError(7)
+        return replica_id
+
 
 @pyserve.deployment
 class Patient:

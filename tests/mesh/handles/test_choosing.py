@@ -8,6 +8,7 @@ import pytest
 
 import pyserve
 from pyserve.errors import UsageError
+from tests.mesh.handles.apps import HomeMadeError
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,22 @@ async def test_a_broadcast_does_not_wait_for_room(session: object) -> None:
     async with full.choose_replica() as selection:
         assert [8] == await asyncio.wait_for(full.broadcast("__call__", 7), 5)
         assert 1 == await full.dispatch(selection, 0)
+
+
+@pytest.mark.parity("G-52")
+async def test_what_some_replicas_raise_may_stand_for_their_results(
+    several: pyserve.DeploymentHandle,
+) -> None:
+    found = several.broadcast("__call__").responses
+    first, *others = list(found)
+    results = several.broadcast("fail_unless", first)
+    answered = dict(
+        zip(results.responses, await results.results_async(return_exceptions=True), strict=True)
+    )
+    assert first == answered[first]
+    assert [7, 7] == [answered[each].number for each in others]
+    with pytest.raises(HomeMadeError):
+        await results.results_async()
 
 
 async def test_flush_lets_waiting_batches_run(session: object) -> None:
