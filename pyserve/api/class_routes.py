@@ -35,7 +35,7 @@ def bind_routes(app: Any, target: type) -> None:
     """
     for route in _routes(app):
         if getattr(route.endpoint, _FUNCTION, None) is None:
-            name = _method_name(target, route.endpoint)
+            name = _method_name(target, route.endpoint) or _kept_name(target, route.endpoint)
             if name is not None:
                 _replace_endpoint(route, _without_self(target, name, route.endpoint))
 
@@ -65,7 +65,9 @@ def _is_foreign(route: Any, target: type) -> bool:
     endpoint = getattr(route, "endpoint", None)
     function = getattr(endpoint, _FUNCTION, None)
     if function is None and getattr(endpoint, _IS_METHOD, False):
-        function = endpoint
+        function = getattr(
+            endpoint, "__func__", endpoint
+        )  # Of a bound one that a constructor adds.
     return function is not None and _method_name(target, function) is None
 
 
@@ -140,6 +142,33 @@ def _method_name(target: type, endpoint: Any) -> str | None:
             if any(layer is endpoint for layer in _layers(static)):
                 return name
     return None
+
+
+def _kept_name(target: type, endpoint: Any) -> str | None:
+    """Keep a function that its class body has defined anew, and return its name in the class.
+
+    ``@app.get("/x") def x(self)`` and then ``@app.post("/x") def x(self)``: the class has the
+    second one only, the application both.
+    """
+    if not inspect.isfunction(endpoint) and not isinstance(endpoint, Batched):
+        return None  # What is bound, or static, needs no instance.
+    for owner in target.__mro__:
+        name = getattr(endpoint, "__name__", "")
+        place = getattr(endpoint, "__module__", ""), getattr(endpoint, "__qualname__", "")
+        newer = vars(owner).get(name)
+        # A cell of a notebook that runs again makes a class of the same place in another file.
+        if place == (owner.__module__, f"{owner.__qualname__}.{name}") and (
+            _files(endpoint) & _files(newer)
+        ):
+            kept = f"_{name}_before_{len(vars(owner))}"
+            setattr(owner, kept, endpoint)
+            return kept
+    return None
+
+
+def _files(static: Any) -> set[str]:
+    codes = (getattr(layer, "__code__", None) for layer in _layers(static))
+    return {code.co_filename for code in codes if code is not None}
 
 
 def _layers(static: Any) -> Iterator[Any]:

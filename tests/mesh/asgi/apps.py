@@ -10,7 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import BackgroundTasks, FastAPI, Query, Request, WebSocket, WebSocketDisconnect
+from fastapi import (
+    APIRouter,
+    BackgroundTasks,
+    FastAPI,
+    Query,
+    Request,
+    WebSocket,
+    WebSocketDisconnect,
+)
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
 from starlette.middleware import Middleware
@@ -145,6 +153,26 @@ class Frames:
     async def scaled(self, number: int) -> int:
         """No route: handles call it."""
         return self.factor * number
+
+    @api.get("/level")
+    async def level(self) -> dict[str, int]:
+        return {"level": self.factor}
+
+    @api.put("/level")  # type: ignore[no-redef]
+    async def level(self, plus: int) -> dict[str, int]:  # noqa: F811
+        return {"level": self.factor + plus}
+
+
+later = APIRouter(prefix="/later")
+
+
+@later.get("/function")
+async def function() -> str:
+    return "no class"
+
+
+api.get("/later/method")(Frames.target.scaled)
+api.include_router(later)
 
 
 app = Frames.bind(Numbers.bind())

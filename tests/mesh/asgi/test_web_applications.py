@@ -74,6 +74,14 @@ def test_the_page_of_documents_is_served(mesh: RunningMesh) -> None:
     assert ["video_url", "batch_size"] == names
 
 
+def test_one_name_may_stand_for_two_routes_and_routes_may_come_later(mesh: RunningMesh) -> None:
+    factor = _get(mesh, "/level")["level"]
+    changed = ask(mesh.address, Asked("PUT", "/level?plus=5"))
+    assert {"level": factor + 5} == json.loads(changed.body)
+    assert "no class" == _get(mesh, "/later/function")
+    assert 3 * factor == _get(mesh, "/later/method?number=3")
+
+
 def test_handles_call_the_methods_that_are_no_routes(mesh: RunningMesh) -> None:
     handle = pyserve.get_deployment_handle("Frames", "default")
     factor = handle.scaled.remote(1).result(timeout_s=20)

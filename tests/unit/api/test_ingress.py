@@ -123,6 +123,95 @@ def test_classes_of_one_application_share_no_routes() -> None:
     assert "/overridden" not in paths
 
 
+@pytest.mark.parity("S-10")
+@pytest.mark.parametrize("travels", [False, True], ids=["here", "by-value"])
+async def test_one_name_may_stand_for_several_routes(travels: bool) -> None:
+    """The class has the last function only, and the application all of them."""
+    app = FastAPI()
+    router = APIRouter()
+
+    class Above:
+        name = "x"
+
+        @app.get("/above")
+        async def both(self) -> str:
+            return f"get {self.name}"
+
+        @app.post("/above")  # type: ignore[no-redef]
+        async def both(self) -> str:  # noqa: F811
+            return f"post {self.name}"
+
+    @pyserve.ingress(app)
+    class Twice(Above):
+        @app.get("/a")
+        def one(self) -> str:
+            return f"get {self.name}"
+
+        @app.get("/b")  # type: ignore[no-redef]
+        async def one(self, number: int = 1) -> str:  # noqa: F811
+            return f"{self.name} {number}"
+
+        @router.get("/c")  # type: ignore[no-redef]
+        async def one(self) -> str:  # noqa: F811
+            return f"router {self.name}"
+
+        @app.get("/static")  # type: ignore[no-redef]
+        @staticmethod
+        def one() -> str:  # noqa: F811
+            return "static"
+
+        @app.post("/a")  # type: ignore[no-redef]
+        def one(self) -> str:  # noqa: F811
+            return f"post {self.name}"
+
+    app.include_router(router, prefix="/later")
+    target: Any = receive(ship(Twice)) if travels else Twice
+    built, instance = await _build(target), target()
+    answers = {
+        (method, path): (await _ask(built, instance, method, path)).json()
+        for method, path in (
+            ("GET", "/above"), ("POST", "/above"), ("GET", "/a"), ("GET", "/b?number=2"),
+            ("GET", "/later/c"), ("GET", "/static"), ("POST", "/a"),
+        )
+    }  # fmt: skip
+    assert ["get x", "post x", "get x", "x 2", "router x", "static", "post x"] == list(
+        answers.values()
+    )
+    assert {"one", "both"} == set(find_methods(instance, {}))
+
+
+async def test_routes_that_come_after_the_class_are_served_too() -> None:
+    app = FastAPI()
+
+    @pyserve.ingress(app)
+    class Early:
+        def __init__(self) -> None:
+            app.add_api_route("/bound", self.later)
+
+        def later(self) -> str:
+            return type(self).__name__
+
+    app.add_api_route("/method", Early.later)
+    app.get("/function")(lambda: "no class")
+    instance = Early()
+    built = await _build(Early)
+    paths = "/bound", "/method", "/function"
+    assert ["Early", "Early", "no class"] == [
+        (await _ask(built, instance, "GET", path)).json() for path in paths
+    ]
+
+
+async def test_a_class_that_is_made_again_does_not_serve_the_routes_of_the_older_one() -> None:
+    """As a cell of a notebook does it, whose code is another file each time it runs."""
+    app = FastAPI()
+    code = "class Cell:\n    @app.get('/x')\n    def x(self) -> str: return '{}'\n"
+    for number in ("first", "second"):
+        scope: dict[str, Any] = {"app": app, "__name__": "cells"}
+        exec(compile(code.format(number), f"<cell {number}>", "exec"), scope)
+        target = pyserve.ingress(app)(scope["Cell"])
+    assert "second" == (await _ask(await _build(target), target(), "GET", "/x")).json()
+
+
 async def test_the_class_keeps_its_methods_for_handles() -> None:
     app = FastAPI()
 
