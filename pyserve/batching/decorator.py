@@ -41,9 +41,10 @@ class _BoundMethods:
 class Batched(Generic[Result]):
     """A batched function, or as a class attribute a batched method.
 
-    Calling it returns a coroutine of one result, or for an async generator function an async
-    iterator. Cancelling that takes the item out of its batch, unless the batch runs already;
-    then only this caller stops waiting, and the run ends when all have.
+    Calling it returns a coroutine of one result, which joins a batch when it is awaited, or for
+    an async generator function an async iterator, which has joined one. Cancelling that takes
+    the item out of its batch, unless the batch runs already; then only this caller stops
+    waiting, and the run ends when all have.
 
     Attributes:
         options: The limits that new queues begin with.
@@ -254,13 +255,12 @@ def _callable(submit: Submit) -> Callable[..., Any]:
     if inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
-        async def call_stream(*arguments: object, **keywords: object) -> Any:
-            stream = submit(*arguments, **keywords)
+        def call_stream(*arguments: object, **keywords: object) -> Any:
             try:
-                async for result in stream:
-                    yield result
-            finally:
-                await stream.aclose()
+                asyncio.get_running_loop()
+            except RuntimeError:  # A thread, from which only a loop can read it.
+                return _submitted_later(submit, arguments, keywords)
+            return submit(*arguments, **keywords)
 
         call = call_stream
     else:
@@ -275,6 +275,17 @@ def _callable(submit: Submit) -> Callable[..., Any]:
     for name in _PUBLIC:
         setattr(call, name, getattr(submit, name))
     return call  # type: ignore[no-any-return]  # both are callables
+
+
+async def _submitted_later(
+    submit: Submit, arguments: tuple[object, ...], keywords: dict[str, object]
+) -> AsyncIterator[Any]:
+    stream = submit(*arguments, **keywords)
+    try:
+        async for result in stream:
+            yield result
+    finally:
+        await stream.aclose()
 
 
 def submits_of(instance: object) -> Iterator[Submit]:

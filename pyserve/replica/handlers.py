@@ -86,7 +86,7 @@ async def _unimplemented(_request: object, context: grpc.aio.ServicerContext[Any
 
 def _without_batch_layer(bound: Any, *, takes_context: bool) -> Behavior:
     submit: Callable[..., Any] = bound.__pyserve_submit__
-    if inspect.isasyncgenfunction(bound):
+    if inspect.isasyncgenfunction(bound.__wrapped__):
 
         async def stream(request: object, context: object) -> AsyncIterator[object]:
             results = submit(request, context) if takes_context else submit(request)

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.aio._handlers import Messages
 from pyserve.api.handles.stream import DeploymentResponseGenerator
+from pyserve.batching.streams import BatchStream
 from pyserve.errors import StreamMismatch
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message
     from pyserve.replica.plain.exchange import Door
 
-GENERATORS = frozenset({GeneratorType, AsyncGeneratorType, DeploymentResponseGenerator})
+GENERATORS = frozenset(
+    {GeneratorType, AsyncGeneratorType, BatchStream, DeploymentResponseGenerator}
+)
 """Types of results that no codec carries, since they are streams."""
 
 

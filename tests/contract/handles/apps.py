@@ -261,6 +261,23 @@ class Batches:
         self._seen.append((pyserve.get_multiplexed_model_id(), sorted(numbers)))
         return [Refused("negative") if number < 0 else number * 2 for number in numbers]
 
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=30.0)
+    async def steps(self, numbers: list[int]) -> AsyncIterator[list[int]]:
+        for step in range(2):
+            yield [step * number for number in numbers]
+
+    async def one_by_one(self) -> list[list[int]]:
+        """Call twice, and read the one after the other."""
+        streams = [self.steps(number) for number in (1, 2)]
+        return [[item async for item in stream] for stream in streams]
+
+    def return_steps(self, number: int) -> AsyncIterator[int]:
+        steps: AsyncIterator[int] = self.steps(number)
+        return steps
+
+    async def await_steps(self, number: int) -> AsyncIterator[int]:
+        return self.return_steps(number)
+
     async def seen(self) -> list[tuple[str, list[int]]]:
         found, self._seen = self._seen, []
         return found

@@ -28,6 +28,27 @@ async def test_one_bad_item_fails_alone(handles):
     assert isinstance(found[1], Refused)
 
 
+@pytest.mark.parity("S-15")
+async def test_streams_join_their_batch_when_they_are_called(handles):
+    """If the second joined when it is read, the first would wait for it for half a minute."""
+    assert [[0, 1], [0, 2]] == await asyncio.wait_for(handles("Batches").one_by_one.remote(), 20)
+
+
+@pytest.mark.parity("S-38")
+async def test_the_stream_of_a_batch_may_be_returned(handles):
+    """By a method on a thread, and by one on the loop; the two fill a batch."""
+    streaming = handles("Batches").options(stream=True)
+    streams = streaming.return_steps.remote(1), streaming.await_steps.remote(2)
+
+    found = await asyncio.wait_for(asyncio.gather(*map(_read, streams)), 20)
+
+    assert [[0, 1], [0, 2]] == found
+
+
+async def _read(stream):
+    return [item async for item in stream]
+
+
 async def test_a_batch_has_one_model(handles):
     batches = handles("Batches")
     await batches.seen.remote()

@@ -45,6 +45,44 @@ async def test_each_caller_reads_its_own_results_until_its_own_end():
     assert [[1, 3, 2]] == counter.batches
 
 
+@virtual
+async def test_a_call_joins_its_batch_before_anybody_reads():
+    counter = Counter()
+    first, second = counter.count(2), counter.count(3)
+
+    assert [0, 1, 2] == await read(second)
+    assert [0, 1] == await read(first)
+    assert [[2, 3]] == counter.batches
+
+
+@virtual
+async def test_a_call_that_nobody_reads_leaves_its_batch():
+    """Else the generator would go on for it, until its own end after five seconds."""
+    counter = Counter()
+    begun = now()
+    dropped, kept = counter.count(5), counter.count(1)
+    del dropped
+    gc.collect()
+
+    assert [0] == await read(kept)
+    await asyncio.sleep(3)
+    assert begun + 1 == counter.closed_at
+
+
+@virtual
+async def test_a_call_of_a_thread_joins_when_a_loop_reads_it():
+    counter = Counter()
+    stream = await asyncio.to_thread(counter.count, 2)
+    assert [] == counter.batches
+    assert [0, 1] == await read(stream)
+
+
+@virtual
+async def test_a_call_that_does_not_fit_fails_at_once():
+    with pytest.raises(TypeError, match="each call passes single values"):
+        Counter().count(1, 2)
+
+
 @pytest.mark.parametrize(
     "end", [StopIteration, StopAsyncIteration, StopIteration(), StopAsyncIteration("over")]
 )
