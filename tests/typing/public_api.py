@@ -1,7 +1,7 @@
 """How the public names are typed; mypy reads this file, nothing runs it."""
 
 from collections.abc import Sequence
-from typing import assert_type
+from typing import Any, assert_type
 
 import grpc
 import grpc.aio
@@ -54,6 +54,9 @@ async def handles(handle: pyserve.DeploymentHandle[Plain]) -> None:
     assert_type(pyserve.get(pyserve.put(1.5)), float)
     assert_type(pyserve.get([response]), list[int])
     assert_type(pyserve.get_app_handle("x"), pyserve.DeploymentHandle)
+    everywhere = handle.broadcast("predict", 1)
+    assert_type(everywhere.results(timeout_s=1.0, return_exceptions=True), list[Any])
+    assert_type(await everywhere.results_async(timeout_s=1.0, return_exceptions=True), list[Any])
     async with handle.choose_replica() as selection:
         assert_type(selection.replica_id, str)
         handle.dispatch(selection, 1)

@@ -5,7 +5,7 @@ import contextvars
 import json
 import pickle
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,6 +26,8 @@ from tests.unit.replica.native_client import Client, Outcome
 
 TOKEN = b"token"
 OK, INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 0, 3, 12, 13
+RETURNED = ["returned", "returned_of_a_thread", "awaited", "awaited_of_a_thread"]
+STREAMS = ["numbers", "numbers_of_a_thread", *RETURNED]
 
 
 class Plain:
@@ -78,6 +80,18 @@ class Plain:
         finally:
             self.closed.set()
 
+    def returned(self, stop: int) -> AsyncIterator[Any]:
+        return self.numbers(stop)
+
+    def returned_of_a_thread(self, stop: int) -> Iterator[Any]:
+        return self.numbers_of_a_thread(stop)
+
+    async def awaited(self, stop: int) -> AsyncIterator[Any]:
+        return self.numbers(stop)
+
+    async def awaited_of_a_thread(self, stop: int) -> Iterator[Any]:
+        return self.numbers_of_a_thread(stop)
+
     async def first_then_wait(self) -> AsyncIterator[str]:
         yield "first"
         await asyncio.get_running_loop().create_future()
@@ -88,9 +102,13 @@ class Plain:
 
 @asynccontextmanager
 async def serving(
-    instance: object, *, token: bytes = TOKEN, development: bool = False
+    instance: object,
+    *,
+    token: bytes = TOKEN,
+    development: bool = False,
+    interceptors: Sequence[object] = (),
 ) -> AsyncIterator[Client]:
-    loaded = Loaded(type(instance), DeploymentOptions(), (), {}, (), {}, [])
+    loaded = Loaded(type(instance), DeploymentOptions(), (), {}, (), {}, interceptors)
     server = make_server(
         loaded,
         instance,
@@ -238,7 +256,7 @@ async def test_a_method_has_its_own_limit_for_calls_without_a_deadline() -> None
     assert (4, "took longer than 0.01 s") == (outcome.code, outcome.details)
 
 
-@pytest.mark.parametrize("name", ["numbers", "numbers_of_a_thread"])
+@pytest.mark.parametrize("name", STREAMS)
 async def test_a_generator_streams_to_its_end(name: str) -> None:
     instance = Plain()
     async with serving(instance) as client:
@@ -246,6 +264,24 @@ async def test_a_generator_streams_to_its_end(name: str) -> None:
         assert 200 == len([value_of(message) async for message in call])
         assert OK == (await call.done).code
     assert instance.closed.is_set()
+
+
+class Passing(grpc.aio.ServerInterceptor):
+    """Has no say, but makes every call look its handler up."""
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        return await continuation(handler_call_details)
+
+
+@pytest.mark.parametrize("name", RETURNED)
+async def test_a_returned_generator_streams_behind_interceptors_and_to_strangers(name: str) -> None:
+    async with serving(Plain(), interceptors=[Passing()]) as client:
+        call = client.start(name, framed(3, flags=STREAM), stream=True)
+        assert 3 == len([value_of(message) async for message in call])
+        assert OK == (await call.done).code
+        body = codec("msgpack").encode_call((3,), {})
+        call = client.start(name, join(body), stream=True, subtype="msgpack", framed=False)
+        assert [bytes(1000)] * 3 == [codec("msgpack").decode(each) async for each in call]
 
 
 @pytest.mark.parity("S-38")
@@ -256,7 +292,7 @@ async def test_the_first_item_leaves_before_the_generator_ends() -> None:
         call.cancel()
 
 
-@pytest.mark.parametrize("name", ["numbers", "numbers_of_a_thread"])
+@pytest.mark.parametrize("name", STREAMS)
 async def test_a_generator_waits_for_its_reader_and_is_closed_on_cancel(name: str) -> None:
     instance = Plain()
     async with serving(instance) as client:
