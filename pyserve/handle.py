@@ -1,6 +1,6 @@
 """Handles under the module name that Ray Serve uses."""
 
-from pyserve.api.handles.choosing import BroadcastResponse
+from pyserve.api.handles.choosing import BroadcastResponse, ReplicaSelection
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.stream import DeploymentResponseGenerator
@@ -14,4 +14,5 @@ __all__ = [
     "DeploymentHandle",
     "DeploymentResponse",
     "DeploymentResponseGenerator",
+    "ReplicaSelection",
 ]

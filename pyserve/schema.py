@@ -1,5 +1,22 @@
-"""The values of ``pyserve.status()`` under the module name that Ray Serve uses."""
+"""``ray.serve.schema``: a mesh's YAML as pydantic models, the configurations beside it, its status.
 
+pydantic is no dependency: it comes with FastAPI, or on its own, and is loaded when one of the
+models is looked up. ``LoggingConfig`` and the other configurations do without it.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyserve.config import (
+    AutoscalingConfig,
+    AutoscalingPolicy,
+    BackpressureConfig,
+    ControllerOptions,
+    EncodingType,
+    LoggingConfig,
+    ProxyLocation,
+    RequestRouterConfig,
+    TracingConfig,
+)
 from pyserve.driver.status import (
     ApplicationStatus,
     ApplicationStatusOverview,
@@ -11,19 +28,71 @@ from pyserve.driver.status import (
     ReplicaState,
     ReplicaStatus,
 )
+from pyserve.task_consumer import CeleryAdapterConfig, TaskProcessorConfig, TaskResult
+
+if TYPE_CHECKING:
+    from pyserve.config.schema import (
+        DeploymentSchema,
+        HTTPOptionsSchema,
+        RayActorOptionsSchema,
+        ServeApplicationSchema,
+        ServeDeploySchema,
+        gRPCOptionsSchema,
+    )
 
 # As Ray Serve calls it.
 ServeStatus = MeshStatus
 
+_MODELS = (
+    "DeploymentSchema",
+    "HTTPOptionsSchema",
+    "RayActorOptionsSchema",
+    "ServeApplicationSchema",
+    "ServeDeploySchema",
+    "gRPCOptionsSchema",
+)
+
 __all__ = [
     "ApplicationStatus",
     "ApplicationStatusOverview",
+    "AutoscalingConfig",
+    "AutoscalingPolicy",
+    "BackpressureConfig",
+    "CeleryAdapterConfig",
+    "ControllerOptions",
+    "DeploymentSchema",
     "DeploymentStatus",
     "DeploymentStatusOverview",
+    "EncodingType",
+    "HTTPOptionsSchema",
     "IngressStatus",
+    "LoggingConfig",
     "MeshStatus",
+    "ProxyLocation",
     "ProxyStatus",
+    "RayActorOptionsSchema",
     "ReplicaState",
     "ReplicaStatus",
+    "RequestRouterConfig",
+    "ServeApplicationSchema",
+    "ServeDeploySchema",
     "ServeStatus",
+    "TaskProcessorConfig",
+    "TaskResult",
+    "TracingConfig",
+    "gRPCOptionsSchema",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODELS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from pyserve.config import schema
+    except ModuleNotFoundError as error:
+        if error.name != "pydantic":
+            raise
+        raise ImportError(
+            f"pyserve.schema.{name} is a pydantic model; install pydantic 2.11 or later"
+        ) from error
+    return getattr(schema, name)

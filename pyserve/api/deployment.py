@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, overload
 
 from pyserve.batching import Batched
-from pyserve.config import DeploymentOptions, check_name
+from pyserve.config import BackpressureConfig, DeploymentOptions, LoggingConfig, check_name
+from pyserve.config.options import PLACEMENT_OPTIONS
 from pyserve.errors import KindError, OptionError, WrongMoment
 
 if TYPE_CHECKING:
@@ -35,14 +37,63 @@ class Deployment(Generic[Deployed_co]):
         """The deployment's name: the option, or else the name of the class or function."""
         return self.settings.name or self.target.__name__
 
-    def options(self, **options: object) -> Deployment[Deployed_co]:
+    @property
+    def func_or_class(self) -> type[Deployed_co]:
+        """The target, under the name that Ray Serve uses; so are those that follow."""
+        return self.target
+
+    @property
+    def num_replicas(self) -> int | str:
+        """The option."""
+        return self.settings.num_replicas
+
+    @property
+    def user_config(self) -> object:
+        """The option."""
+        return self.settings.user_config
+
+    @property
+    def max_ongoing_requests(self) -> int:
+        """How many calls a replica takes at once, before its batches are counted."""
+        return self.settings.ongoing_requests_limit()
+
+    @property
+    def max_queued_requests(self) -> int:
+        """The option."""
+        return self.settings.max_queued_requests
+
+    @property
+    def backpressure_config(self) -> BackpressureConfig | None:
+        """The option."""
+        return self.settings.backpressure_config
+
+    @property
+    def ray_actor_options(self) -> dict[str, object]:
+        """The option ``resources``."""
+        return asdict(self.settings.resources)
+
+    @property
+    def logging_config(self) -> LoggingConfig:
+        """The option."""
+        return self.settings.logging_config
+
+    def options(
+        self, func_or_class: Target | None = None, **options: object
+    ) -> Deployment[Deployed_co]:
         """Return a copy in which the given options replace the present ones.
+
+        Args:
+            func_or_class: What is deployed instead; ``None``: the same.
+            **options: As of ``deployment``.
 
         Raises:
             OptionError: An option has an unknown name or a wrong value.
+            UsageError: ``func_or_class`` is no class and no function.
         """
         _check_replicas(options)
-        return Deployment(self.target, self.settings.updated(options))
+        _warn_of_placement(options)
+        target = self.target if func_or_class is None else _deployable(func_or_class)
+        return Deployment(target, self.settings.updated(options))
 
     def bind(self, *args: object, **kwargs: object) -> Application:
         """Return an application whose replicas construct the class with these arguments.
@@ -99,36 +150,38 @@ class Decorator(Protocol):
 
 
 @overload
-def deployment(target: type[Target], /) -> Deployment[Target]: ...
+def deployment(target: type[Target], /, **options: object) -> Deployment[Target]: ...
 @overload
-def deployment(target: Callable[..., object], /) -> Deployment[Any]: ...
+def deployment(target: Callable[..., object], /, **options: object) -> Deployment[Any]: ...
 @overload
-def deployment(**options: object) -> Decorator: ...
+def deployment(name: str | None = None, /, **options: object) -> Decorator: ...
 def deployment(
-    target: type[Any] | Callable[..., object] | None = None, /, **options: object
+    target: type[Any] | Callable[..., object] | str | None = None, /, **options: object
 ) -> Deployment[Any] | Decorator:
     """Make a class or function deployable; written with or without parentheses.
 
     Args:
         target: A class, with or without generated servicers among its bases, or a function
-            (``def``, ``async def``, with ``yield`` or without), which is called as it is.
+            (``def``, ``async def``, with ``yield`` or without), which is called as it is. A text
+            is the option ``name``.
         **options: Section 4 of the reference: ``num_replicas``, ``max_ongoing_requests``, ...
 
     Raises:
         OptionError: An option has an unknown name or a wrong value.
         KindError: The decorated object is no class and no function.
     """
+    if isinstance(target, str):
+        if "name" in options:
+            raise OptionError(
+                f"@pyserve.deployment has two names, {target!r} and {options['name']!r}; keep one"
+            )
+        options, target = {**options, "name": target}, None
     _check_replicas(options)
+    _warn_of_placement(options)
     validated = DeploymentOptions.of(options)
 
     def decorate(decorated: Any, /) -> Deployment[Any]:
-        known = inspect.isclass(decorated) or is_function(decorated)
-        if not known:
-            raise KindError(
-                f"@pyserve.deployment: {decorated!r} is neither a class nor a function; decorate "
-                f"the `class`, `def` or `async def` that the replicas shall run"
-            )
-        return Deployment(decorated, validated)
+        return Deployment(_deployable(decorated), validated)
 
     return decorate if target is None else decorate(target)
 
@@ -139,6 +192,25 @@ def _check_replicas(options: Mapping[str, object]) -> None:
         raise OptionError(
             "num_replicas=0 is not allowed; allowed: a whole number, at least 1, or 'auto'; for "
             "none end the application with pyserve.delete"
+        )
+
+
+def _deployable(decorated: Any) -> Any:
+    if not inspect.isclass(decorated) and not is_function(decorated):
+        raise KindError(
+            f"@pyserve.deployment: {decorated!r} is neither a class nor a function; decorate "
+            f"the `class`, `def` or `async def` that the replicas shall run"
+        )
+    return decorated
+
+
+def _warn_of_placement(options: Mapping[str, object]) -> None:
+    given = [name for name in PLACEMENT_OPTIONS if options.get(name) is not None]
+    if given:
+        warnings.warn(
+            f"{', '.join(given)}: accepted, but nothing acts on it: all replicas of a mesh run on "
+            f"one machine",
+            stacklevel=3,
         )
 
 

@@ -14,7 +14,7 @@ from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.api.policy import check_policy
 from pyserve.batching import Batched, BatchOptions, check_chain
-from pyserve.config import DeploymentOptions
+from pyserve.config import DeploymentOptions, LoggingConfig
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentName
 
@@ -49,17 +49,24 @@ class PackedApplication:
     deployments: tuple[PackedDeployment, ...]
 
 
-def pack(application: Application, name: ApplicationName) -> PackedApplication:
+def pack(
+    application: Application, name: ApplicationName, logs: LoggingConfig | None = None
+) -> PackedApplication:
     """Collect everything that an application refers to.
 
     Of deployments with the same name all but the first one get a number: ``Model``, ``Model_1``.
     Those that another one is bound to count before it.
 
+    Args:
+        application: The root of the graph.
+        name: In the mesh.
+        logs: How deployments log that have no other word about it.
+
     Raises:
         UsageError: An argument cannot be pickled, or a class has no ``reconfigure`` for its
             ``user_config``.
     """
-    graph = _Graph(name)
+    graph = _Graph(name, logs)
     ingress = graph.visit(application)
     return PackedApplication(
         name=name,
@@ -71,6 +78,7 @@ def pack(application: Application, name: ApplicationName) -> PackedApplication:
 @dataclass(slots=True)
 class _Graph:
     name: ApplicationName
+    logs: LoggingConfig | None
     names: dict[Application, DeploymentName] = field(default_factory=dict)
     packed: dict[DeploymentName, PackedDeployment] = field(default_factory=dict)
     parents: list[Application] = field(default_factory=list)  # from the root to what is packed
@@ -128,9 +136,18 @@ class _Graph:
             if options.interceptors
             else b"",
             options=options.updated(
-                {"name": name, "max_ongoing_requests": limit, "interceptors": ()}
+                {
+                    "name": name,
+                    "max_ongoing_requests": limit,
+                    "interceptors": (),
+                    "logging_config": self._logs_of(options),
+                }
             ),
         )
+
+    def _logs_of(self, options: DeploymentOptions) -> LoggingConfig:
+        is_unsaid = options.logging_config == LoggingConfig()
+        return self.logs if self.logs is not None and is_unsaid else options.logging_config
 
     def _dumps(self, application: Application, value: object) -> bytes:
         buffer = io.BytesIO()

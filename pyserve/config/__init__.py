@@ -17,28 +17,39 @@ from pyserve.config.environment import (
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import (
+    AggregationFunction,
     AutoscalingConfig,
+    AutoscalingContext,
+    AutoscalingPolicy,
     BackpressureConfig,
     BatchingConfig,
     Resources,
 )
 from pyserve.config.routing import DEFAULT_POLICY, RequestRouterConfig, RouterDefaults
+from pyserve.config.telling import ControllerOptions, EncodingType, LoggingConfig, TracingConfig
 
 __all__ = [
     "DEFAULT_POLICY",
+    "AggregationFunction",
     "AutoscalingConfig",
+    "AutoscalingContext",
+    "AutoscalingPolicy",
     "BackpressureConfig",
     "BatchingConfig",
     "CallSettings",
     "ConcurrencySettings",
+    "ControllerOptions",
     "DeploymentOptions",
+    "EncodingType",
     "HTTPOptions",
+    "LoggingConfig",
     "MeshSettings",
     "NodeSettings",
     "ProxyLocation",
     "RequestRouterConfig",
     "Resources",
     "RouterDefaults",
+    "TracingConfig",
     "check_address",
     "check_name",
     "gRPCOptions",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from pyserve.config.parts import Part
 from pyserve.config.validation import (
     check_choice,
+    check_flag,
     check_integer,
     check_seconds,
     check_text,
@@ -92,6 +93,8 @@ class HTTPOptions(Part):
         middlewares: Not supported here: the ingress runs no Python. An ASGI application adds
             them itself, ``app.add_middleware(...)``, or ``PYSERVE_HTTP_MIDDLEWARES`` names a
             function that returns them for all; they run in the replicas.
+        num_cpus: Accepted as Ray Serve has it, where it has to be 0.
+        root_url: Accepted as Ray Serve has it, without effect: nothing here makes absolute links.
     """
 
     host: str | None = "127.0.0.1"
@@ -105,8 +108,14 @@ class HTTPOptions(Part):
     ssl_ca_certs: str | None = None
     location: ProxyLocation | str | None = None
     middlewares: Sequence[object] = ()
+    num_cpus: InitVar[int] = 0
+    root_url: InitVar[str] = ""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, num_cpus: int, root_url: str) -> None:
+        if num_cpus:
+            raise refuse("http_options.num_cpus", num_cpus, "0: an ingress reserves no processors")
+        if root_url:
+            check_text("http_options.root_url", root_url)
         if self.host is not None:
             check_text("http_options.host", self.host, "the name or address of an interface")
         check_integer("http_options.port", self.port, minimum=0, maximum=_PORT_MAX)
@@ -160,13 +169,22 @@ class gRPCOptions(Part):  # noqa: N801  # Ray Serve's name.
         port: Where the ingress listens too, on the host of the HTTP options; 0 picks one.
         grpc_servicer_functions: Accepted as Ray Serve has it, without effect.
         request_timeout_s: As in ``HTTPOptions``. One ingress has one such limit: the smaller one.
+        enable_reflection: ``True``: the ingress always answers reflection. An access rule can
+            keep it from those who may not ask.
     """
 
     port: int = DEFAULT_GRPC_PORT
     grpc_servicer_functions: Sequence[str] = ()
     request_timeout_s: float | None = None
+    enable_reflection: bool = True
 
     def __post_init__(self) -> None:
+        if not check_flag("grpc_options.enable_reflection", self.enable_reflection):
+            raise refuse(
+                "grpc_options.enable_reflection",
+                False,
+                "True; deny its paths, /grpc.reflection.*, in the file of PYSERVE_ACCESS_FILE",
+            )
         check_integer("grpc_options.port", self.port, minimum=0, maximum=_PORT_MAX)
         functions: object = self.grpc_servicer_functions
         if not isinstance(functions, list | tuple):

@@ -24,7 +24,9 @@ from pyserve.config.parts import (
     check_names,
 )
 from pyserve.config.routing import RequestRouterConfig
+from pyserve.config.telling import LoggingConfig
 from pyserve.config.validation import (
+    check_choice,
     check_integer,
     check_json,
     check_mapping,
@@ -43,8 +45,27 @@ MAX_QUEUED_REQUESTS_PER_ROUTER = 10_000
 MAX_RECEIVE_MESSAGE_BYTES_DEFAULT = 4 * 1024 * 1024
 # "auto" as in Ray Serve: one replica to begin with, at most a hundred.
 AUTO_MAX_REPLICAS = 100
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+PLACEMENT_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+# Accepted, and without anything that they could change in a mesh on one machine.
+PLACEMENT_OPTIONS = (
+    "placement_group_bundles",
+    "placement_group_strategy",
+    "placement_group_bundle_label_selector",
+)
 
+_NONE_IS_DEFAULT = (
+    "logging_config",
+    "env_vars",
+    "interceptors",
+    "traffic",
+    "mirror",
+    "placement_group_strategy",
+)
+# What Ray Serve has for its own actors; why it is refused.
+_REFUSED = {
+    "deployment_actors": "there are no actors here; make it a deployment of its own and bind it",
+    "gang_scheduling_config": "replicas start one by one; let one replica hold the whole group",
+}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
@@ -107,7 +128,11 @@ class DeploymentOptions:
     max_constructor_retry_count: int = 20
     rolling_update_percentage: float = 0.2
     max_replicas_per_node: int | None = None
-    logging_config: Mapping[str, object] = field(default_factory=lambda: {"log_level": "INFO"})
+    logging_config: LoggingConfig = field(default_factory=LoggingConfig)
+    placement_group_bundles: Sequence[Mapping[str, float]] | None = None
+    placement_group_strategy: str = "PACK"
+    placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None = None
+    max_surge_percent: int = 0
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -121,9 +146,7 @@ class DeploymentOptions:
             check_text("working_dir", self.working_dir, "the path of a directory")
         self._check_shares()
         check_text("serializer", self.serializer, "the name of a serializer, such as 'pickle'")
-        level = check_mapping("logging_config", self.logging_config).get("log_level", "INFO")
-        if level not in LOG_LEVELS:
-            raise refuse("logging_config.log_level", level, ", ".join(LOG_LEVELS))
+        self._check_placement()
 
     def _check_counts(self) -> None:
         if self.num_replicas != "auto":
@@ -148,6 +171,18 @@ class DeploymentOptions:
         )
         if share > 1:
             raise refuse("rolling_update_percentage", share, "a share above 0 and at most 1")
+
+    def _check_placement(self) -> None:
+        for bundle in _listed("placement_group_bundles", self.placement_group_bundles):
+            for name, amount in check_mapping("placement_group_bundles", bundle).items():
+                check_number(f"placement_group_bundles[{name!r}]", amount, minimum=0)
+        check_choice(
+            "placement_group_strategy", self.placement_group_strategy, PLACEMENT_STRATEGIES
+        )
+        selectors = self.placement_group_bundle_label_selector
+        for selector in _listed("placement_group_bundle_label_selector", selectors):
+            check_text_mapping("placement_group_bundle_label_selector", selector)
+        check_integer("max_surge_percent", self.max_surge_percent, minimum=0, maximum=100)
 
     def _check_times(self) -> None:
         for name in ("health_check_period_s", "health_check_timeout_s", "startup_timeout_s"):
@@ -269,6 +304,15 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
         )
         given.setdefault("max_ongoing_requests", given.pop("max_concurrent_queries"))
         given.pop("max_concurrent_queries", None)
+    if given.pop("version", None) is not None:
+        warnings.warn(
+            "version is not needed: the mesh tells versions apart by their code and options",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+    for name, reason in _REFUSED.items():
+        if given.pop(name, None) is not None:
+            raise OptionError(f"{name} is not supported: {reason}")
     if "ray_actor_options" in given:
         given.setdefault("resources", given.pop("ray_actor_options"))
         given.pop("ray_actor_options", None)
@@ -287,12 +331,18 @@ def _read_parts(given: dict[str, object]) -> None:
             given[name] = part.of(name, given[name])
         elif name in given and name in {"resources", "request_router_config"}:
             del given[name]  # None: the default
-    if isinstance(given.get("logging_config"), str):
-        given["logging_config"] = {"log_level": given["logging_config"]}
-    for name in ("logging_config", "env_vars", "interceptors", "traffic", "mirror"):
+    if given.get("logging_config") is not None:
+        given["logging_config"] = LoggingConfig.read(given["logging_config"])
+    for name in _NONE_IS_DEFAULT:
         if name in given and given[name] is None:
             del given[name]
     interceptors = given.get("interceptors", ())
     if not isinstance(interceptors, Sequence) or isinstance(interceptors, str | bytes):
         raise refuse("interceptors", interceptors, "a list of server interceptors")
     given["interceptors"] = tuple(interceptors)
+
+
+def _listed(name: str, value: object) -> Sequence[object]:
+    if value is not None and not isinstance(value, list | tuple):
+        raise refuse(name, value, "a list of mappings, one for each bundle")
+    return value or ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from pyserve.config import variables as read
 from pyserve.config.parts import Part
@@ -84,7 +84,7 @@ class RequestRouterConfig(Part):
     """How the calls of one deployment are routed. ``None``: as the router's environment says.
 
     Attributes:
-        policy: who is picked: a name of ``POLICIES``, or the import path of a class.
+        policy: who is picked: a name of ``POLICIES``, or a class or its import path.
         policy_kwargs: arguments for that class.
         prefer_local_node: replicas on the router's node first; ``None``: for the ingress only.
         prefer_local_zone: replicas in its zone before farther ones.
@@ -103,6 +103,8 @@ class RequestRouterConfig(Part):
         request_routing_stats_period_s: how often a replica's ``record_routing_stats`` is asked,
             for a policy that is a class.
         request_routing_stats_timeout_s: how long it may take.
+        request_router_class: what Ray Serve calls ``policy``; its own classes stand for ours.
+        request_router_kwargs: what it calls ``policy_kwargs``.
     """
 
     policy: str = DEFAULT_POLICY
@@ -122,8 +124,15 @@ class RequestRouterConfig(Part):
     ejection_interval_s: float | None = None
     request_routing_stats_period_s: float = 10.0
     request_routing_stats_timeout_s: float = 30.0
+    request_router_class: InitVar[str | type | None] = None
+    request_router_kwargs: InitVar[Mapping[str, object] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(
+        self,
+        request_router_class: str | type | None,
+        request_router_kwargs: Mapping[str, object] | None,
+    ) -> None:
+        self._take_router_class(request_router_class, request_router_kwargs)
         self._check_policy()
         for name in ("prefer_local_node", "prefer_local_zone"):
             if getattr(self, name) is not None:
@@ -145,6 +154,20 @@ class RequestRouterConfig(Part):
     def policy_path(self) -> str:
         """The import path of the policy's class; ``""``: it is one of ours."""
         return self.policy if ":" in self.policy else ""
+
+    def _take_router_class(
+        self, router_class: str | type | None, kwargs: Mapping[str, object] | None
+    ) -> None:
+        given: dict[str, object] = {
+            "request_router_class": router_class,
+            "request_router_kwargs": kwargs,
+        }
+        if self.policy != DEFAULT_POLICY:
+            given["policy"] = self.policy
+        if self.policy_kwargs:
+            given["policy_kwargs"] = self.policy_kwargs
+        for name, value in self._rename(given).items():
+            object.__setattr__(self, name, value)
 
     def _check_policy(self) -> None:
         allowed = "an import path 'module:Class'"

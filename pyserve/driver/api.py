@@ -6,6 +6,7 @@ thread.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
@@ -16,7 +17,16 @@ from dataclasses import replace
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
-from pyserve.config import HTTPOptions, ProxyLocation, check_name, gRPCOptions, read_settings
+from pyserve.config import (
+    ControllerOptions,
+    HTTPOptions,
+    LoggingConfig,
+    ProxyLocation,
+    TracingConfig,
+    check_name,
+    gRPCOptions,
+    read_settings,
+)
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.control.discovery import not_found
@@ -37,6 +47,7 @@ from pyserve.errors import (
     KindError,
     MeshNotFound,
     MeshUnavailable,
+    NotYetSupported,
     UsageError,
 )
 from pyserve.types import ApplicationName
@@ -48,14 +59,17 @@ _ALIVE_CHECK_S = 0.5
 
 
 def run(
-    app: Application,
-    *,
+    target: Application,
+    blocking: bool = False,
     name: str = "default",
     route_prefix: str | RoutePrefix | None = RoutePrefix.DEFAULT,
-    blocking: bool = False,
+    logging_config: LoggingConfig | Mapping[str, object] | str | None = None,
+    _local_testing_mode: bool = False,
+    external_scaler_enabled: bool = False,
+    controller_options: ControllerOptions | Mapping[str, object] | None = None,
+    *,
     timeout_s: float | None = None,
     local_testing_mode: bool = False,
-    _local_testing_mode: bool = False,
 ) -> DeploymentHandle:
     """Deploy an application and wait until every replica is ready.
 
@@ -63,11 +77,14 @@ def run(
     the same name is replaced; the call returns when only the new version serves.
 
     Args:
-        app: What ``bind`` returned.
+        target: What ``bind`` returned.
+        blocking: Wait until Ctrl-C, then shut down.
         name: The application's name in the mesh.
         route_prefix: Where plain HTTP reaches it, such as ``"/shop"``; ``None``: nowhere. By
             default ``"/"``, which the first application that takes plain HTTP gets.
-        blocking: Wait until Ctrl-C, then shut down.
+        logging_config: Of those deployments that have none of their own.
+        external_scaler_enabled: Comes with a later release: deploy again to change a number.
+        controller_options: See ``ControllerOptions``.
         timeout_s: How long to wait for the replicas; ``None``: each has its
             ``startup_timeout_s``.
         local_testing_mode: Run in this process, one replica each, without processes and
@@ -79,10 +96,18 @@ def run(
     Raises:
         DeploymentFailed: A replica could not be brought up; the text has its traceback.
         MeshError: The mesh cannot be reached or started, or another application has the prefix.
-        KindError: ``app`` is no application.
+        KindError: ``target`` is no application.
         UsageError: It cannot travel to the replicas, or the prefix cannot be one.
+        NotYetSupported: ``external_scaler_enabled`` is true.
     """
-    packed = _packed(app, name)
+    if external_scaler_enabled:
+        raise NotYetSupported(
+            "external_scaler_enabled: replicas are scaled from outside in a later release; until "
+            "then run the application again with another num_replicas"
+        )
+    _check_controller(controller_options)
+    logs = None if logging_config is None else LoggingConfig.read(logging_config)
+    packed = _packed(target, name, logs)
     if route_prefix is not None:
         check_route_prefix("route_prefix", RoutePrefix.text(route_prefix))
     if local_testing_mode or _local_testing_mode:
@@ -98,30 +123,41 @@ def run(
 
 
 def start(
-    *,
-    address: str | Sequence[str] | None = None,
+    proxy_location: ProxyLocation | str | None = None,
     http_options: HTTPOptions | Mapping[str, object] | None = None,
     grpc_options: gRPCOptions | Mapping[str, object] | None = None,
-    proxy_location: ProxyLocation | str | None = None,
+    logging_config: LoggingConfig | Mapping[str, object] | str | None = None,
+    tracing_config: TracingConfig | Mapping[str, object] | None = None,
+    controller_options: ControllerOptions | Mapping[str, object] | None = None,
+    *,
+    address: str | Sequence[str] | None = None,
 ) -> None:
     """Attach to a running mesh, or start one that ends with this process.
 
     Of a mesh that runs already, only ``request_timeout_s`` of the options can be changed.
 
     Args:
-        address: ``host:port``, one or several, where the ingress of a new mesh listens; port 0
-            picks one, see ``status().addresses``. By default port 8000 of the loopback.
+        proxy_location: ``"Disabled"``: the mesh has no ingress and is reached by handles only.
+            ``"EveryNode"`` and ``"HeadOnly"`` are the same in a mesh on one machine.
         http_options: Where it listens, instead of ``address``, and how; see ``HTTPOptions``.
         grpc_options: Another port that it listens at; see ``gRPCOptions``. HTTP and gRPC come
             in at each of its ports.
-        proxy_location: ``"Disabled"``: the mesh has no ingress and is reached by handles only.
-            ``"EveryNode"`` and ``"HeadOnly"`` are the same in a mesh on one machine.
+        logging_config: How the mesh's own processes log; checked, and kept for later.
+        tracing_config: See ``TracingConfig``.
+        controller_options: See ``ControllerOptions``.
+        address: ``host:port``, one or several, where the ingress of a new mesh listens; port 0
+            picks one, see ``status().addresses``. By default port 8000 of the loopback.
 
     Raises:
         MeshError: The mesh cannot be reached or started, e.g. since the port is taken; or one runs
             that listens elsewhere.
         UsageError: An option is not allowed.
     """
+    _check_controller(controller_options)
+    if logging_config is not None:
+        LoggingConfig.read(logging_config)
+    if tracing_config is not None:
+        TracingConfig.of("tracing_config", tracing_config)
     addresses = (address,) if isinstance(address, str) else address
     options = IngressOptions.of(http_options, grpc_options, proxy_location)
     if addresses is not None and options.addresses() is not None:
@@ -150,6 +186,11 @@ def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
             end_session()
 
 
+async def shutdown_async(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+    """Do what ``shutdown`` does, while the running loop goes on."""
+    await asyncio.to_thread(shutdown, grace_s=grace_s)
+
+
 def status() -> MeshStatus:
     """Return what runs in the mesh, and in local testing mode.
 
@@ -167,7 +208,10 @@ def status() -> MeshStatus:
     return replace(found, applications={**found.applications, **local.applications})
 
 
-def delete(name: str) -> None:
+def delete(
+    name: str,
+    _blocking: bool = True,  # As in Ray Serve; its end is waited for in any case.
+) -> None:
     """Drain and end one application. One that does not run is a line in the log.
 
     Raises:
@@ -220,13 +264,18 @@ def deploy(
     )
 
 
-def _packed(app: object, name: str) -> PackedApplication:
+def _check_controller(options: ControllerOptions | Mapping[str, object] | None) -> None:
+    if options is not None:
+        ControllerOptions.of("controller_options", options)
+
+
+def _packed(app: object, name: str, logs: LoggingConfig | None) -> PackedApplication:
     check_name("name", name)
     if isinstance(app, Deployment):
         raise KindError(f"run() takes an application; write {app.name}.bind(...)")
     if not isinstance(app, Application):
         raise KindError(f"run() takes what .bind(...) returns, not {app!r}")
-    return pack(app, ApplicationName(name))
+    return pack(app, ApplicationName(name), logs)
 
 
 def _running() -> Session:

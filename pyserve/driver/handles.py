@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyserve.aio.mesh_channel import dial
 from pyserve.api.context import attached, local_attachment, replica_context
 from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
+from pyserve.config import ControllerOptions, LoggingConfig
 from pyserve.config.http import RoutePrefix
 from pyserve.control.transport import proof
 from pyserve.driver import api
@@ -23,7 +24,7 @@ from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 _ANSWER_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunTarget:
     """One application for ``run_many``.
 
@@ -31,26 +32,36 @@ class RunTarget:
         target: What ``bind`` returned.
         name: Its name in the mesh.
         route_prefix: Where plain HTTP reaches it; ``None``: nowhere; see ``run``.
+        logging_config: See ``run``.
+        external_scaler_enabled: See ``run``.
     """
 
     target: Application
     name: str = "default"
     route_prefix: str | RoutePrefix | None = RoutePrefix.DEFAULT
+    logging_config: LoggingConfig | Mapping[str, object] | str | None = None
+    external_scaler_enabled: bool = False
 
 
 def run_many(
     targets: Sequence[RunTarget],
-    *,
     blocking: bool = False,
+    wait_for_ingress_deployment_creation: bool = True,  # noqa: ARG001  # As in Ray Serve.
+    wait_for_applications_running: bool = True,  # noqa: ARG001
+    _local_testing_mode: bool = False,
+    controller_options: ControllerOptions | Mapping[str, object] | None = None,
+    *,
     timeout_s: float | None = None,
     local_testing_mode: bool = False,
-    _local_testing_mode: bool = False,
 ) -> list[DeploymentHandle]:
     """Deploy several applications and wait until every replica is ready.
 
     Args:
         targets: The applications; their names must differ.
         blocking: Wait until Ctrl-C, then shut down.
+        wait_for_ingress_deployment_creation: As Ray Serve has it; it is waited for in any case.
+        wait_for_applications_running: The same.
+        controller_options: See ``ControllerOptions``.
         timeout_s: How long to wait for the replicas of each; ``None``: see ``run``.
         local_testing_mode: Run in this process; see ``run``.
 
@@ -75,6 +86,9 @@ def run_many(
             name=each.name,
             route_prefix=each.route_prefix,
             blocking=blocking and index == last,
+            logging_config=each.logging_config,
+            external_scaler_enabled=each.external_scaler_enabled,
+            controller_options=controller_options,
             timeout_s=timeout_s,
             local_testing_mode=local_testing_mode or _local_testing_mode,
         )
@@ -100,6 +114,7 @@ def get_deployment_handle(
     deployment_name: str,
     app_name: str | None = None,
     _check_exists: bool = True,  # As in Ray Serve.
+    _record_telemetry: bool = True,  # The same; nothing is recorded.
 ) -> DeploymentHandle:
     """Return a handle of a deployment by its name.
 

@@ -128,7 +128,7 @@ class DeploymentHandle(Generic[Deployed_co]):
             kwargs,
         )
 
-    def broadcast(self, method: str, /, *args: Any, **kwargs: Any) -> BroadcastResponse[Any]:
+    def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> BroadcastResponse[Any]:
         """Call a method at every replica that is ready, whatever it has to do.
 
         Each answers with one value, also where the handle is one for streams.
@@ -136,8 +136,8 @@ class DeploymentHandle(Generic[Deployed_co]):
         Raises:
             DeploymentUnavailable: There is none.
         """
-        options = {**self._options, "method_name": method, "stream": False}
-        checked({"method_name": method})
+        options = {**self._options, "method_name": method_name, "stream": False}
+        checked({"method_name": method_name})
         return self._to_all(options, args, kwargs)
 
     def flush(self) -> BroadcastResponse[None]:
@@ -212,6 +212,17 @@ class DeploymentHandle(Generic[Deployed_co]):
         copy._plan = None  # noqa: SLF001
         copy._methods = None  # noqa: SLF001
         return copy
+
+    # --- as in Ray Serve ----------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Do nothing: all handles of a process share its routers, which go with the process.
+
+        Calls that it has made go on, and so does the handle. ``pyserve.shutdown()`` ends a mesh.
+        """
+
+    async def shutdown_async(self) -> None:
+        """Do what ``shutdown`` does."""
 
     # --- stubs --------------------------------------------------------------------------------
 

@@ -204,3 +204,65 @@ def test_batches_that_leave_a_rest_downstream_warn() -> None:
 @pytest.mark.parametrize("sizes", [(8, 4), (8, 8), (4, 8)])
 def test_batches_whose_sizes_are_multiples_do_not_warn(sizes: tuple[int, int]) -> None:
     packed(chain(*sizes))
+
+
+def test_a_name_may_come_first():
+    @pyserve.deployment("echo", num_replicas=2)
+    class Named:
+        pass
+
+    assert ("echo", 2) == (Named.name, Named.num_replicas)
+    assert "other" == pyserve.deployment("other")(Named.target).name
+    with pytest.raises(OptionError, match="has two names, 'a' and 'b'"):
+        pyserve.deployment("a", name="b")
+
+
+def test_a_deployment_tells_its_options_under_ray_serves_names():
+    made = pyserve.deployment(num_cpus_of, max_ongoing_requests=7, user_config={"a": 1})
+    made = made.options(ray_actor_options={"num_cpus": 2}, logging_config="DEBUG")
+
+    assert made.func_or_class is num_cpus_of
+    assert (1, 7, -1, {"a": 1}, None) == (
+        made.num_replicas,
+        made.max_ongoing_requests,
+        made.max_queued_requests,
+        made.user_config,
+        made.backpressure_config,
+    )
+    assert 2 == made.ray_actor_options["num_cpus"]
+    assert "DEBUG" == made.logging_config.log_level
+
+
+def test_options_take_another_class():
+    class Other:
+        pass
+
+    made = pyserve.deployment(name="kept")(num_cpus_of)
+
+    assert made.options(func_or_class=Other).func_or_class is Other
+    assert "kept" == made.options(func_or_class=Other).name
+    with pytest.raises(UsageError, match="neither a class nor a function"):
+        made.options(func_or_class="Other")
+
+
+def test_options_of_placement_say_that_nothing_acts_on_them():
+    with pytest.warns(UserWarning, match="placement_group_bundles: accepted") as told:
+        made = pyserve.deployment(placement_group_bundles=[{"CPU": 1}])(num_cpus_of)
+
+    assert __file__ == told[0].filename
+    with pytest.warns(UserWarning, match="placement_group_strategy: accepted") as told:
+        made.options(placement_group_strategy="SPREAD")
+    assert __file__ == told[0].filename
+
+
+def test_an_application_logs_as_its_run_says_unless_a_deployment_does():
+    loud = pyserve.LoggingConfig(log_level="DEBUG")
+    own = Leaf.options(name="own", logging_config="ERROR")
+    packed = pack(Root.bind(Leaf.bind(), own.bind()), ApplicationName("app"), loud)
+
+    levels = {each.name: each.options.logging_config.log_level for each in packed.deployments}
+    assert {"Leaf": "DEBUG", "root": "DEBUG", "own": "ERROR"} == levels
+
+
+def num_cpus_of(request: object) -> int:
+    return 1

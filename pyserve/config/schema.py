@@ -1,0 +1,209 @@
+"""The YAML of a mesh as pydantic models, with the names of Ray Serve.
+
+The only module that imports pydantic by itself; ``pyserve.schema`` loads it on first use. What a
+value may be is decided where it is for code, by the options of ``pyserve.config``: a model hands
+them what was written, and passes their refusal on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from pyserve.config.http import (
+    DEFAULT_GRPC_PORT,
+    DEFAULT_HTTP_PORT,
+    HTTPOptions,
+    ProxyLocation,
+    check_location,
+    check_route_prefix,
+    gRPCOptions,
+)
+from pyserve.config.options import DeploymentOptions, check_name
+from pyserve.config.parts import Resources
+from pyserve.config.telling import ControllerOptions, LoggingConfig, TracingConfig
+from pyserve.config.validation import refuse
+
+Logging = Annotated[LoggingConfig, BeforeValidator(LoggingConfig.read)]
+
+
+def _location(value: object) -> ProxyLocation:
+    return check_location("proxy_location", value)
+
+
+class _Written(BaseModel):
+    """Whatever a file has under one name: unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def written(self) -> dict[str, Any]:
+        """Return what was written, without the defaults."""
+        return self.model_dump(exclude_unset=True)
+
+
+class RayActorOptionsSchema(_Written):
+    """What one replica takes of a machine; see the option ``resources``."""
+
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    memory: float | None = None
+    resources: dict[str, float] = Field(default_factory=dict)
+    accelerator_type: str | None = None
+    label_selector: dict[str, str] | None = None
+    fallback_strategy: list[dict[str, Any]] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type")
+        written = self.written()
+        Resources.of(
+            "ray_actor_options",
+            {name: written[name] for name in names if written.get(name) is not None},
+        )
+        return self
+
+
+class DeploymentSchema(_Written):
+    """One deployment of an application: the options that replace those in the code.
+
+    Every option of the reference is known, beside those that Ray Serve has, which are fields.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    num_replicas: int | str | None = None
+    max_ongoing_requests: int | None = None
+    max_queued_requests: int | None = None
+    backpressure_config: Any = None
+    user_config: Any = None
+    autoscaling_config: Any = None
+    graceful_shutdown_wait_loop_s: float | None = None
+    graceful_shutdown_timeout_s: float | None = None
+    health_check_period_s: float | None = None
+    health_check_timeout_s: float | None = None
+    ray_actor_options: RayActorOptionsSchema | None = None
+    placement_group_bundles: list[dict[str, float]] | None = None
+    placement_group_strategy: str | None = None
+    placement_group_bundle_label_selector: list[dict[str, str]] | None = None
+    max_replicas_per_node: int | None = None
+    logging_config: Logging | None = None
+    request_router_config: Any = None
+    gang_scheduling_config: Any = None
+    deployment_actors: Any = None
+    rolling_update_percentage: float | None = None
+    max_surge_percent: int | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        DeploymentOptions.of(self.options())
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that were written, as ``Deployment.options`` takes them."""
+        written = self.written()
+        if (actor := written.get("ray_actor_options")) is not None:
+            known = Resources.__dataclass_fields__
+            written["ray_actor_options"] = {name: actor[name] for name in actor if name in known}
+        return written
+
+
+class ServeApplicationSchema(_Written):
+    """One application: where its code is, and what is said of its deployments."""
+
+    name: str = "default"
+    route_prefix: str | None = "/"
+    import_path: str
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_HTTP_PORT
+    deployments: list[DeploymentSchema] = Field(default_factory=list)
+    autoscaling_policy: dict[str, Any] | None = None
+    args: dict[str, Any] = Field(default_factory=dict)
+    logging_config: Logging | None = None
+    external_scaler_enabled: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_name("name", self.name)
+        if self.route_prefix is not None:
+            check_route_prefix("route_prefix", self.route_prefix)
+        module, separator, attribute = self.import_path.partition(":")
+        if ":" in attribute or not module or (separator and not attribute):
+            raise refuse("import_path", self.import_path, "'module:attribute'")
+        if not separator and not all(self.import_path.rpartition(".")):
+            raise refuse("import_path", self.import_path, "'module:attribute'")
+        _check_once("deployments", [each.name for each in self.deployments])
+        return self
+
+    @property
+    def deployment_names(self) -> list[str]:
+        """The names of the deployments that the file has."""
+        return [each.name for each in self.deployments]
+
+
+class HTTPOptionsSchema(_Written):
+    """The ingress's side of plain HTTP; see ``HTTPOptions``."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_HTTP_PORT
+    root_path: str = ""
+    request_timeout_s: float | None = None
+    keep_alive_timeout_s: float | None = None
+    ssl_keyfile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile_password: str | None = None
+    ssl_ca_certs: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        HTTPOptions.of("http_options", self.written())
+        return self
+
+
+class gRPCOptionsSchema(_Written):  # noqa: N801  # Ray Serve's name.
+    """The ingress's side of gRPC; see ``gRPCOptions``."""
+
+    port: int = DEFAULT_GRPC_PORT
+    grpc_servicer_functions: list[str] = Field(default_factory=list)
+    request_timeout_s: float | None = None
+    enable_reflection: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        gRPCOptions.of("grpc_options", self.written())
+        return self
+
+
+class ServeDeploySchema(_Written):
+    """A whole file: the ingress, and every application that the mesh shall run."""
+
+    proxy_location: Annotated[ProxyLocation, BeforeValidator(_location)] = ProxyLocation.EveryNode
+    http_options: HTTPOptionsSchema = Field(default_factory=HTTPOptionsSchema)
+    grpc_options: gRPCOptionsSchema = Field(default_factory=gRPCOptionsSchema)
+    controller_options: ControllerOptions | None = None
+    logging_config: Logging | None = None
+    tracing_config: TracingConfig | None = None
+    applications: list[ServeApplicationSchema]
+    target_capacity: float | None = Field(default=None, ge=0, le=100)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_once("applications", [each.name for each in self.applications])
+        prefixes = [each.route_prefix for each in self.applications if each.route_prefix]
+        _check_once("route_prefix of applications", prefixes)
+        return self
+
+    @staticmethod
+    def get_empty_schema_dict() -> Mapping[str, object]:
+        """Return the file of a mesh that runs nothing."""
+        return {"applications": []}
+
+
+def _check_once(field: str, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise refuse(field, twice, "each name once")

@@ -1,0 +1,125 @@
+"""How a deployment's replicas log, and what a mesh is asked to trace, as Ray Serve names it."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyserve.config.parts import Part
+from pyserve.config.validation import (
+    check_choice,
+    check_flag,
+    check_mapping,
+    check_number,
+    check_text,
+    check_text_mapping,
+    refuse,
+)
+from pyserve.errors import NotYetSupported, OptionError
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+class EncodingType(enum.StrEnum):
+    """In which form a log is written."""
+
+    TEXT = "TEXT"
+    JSON = "JSON"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingConfig(Part):
+    """How the replicas of a deployment log; checked, and kept for later.
+
+    Attributes:
+        log_level: Name of a level, or its number in ``logging``.
+        encoding: ``TEXT`` or ``JSON``.
+        logs_dir: Where the files go; ``None``: as the environment says.
+        enable_access_log: A line for each request.
+        additional_log_standard_attrs: Attributes of ``logging.LogRecord`` that each line has too.
+    """
+
+    log_level: str | int = "INFO"
+    encoding: EncodingType | str = "TEXT"
+    logs_dir: str | None = None
+    enable_access_log: bool = True
+    additional_log_standard_attrs: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        level = self.log_level
+        if isinstance(level, int) and not isinstance(level, bool):
+            level = logging.getLevelName(level)
+        level = level.upper() if isinstance(level, str) else level
+        object.__setattr__(
+            self, "log_level", check_choice("logging_config.log_level", level, LOG_LEVELS)
+        )
+        encodings = [each.value for each in EncodingType]
+        encoding = check_choice("logging_config.encoding", self.encoding, encodings)
+        object.__setattr__(self, "encoding", str(encoding))
+        if self.logs_dir is not None:
+            check_text("logging_config.logs_dir", self.logs_dir, "the path of a directory")
+        check_flag("logging_config.enable_access_log", self.enable_access_log)
+        names: object = self.additional_log_standard_attrs
+        if not isinstance(names, list | tuple):
+            raise refuse("logging_config.additional_log_standard_attrs", names, "a list of names")
+        for name in names:
+            check_text("logging_config.additional_log_standard_attrs", name, "a list of names")
+        object.__setattr__(self, "additional_log_standard_attrs", tuple(names))
+
+    @classmethod
+    def read(cls, value: object) -> LoggingConfig:
+        """Read what a user wrote: the object, a mapping, or the name of a level."""
+        return cls.of("logging_config", {"log_level": value} if isinstance(value, str) else value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracingConfig(Part):
+    """What is traced. Traces come with a later release: nothing can be enabled yet.
+
+    Attributes:
+        enabled: ``False`` is accepted.
+        exporter_import_path: ``module:function`` that makes the exporter.
+        sampling_ratio: Share of the requests.
+
+    Raises:
+        NotYetSupported: It is enabled.
+    """
+
+    enabled: bool = False
+    exporter_import_path: str = ""
+    sampling_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("tracing_config.sampling_ratio", self.sampling_ratio, minimum=0, maximum=1.0)
+        if check_flag("tracing_config.enabled", self.enabled):
+            raise NotYetSupported(
+                "tracing_config: spans are not exported by this release; leave it out. Requests "
+                "carry traceparent and x-request-id, which your own code can record"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerOptions(Part):
+    """What the controller's process is asked to be.
+
+    Attributes:
+        runtime_env: Not supported: the controller of a mesh that a driver starts has the driver's
+            environment.
+
+    Raises:
+        OptionError: It has a ``runtime_env``.
+    """
+
+    runtime_env: Mapping[str, object] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        found = check_mapping("controller_options.runtime_env", self.runtime_env or {})
+        if variables := check_text_mapping("env_vars", found.get("env_vars") or {}):
+            raise OptionError(
+                f"controller_options cannot set {', '.join(sorted(variables))}: the controller has "
+                f"the environment of the process that starts it; set them there"
+            )
+        if others := sorted(set(found) - {"env_vars"}):
+            raise refuse("controller_options.runtime_env", others, "'env_vars' only")

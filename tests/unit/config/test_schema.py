@@ -1,0 +1,133 @@
+"""The YAML as models: what fits is read, what does not is refused with the options' words."""
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pyserve.config import DeploymentOptions, LoggingConfig, ProxyLocation
+from pyserve.errors import NotYetSupported
+from pyserve.schema import DeploymentSchema, ServeApplicationSchema, ServeDeploySchema
+
+_FILE = """
+proxy_location: HeadOnly
+http_options:
+  host: 0.0.0.0
+  port: 8001
+grpc_options:
+  port: 9001
+  grpc_servicer_functions: [shop_pb2_grpc.add_ShopServicer_to_server]
+logging_config:
+  log_level: debug
+  encoding: JSON
+applications:
+  - name: shop
+    route_prefix: /shop
+    import_path: shop.app:app
+    args: {size: 3}
+    deployments:
+      - name: Cart
+        num_replicas: 2
+        max_ongoing_requests: 7
+        ray_actor_options: {num_cpus: 1, runtime_env: {}}
+        user_config: {threshold: 0.5}
+        request_router_config:
+          request_router_class: ray.serve.request_router.RoundRobinRouter
+      - name: Search
+        autoscaling_config: {min_replicas: 1, max_replicas: 5}
+        serializer: msgpack
+"""
+
+
+def _file(**changes: Any) -> dict[str, Any]:
+    return {**yaml.safe_load(_FILE), **changes}
+
+
+def test_a_file_of_ray_serve_is_read():
+    found = ServeDeploySchema.model_validate(_file())
+    shop = found.applications[0]
+
+    assert ProxyLocation.HeadOnly == found.proxy_location
+    assert ("0.0.0.0", 8001, 9001) == (
+        found.http_options.host,
+        found.http_options.port,
+        found.grpc_options.port,
+    )
+    assert LoggingConfig(log_level="DEBUG", encoding="JSON") == found.logging_config
+    assert ["Cart", "Search"] == shop.deployment_names
+    assert {"size": 3} == shop.args
+
+
+def test_what_was_written_comes_out_again():
+    written = ServeDeploySchema.model_validate(_file()).model_dump(exclude_unset=True)
+
+    assert _file()["applications"] == written["applications"]
+
+
+def test_the_options_of_a_deployment_are_those_of_the_code():
+    cart = ServeDeploySchema.model_validate(_file()).applications[0].deployments[0]
+    options = DeploymentOptions.of(cart.options())
+
+    assert (2, 7, 1.0) == (
+        options.num_replicas,
+        options.max_ongoing_requests,
+        options.resources.num_cpus,
+    )
+    assert "round_robin" == options.request_router_config.policy
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"applications": [{"import_path": "shop"}]}, "'module:attribute'"),
+        ({"applications": [{"import_path": "a:b:c"}]}, "'module:attribute'"),
+        ({"applications": [{"import_path": "a:"}]}, "'module:attribute'"),
+        ({"applications": [{"import_path": "a:b", "route_prefix": "shop"}]}, "begins with a slash"),
+        ({"applications": [{"import_path": "a:b"}, {"import_path": "a:c"}]}, "each name once"),
+        ({"applications": [{"import_path": "a:b", "name": "1"}]}, "name='1' is not allowed"),
+        ({"application": []}, "Extra inputs are not permitted"),
+        ({"http_options": {"port": 70_000}}, "http_options.port=70000"),
+        ({"grpc_options": {"enable_reflection": False}}, "grpc_options.enable_reflection"),
+        ({"proxy_location": "Everywhere"}, "proxy_location='Everywhere'"),
+        ({"target_capacity": 101}, "less than or equal to 100"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(changes: dict[str, Any], said: str):
+    with pytest.raises(ValidationError) as refusal:
+        ServeDeploySchema.model_validate(_file(**changes))
+
+    assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_replica": 2}, "did you mean 'num_replicas'?"),
+        ({"num_replicas": -1}, "num_replicas=-1"),
+        ({"ray_actor_options": {"num_cpus": -1}}, "num_cpus=-1"),
+        ({"logging_config": "LOUD"}, "logging_config.log_level='LOUD'"),
+        ({"gang_scheduling_config": {"gang_size": 2}}, "is not supported"),
+    ],
+)
+def test_an_option_is_refused_as_in_code(options: dict[str, Any], said: str):
+    with pytest.raises(ValidationError) as refusal:
+        DeploymentSchema.model_validate({"name": "Cart", **options})
+
+    assert said in str(refusal.value)
+
+
+def test_two_deployments_of_one_name_are_refused():
+    with pytest.raises(ValidationError, match="each name once"):
+        ServeApplicationSchema(import_path="a.b", deployments=[DeploymentSchema(name="A")] * 2)
+
+
+def test_traces_are_refused_until_they_are_exported():
+    with pytest.raises(NotYetSupported, match="tracing_config"):
+        ServeDeploySchema.model_validate(_file(tracing_config={"enabled": True}))
+
+
+def test_the_empty_file_runs_nothing():
+    found = ServeDeploySchema.model_validate(ServeDeploySchema.get_empty_schema_dict())
+
+    assert [] == found.applications
