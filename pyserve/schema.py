@@ -29,6 +29,7 @@ from pyserve.driver.status import (
     ReplicaStatus,
 )
 from pyserve.task_consumer import CeleryAdapterConfig, TaskProcessorConfig, TaskResult
+from pyserve.types import ReplicaRank
 
 if TYPE_CHECKING:
     from pyserve.config.schema import (
@@ -71,6 +72,7 @@ __all__ = [
     "ProxyLocation",
     "ProxyStatus",
     "RayActorOptionsSchema",
+    "ReplicaRank",
     "ReplicaState",
     "ReplicaStatus",
     "RequestRouterConfig",

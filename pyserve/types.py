@@ -7,12 +7,44 @@ from typing import NewType
 
 ApplicationName = NewType("ApplicationName", str)
 DeploymentName = NewType("DeploymentName", str)
-ReplicaId = NewType("ReplicaId", str)
 ServiceName = NewType("ServiceName", str)
 """Full name of a gRPC service, ``pkg.Service``."""
 
 MODEL_ATTRIBUTE = "__pyserve_model__"
 """What ``pyserve.inference.model`` leaves on a class; here, so that one can look without numpy."""
+
+
+class ReplicaId(str):
+    """The name of a replica, ``Echo#k3f2x``: unique in its mesh for as long as it runs."""
+
+    __slots__ = ()
+
+    @property
+    def unique_id(self) -> str:
+        """What tells it from the other replicas of its deployment."""
+        return self.rpartition("#")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRank:
+    """The number of a replica among those of its version: from 0, without gaps.
+
+    A replacement gets the number of the replica whose place it takes, so while one drains, or two
+    versions serve, a number may be there twice.
+
+    Attributes:
+        rank: Among all replicas.
+        node_rank: Of its node, among the nodes that they run on.
+        local_rank: Among those on its node.
+    """
+
+    rank: int
+    node_rank: int
+    local_rank: int
+
+
+FIRST_RANK = ReplicaRank(0, 0, 0)
+"""Of the only replica."""
 
 
 @dataclass(frozen=True, slots=True)

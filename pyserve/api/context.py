@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyserve.config import CallSettings, read_call_settings
 from pyserve.errors import MeshNotFound, NotInReplica, RuntimeForked
+from pyserve.types import FIRST_RANK, ReplicaRank
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,12 +62,16 @@ class ReplicaContext:
         deployment: The deployment's name.
         replica_id: Unique in the mesh, for as long as it runs.
         servable_object: The instance of the user's class; ``None`` in its constructor.
+        rank: Its number among the replicas; see ``ReplicaRank``.
+        world_size: How many replicas there shall be, when it was started.
     """
 
     app_name: ApplicationName
     deployment: DeploymentName
     replica_id: ReplicaId
     servable_object: object
+    rank: ReplicaRank = FIRST_RANK
+    world_size: int = 1
 
     @property
     def replica_tag(self) -> ReplicaId:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
+from pyserve.control.ranks import give_rank, world_size
 from pyserve.control.reconfiguring import on_reconfigured
 from pyserve.control.replicas import learn_services, new_replica, place_of, ready_place
 from pyserve.control.sessions import Session
@@ -66,12 +67,17 @@ class Members(Mapping[ReplicaId, Session]):
         if former is not None:
             former.end()
         self._sessions[replica.id] = session
+        rank = give_rank(self._state, replica)
         assign = mesh_pb2.Assign(
             replica_id=replica.id,
             spec=spec,
             deployment_version=replica.version,
             development=self._development,
             config=self._config_of(replica),
+            rank=mesh_pb2.Rank(
+                rank=rank.rank, node_rank=rank.node_rank, local_rank=rank.local_rank
+            ),
+            world_size=world_size(self._state, replica),
         )
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
         return session

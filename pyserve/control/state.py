@@ -18,7 +18,7 @@ from pyserve.config.control import (
     SILENT_AFTER_S,
     restart_delay_s,
 )
-from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
+from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ReplicaRank, ServiceName
 
 # The slot of replicas that nobody here started (compose, another engine): they fill none.
 EXTERNAL_SLOT = -1
@@ -153,6 +153,7 @@ class Replica:
         asked_at: when it was asked for the sign of life that it still owes.
         silent: it owes one for too long.
         hangs: it owes one for so long that it is to be replaced.
+        rank: its number, from its first Hello on.
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
         config, config_told: numbers of the user_config it has taken on, and was told last.
         refusal: why it has not taken on what it was told.
@@ -178,6 +179,7 @@ class Replica:
     ailment: str = ""
     pid: int = 0
     place: Place = field(default_factory=Place)
+    rank: ReplicaRank | None = None
     routing_stats_json: str = ""
     metadata_json: str = ""
     config: int = 0

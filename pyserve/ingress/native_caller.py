@@ -175,6 +175,16 @@ class NativeCaller:
         """Return id, node and loaded models of each replica that serves."""
         return self._table.replicas(str(self._key))
 
+    def place_of(self, replica_id: str) -> tuple[str, str]:
+        """Return the address of a replica's machine, and its zone; see ``Caller``."""
+        view = self._view()
+        replicas = () if view is None else view.replicas
+        # It may have gone since it was chosen.
+        found = next((each for each in replicas if each.replica_id == replica_id), None)
+        if found is None:
+            return "", ""
+        return found.endpoints.address.rpartition(":")[0].strip("[]"), found.zone
+
     def close(self) -> None:
         """Cancel the calls in flight. Idempotent."""
         self._channel.close()

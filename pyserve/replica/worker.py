@@ -53,7 +53,7 @@ from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
 from pyserve.replica.watchdog import LoopWatchdog
-from pyserve.types import ApplicationName, DeploymentName, ReplicaId
+from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2
 
@@ -160,6 +160,8 @@ class Worker:
             deployment=self._settings.deployment,
             replica_id=ReplicaId(assign.replica_id),
             servable_object=None,
+            rank=ReplicaRank(assign.rank.rank, assign.rank.node_rank, assign.rank.local_rank),
+            world_size=assign.world_size,
         )
         enter_replica(context)
         self.is_constructing = True

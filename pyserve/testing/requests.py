@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pyserve.api.context import ReplicaContext, as_local_replica
 from pyserve.request import CURRENT, Request
-from pyserve.types import ApplicationName, DeploymentName, ReplicaId
+from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank
 
 
 @contextmanager
@@ -57,6 +57,8 @@ def replica(
     application: str = "test",
     deployment: str = "test",
     replica_id: str = "test#1",
+    rank: int = 0,
+    world_size: int = 1,
 ) -> Iterator[ReplicaContext]:
     """Let code of the block run in a replica, as ``get_replica_context`` sees it.
 
@@ -65,12 +67,16 @@ def replica(
         application: Who the replica is.
         deployment: The same.
         replica_id: The same.
+        rank: Its number among the replicas, all of which run on one node.
+        world_size: How many there are.
     """
     context = ReplicaContext(
         app_name=ApplicationName(application),
         deployment=DeploymentName(deployment),
         replica_id=ReplicaId(replica_id),
         servable_object=servable_object,
+        rank=ReplicaRank(rank, 0, rank),
+        world_size=world_size,
     )
     with as_local_replica(context):
         yield context

@@ -8,6 +8,7 @@ import grpc.aio
 
 import pyserve
 from pyserve.driver.status import MeshStatus
+from pyserve.types import ReplicaId
 from services.echo import echo_pb2, echo_pb2_grpc
 
 
@@ -58,7 +59,7 @@ async def handles(handle: pyserve.DeploymentHandle[Plain]) -> None:
     assert_type(everywhere.results(timeout_s=1.0, return_exceptions=True), list[Any])
     assert_type(await everywhere.results_async(timeout_s=1.0, return_exceptions=True), list[Any])
     async with handle.choose_replica() as selection:
-        assert_type(selection.replica_id, str)
+        assert_type(selection.replica_id, ReplicaId)
         handle.dispatch(selection, 1)
 
 

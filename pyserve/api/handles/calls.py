@@ -145,3 +145,6 @@ class Caller(Protocol):
 
     def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
         """Return id, node and loaded models of each replica that serves."""
+
+    def place_of(self, replica_id: str) -> tuple[str, str]:
+        """Return the address of a replica's machine, and its zone; "" for what is not known."""

@@ -11,11 +11,12 @@ from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.typing import Result_co
 from pyserve.errors import RequestTimeout, UsageError
+from pyserve.types import ReplicaId
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Reservation
     from pyserve.api.handles.response import DeploymentResponse
-    from pyserve.types import DeploymentKey, ReplicaId
+    from pyserve.types import DeploymentKey
 
 
 class ReplicaSelection:
@@ -24,11 +25,16 @@ class ReplicaSelection:
     Attributes:
         replica_id: Who was chosen.
         node_id: Where it runs.
+        node_ip: The address of that machine in the mesh; "" when the replica has gone since.
+        availability_zone: The zone that it says it is in, or "".
     """
 
-    def __init__(self, key: DeploymentKey, reservation: Reservation) -> None:
-        self.replica_id = reservation.replica_id
+    def __init__(
+        self, key: DeploymentKey, reservation: Reservation, place: tuple[str, str]
+    ) -> None:
+        self.replica_id = ReplicaId(reservation.replica_id)
         self.node_id = reservation.node
+        self.node_ip, self.availability_zone = place
         self._key = key
         self._reservation: Reservation | None = reservation
 

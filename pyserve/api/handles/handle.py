@@ -109,8 +109,10 @@ class DeploymentHandle(Generic[Deployed_co]):
         """
         plan = self._own_plan()
         _, timeout_s = plan.inherited()
-        reservation = await plan.caller().choose(plan.route, timeout_s)
-        selection = ReplicaSelection(self._key, reservation)
+        caller = plan.caller()
+        reservation = await caller.choose(plan.route, timeout_s)
+        place = caller.place_of(reservation.replica_id)
+        selection = ReplicaSelection(self._key, reservation, place)
         try:
             yield selection
         finally:

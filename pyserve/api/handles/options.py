@@ -67,7 +67,7 @@ def _optional_boolean(name: str, value: object) -> None:
 
 
 def _text(name: str, value: object) -> None:
-    if type(value) is not str or not (value.isascii() and value.isprintable()):
+    if not isinstance(value, str) or not (value.isascii() and value.isprintable()):
         raise _refuse(name, value, "printable ASCII text")
 
 

@@ -147,18 +147,32 @@ class Reconfigured(_message.Message):
     def __init__(self, config: _Optional[int] = ..., summary: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
 
 class Assign(_message.Message):
-    __slots__ = ("replica_id", "spec", "deployment_version", "development", "config")
+    __slots__ = ("replica_id", "spec", "deployment_version", "development", "config", "rank", "world_size")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVELOPMENT_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     spec: DeploymentSpec
     deployment_version: str
     development: bool
     config: int
-    def __init__(self, replica_id: _Optional[str] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., deployment_version: _Optional[str] = ..., development: _Optional[bool] = ..., config: _Optional[int] = ...) -> None: ...
+    rank: Rank
+    world_size: int
+    def __init__(self, replica_id: _Optional[str] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., deployment_version: _Optional[str] = ..., development: _Optional[bool] = ..., config: _Optional[int] = ..., rank: _Optional[_Union[Rank, _Mapping]] = ..., world_size: _Optional[int] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("rank", "node_rank", "local_rank")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    NODE_RANK_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    node_rank: int
+    local_rank: int
+    def __init__(self, rank: _Optional[int] = ..., node_rank: _Optional[int] = ..., local_rank: _Optional[int] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ("grace_s",)

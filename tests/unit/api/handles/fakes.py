@@ -129,6 +129,9 @@ class FakeCaller:
     async def choose(self, route: Route, timeout_s: float | None) -> FakeReservation:
         return FakeReservation("A")
 
+    def place_of(self, replica_id: str) -> tuple[str, str]:
+        return "127.0.0.1", ""
+
     def is_near(self) -> bool:
         return self.near
 
