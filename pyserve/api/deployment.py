@@ -93,7 +93,10 @@ class Deployment(Generic[Deployed_co]):
         _check_replicas(options)
         _warn_of_placement(options)
         target = self.target if func_or_class is None else _deployable(func_or_class)
-        return Deployment(target, self.settings.updated(options))
+        settings = self.settings.updated(options)
+        if "interceptors" in options:
+            _check_interceptors(settings)
+        return Deployment(target, settings)
 
     def bind(self, *args: object, **kwargs: object) -> Application:
         """Return an application whose replicas construct the class with these arguments.
@@ -103,11 +106,20 @@ class Deployment(Generic[Deployed_co]):
 
         Raises:
             TypeError: The constructor does not take these arguments.
+            UsageError: An argument, or code that no module has, cannot be pickled; the text has
+                the way to the part that is to blame.
         """
+        from pyserve.api.code import is_reachable
+        from pyserve.api.travel import check_arguments, check_code
+
         _check_arguments(self.target, args, kwargs)
         if self.settings.name is None:
             check_name("name", self.target.__name__)  # That of a lambda cannot be used.
-        return Application(self, args, dict(kwargs))
+        if not is_reachable(self.target):
+            check_code(self.name, self.target)
+        application = Application(self, args, dict(kwargs))
+        check_arguments(application)
+        return application
 
     def __call__(self, *_args: object, **_kwargs: object) -> Deployed_co:
         raise WrongMoment(
@@ -179,6 +191,7 @@ def deployment(
     _check_replicas(options)
     _warn_of_placement(options)
     validated = DeploymentOptions.of(options)
+    _check_interceptors(validated)
 
     def decorate(decorated: Any, /) -> Deployment[Any]:
         return Deployment(_deployable(decorated), validated)
@@ -202,6 +215,13 @@ def _deployable(decorated: Any) -> Any:
             f"the `class`, `def` or `async def` that the replicas shall run"
         )
     return decorated
+
+
+def _check_interceptors(options: DeploymentOptions) -> None:
+    if options.interceptors:
+        from pyserve.api.travel import check_interceptors
+
+        check_interceptors(options.interceptors)
 
 
 def _warn_of_placement(options: Mapping[str, object]) -> None:

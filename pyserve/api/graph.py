@@ -12,6 +12,7 @@ import cloudpickle
 from pyserve.api.code import Code, ShippedCode, ship
 from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
+from pyserve.api.ingress import ingress_of
 from pyserve.api.policy import check_policy
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions, LoggingConfig
@@ -63,11 +64,12 @@ def pack(
         logs: How deployments log that have no other word about it.
 
     Raises:
-        UsageError: An argument cannot be pickled, or a class has no ``reconfigure`` for its
-            ``user_config``.
+        UsageError: An argument cannot be pickled, a class has no ``reconfigure`` for its
+            ``user_config``, or two deployments have a web application.
     """
     graph = _Graph(name, logs)
     ingress = graph.visit(application)
+    _check_web_applications(graph)
     return PackedApplication(
         name=name,
         ingress=DeploymentName(ingress.deployment_name),
@@ -162,6 +164,21 @@ class _Graph:
                 f"configuration) and make it in the constructor"
             ) from error
         return buffer.getvalue()
+
+
+def _check_web_applications(graph: _Graph) -> None:
+    found = [
+        name
+        for name, each in graph.owners.items()
+        if ingress_of(each.deployment.target) is not None
+    ]
+    if len(found) > 1:
+        raise UsageError(
+            f"application {graph.name!r} has @pyserve.ingress on {' and '.join(sorted(found))}, "
+            f"but its HTTP goes to one deployment; run the other one as an application of its own, "
+            f"with a name and a route_prefix, or leave its @pyserve.ingress out and call it "
+            f"through its handle"
+        )
 
 
 class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -23,11 +23,13 @@ def dumps(value: object) -> bytes:
         TypeError: Some part of it cannot be pickled; the text says which.
     """
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(value)
+    Pickler(buffer).dump(value)
     return buffer.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it ships no types
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it ships no types
+    """cloudpickle's, and what it leaves behind."""
+
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if (kind.__module__, kind.__name__) == ("starlette.datastructures", "State"):
