@@ -43,7 +43,7 @@ fn cost(bytes: usize, work: impl Fn()) -> f64 {
     let timed = |_| {
         let begun = processor_time();
         work();
-        processor_time() - begun
+        processor_time().saturating_sub(begun)
     };
     // Others have used the caches meanwhile.
     let least: Duration = (0..7).map(timed).min().expect("invariant: there are some");
