@@ -168,9 +168,7 @@ class _Graph:
 
 def _check_web_applications(graph: _Graph) -> None:
     found = [
-        name
-        for name, each in graph.owners.items()
-        if ingress_of(each.deployment.target) is not None
+        name for each, name in graph.names.items() if ingress_of(each.deployment.target) is not None
     ]
     if len(found) > 1:
         raise UsageError(

@@ -166,7 +166,7 @@ class PlainDispatcher:
 
         Raises:
             Abort: There is no such method (UNIMPLEMENTED), or user code has chosen a status.
-            StreamMismatch: The method answers with a stream.
+            KindError: The method answers with a stream.
             Exception: Whatever the method raises.
         """
         behavior = self._behavior(method)

@@ -26,7 +26,7 @@ from pyserve.api.handles.framing import (
     VALUE,
     read_request,
 )
-from pyserve.errors import Abort, SerializationError, StreamMismatch, UsageError
+from pyserve.errors import Abort, KindError, SerializationError, UsageError
 from pyserve.serializers import codec, size_bytes
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Exchange:
 
         Raises:
             SerializationError: The message cannot be read.
-            StreamMismatch: The caller wants a stream where there is none, or the reverse.
+            KindError: The caller wants a stream where there is none, or the reverse.
             Abort: The same, where the caller is no handle.
         """
         call = context.call
@@ -226,12 +226,12 @@ class Exchange:
     def _check_stream(self, flags: int) -> None:
         wanted = bool(flags & STREAM)
         if wanted and self._streams is False:
-            raise StreamMismatch(
+            raise KindError(
                 f"{self.label} answers with one value; leave .options(stream=True) out, or let "
                 f"it yield"
             )
         if self._streams and not wanted:
-            raise StreamMismatch(
+            raise KindError(
                 f"{self.label} yields, so it answers with a stream; call it with "
                 f".options(stream=True)"
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyserve.aio._handlers import Messages
 from pyserve.api.handles.stream import DeploymentResponseGenerator
 from pyserve.batching.streams import BatchStream
-from pyserve.errors import StreamMismatch
+from pyserve.errors import KindError
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message
@@ -34,10 +34,10 @@ def streamed(label: str, door: Door, result: Any) -> Messages:
         result: What the method has returned: an iterator of either kind, if all is well.
 
     Raises:
-        StreamMismatch: The call wants one value, or there is nothing to iterate over.
+        KindError: The call wants one value, or there is nothing to iterate over.
     """
     if door.streams is False:
-        raise StreamMismatch(
+        raise KindError(
             f"{label} has returned a generator, which answers with a stream; call it with "
             f".options(stream=True)"
         )
@@ -45,7 +45,7 @@ def streamed(label: str, door: Door, result: Any) -> Messages:
         return Messages(_encoded(door, result))
     if isinstance(result, Iterator):
         return Messages(_encoded_on_a_thread(door, result))
-    raise StreamMismatch(
+    raise KindError(
         f"{label} has returned {type(result).__qualname__}, no generator; leave "
         f".options(stream=True) out, or let it yield, or return a generator"
     )

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import pyserve
-from pyserve.exceptions import StreamMismatch
+from pyserve.exceptions import KindError
 from tests.contract.handles.apps import Refused
 from tests.support.waiting import eventually
 
@@ -94,7 +94,7 @@ async def test_a_generator_must_be_asked_for_as_a_stream(returning, method):
     """Whether the method yields itself, or returns what another one yields."""
     with pytest.raises(TypeError, match=rf"{method} .*call it with \.options\(stream=True\)"):
         await getattr(returning, method).remote(3)
-    with pytest.raises(StreamMismatch):
+    with pytest.raises(KindError):
         await getattr(returning, method).remote(3)
 
 
