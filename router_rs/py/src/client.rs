@@ -123,6 +123,8 @@ impl Channel {
         let ring = ring.clone();
         let call = self.channel.start(ring.clone(), new);
         let is_first = ring.note(self.channel.thread().clone());
+        // The loop may not come to its flush for long: user code holds it.
+        self.channel.thread().look_soon();
         Ok(ClientCall { call, ring, is_first })
     }
 
@@ -296,6 +298,10 @@ impl ClientCall {
         let status = self.call.status();
         let status = status.ok_or_else(|| PyRuntimeError::new_err("the call is not over"))?;
         Ok(format!("{:?} from {}: {}", status.code, self.call.peer(), status.message))
+    }
+
+    fn retry_after_s(&self) -> Option<f64> {
+        self.call.status()?.pushback.map(|delay| delay.as_secs_f64())
     }
 
     fn trailing_metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {

@@ -116,7 +116,7 @@ impl Ring {
     pub(crate) fn flush(&self) {
         self.stats.flushes.fetch_add(1, Ordering::Relaxed);
         for thread in self.unwoken.lock().drain(..) {
-            thread.wake();
+            thread.wake_for_work();
         }
     }
 

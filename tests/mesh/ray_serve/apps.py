@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pyserve as serve
+
+# Longer than a call takes on a busy machine.
+_HOLD_S = 1.0
 
 
 @serve.deployment
@@ -97,3 +101,48 @@ class Stubborn:
 
     async def __call__(self) -> tuple[str, int]:
         return serve.get_replica_context().replica_id + str(self._id), self._calls
+
+
+@serve.deployment(max_constructor_retry_count=1)
+class Unwell:
+    """Cannot work, and says so."""
+
+    def check_health(self) -> None:
+        raise ValueError("the disk of the weights is gone")
+
+
+@serve.deployment
+class Clock:
+    """Tells when it was called."""
+
+    def __init__(self) -> None:
+        self.called: list[float] = []
+
+    async def note(self) -> float:
+        self.called.append(time.monotonic())
+        return self.called[-1]
+
+    async def last(self) -> float:
+        return self.called[-1]
+
+
+@serve.deployment
+class Holding:
+    """Holds its loop after it has called."""
+
+    def __init__(self, clock: serve.DeploymentHandle) -> None:
+        self.clock = clock
+
+    async def hold(self) -> float:
+        begun = time.monotonic()
+        response = self.clock.note.remote()
+        time.sleep(_HOLD_S)  # noqa: ASYNC251  # what user code does
+        return float(await response) - begun
+
+    async def forget(self) -> float:
+        begun = time.monotonic()
+        response = self.clock.note.remote()
+        await asyncio.sleep(_HOLD_S)
+        called = float(await self.clock.last.remote()) - begun
+        await response
+        return called

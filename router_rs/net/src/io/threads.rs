@@ -1,20 +1,23 @@
 //! I/O threads: each owns a single-threaded runtime, and a queue through which other threads
 //! give it work with at most one wake-up per batch.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::poller_mark::PollerMark;
 use crate::link::{Command, Mailbox};
@@ -42,8 +45,17 @@ struct Shared {
     /// True from a submit until the pump has begun to drain: later submits need no wake-up.
     is_woken: AtomicBool,
     is_stopping: AtomicBool,
+    /// The thread looks at its queue by itself now and then; see `look_soon`.
+    is_looking: AtomicBool,
     waker: AtomicWaker,
 }
+
+/// How often a thread looks at its queue by itself, while it is given work. Arbitrary: user code that
+/// holds its loop for less does not delay what it has asked for any more than that.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// After so many looks without work there are none until there is some. Arbitrary.
+const IDLE_LOOKS_MAX: u32 = 20;
 
 /// What shall happen once at the end of this turn of an I/O thread, however often it is asked for.
 pub trait TurnEnd: Send + Sync {
@@ -89,6 +101,28 @@ impl IoThread {
         self.shared.queue.push(work);
     }
 
+    /// Has work that was queued before looked at soon, whenever `wake` follows: at once where the
+    /// thread has had none for a while, else at its next look.
+    ///
+    /// So what user code has asked for leaves though it holds its event loop afterwards, and a
+    /// stream of calls costs no wake-up more than its turns do.
+    pub fn look_soon(&self) {
+        // Pairs with the fence in `look_now_and_then`: either it sees the work, or this sees that
+        // it has ended.
+        fence(Ordering::SeqCst);
+        let is_looking = &self.shared.is_looking;
+        if !is_looking.load(Ordering::Relaxed) && !is_looking.swap(true, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Wakes the thread if it has not taken all its work already.
+    pub fn wake_for_work(&self) {
+        if !self.shared.queue.is_empty() {
+            self.wake();
+        }
+    }
+
     /// Wakes the thread unless a wake-up is already under way.
     pub fn wake(&self) {
         if !self.shared.is_woken.swap(true, Ordering::AcqRel) {
@@ -106,21 +140,45 @@ impl IoThread {
     }
 }
 
+type Looking = tokio::task::JoinHandle<()>;
+
 /// The thread's main future: drains the queue until it is told to stop.
 struct Pump {
     shared: Arc<Shared>,
+    looking: Option<Looking>,
+    had_work: Rc<Cell<bool>>,
+}
+
+/// Looks at the queue now and then, until there was no work for a while.
+async fn look_now_and_then(shared: Arc<Shared>, had_work: Rc<Cell<bool>>) {
+    let mut looks = interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut idle = 0;
+    while idle < IDLE_LOOKS_MAX {
+        looks.tick().await;
+        if !shared.queue.is_empty() {
+            shared.waker.wake();
+        }
+        idle = if had_work.replace(false) { 0 } else { idle + 1 };
+    }
+    shared.is_looking.store(false, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    if !shared.queue.is_empty() {
+        shared.waker.wake();
+    }
 }
 
 impl Future for Pump {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         loop {
             self.shared.waker.register(context.waker());
             // The read-modify-write pairs with the one in `wake`: whoever found the flag still
             // set has pushed before this, so the drain below sees its work.
             self.shared.is_woken.swap(false, Ordering::AcqRel);
             while let Some(work) = self.shared.queue.pop() {
+                self.had_work.set(true);
                 match work {
                     // A panic is a defect, but one of this piece of work only.
                     Work::Run(work) => drop(catch_unwind(AssertUnwindSafe(work))),
@@ -134,9 +192,21 @@ impl Future for Pump {
             if self.shared.is_stopping.load(Ordering::Acquire) {
                 return Poll::Ready(());
             }
+            self.look();
             if !self.shared.is_woken.load(Ordering::Acquire) {
                 return Poll::Pending;
             }
+        }
+    }
+}
+
+impl Pump {
+    /// Begins to look now and then, if somebody relies on it.
+    fn look(&mut self) {
+        let is_over = self.looking.as_ref().is_none_or(Looking::is_finished);
+        if is_over && self.shared.is_looking.load(Ordering::Relaxed) {
+            let looking = look_now_and_then(self.shared.clone(), self.had_work.clone());
+            self.looking = Some(tokio::task::spawn_local(looking));
         }
     }
 }
@@ -198,16 +268,18 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
         queue: SegQueue::new(),
         is_woken: AtomicBool::new(false),
         is_stopping: AtomicBool::new(false),
+        is_looking: AtomicBool::new(false),
         waker: AtomicWaker::new(),
     });
     let runtime_sender = std::sync::mpsc::sync_channel(1);
     let (sender, receiver) = runtime_sender;
-    let pump = Pump { shared: shared.clone() };
+    let queue = shared.clone();
     let join = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         match start_runtime() {
             Ok((runtime, _mark)) => {
                 let _ = sender.send(Ok(()));
-                CURRENT.replace(Some(pump.shared.clone()));
+                CURRENT.replace(Some(queue.clone()));
+                let pump = Pump { shared: queue, looking: None, had_work: Rc::default() };
                 // As a task: waking the runtime's root future costs a system call even from its
                 // own thread, waking a task there is a push to the run queue.
                 runtime.block_on(async {
@@ -240,7 +312,6 @@ fn start_runtime() -> io::Result<(LocalRuntime, PollerMark)> {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     #[test]
     fn every_piece_of_work_from_many_threads_runs_once() {
@@ -262,6 +333,21 @@ mod tests {
             .collect();
         seen.sort_unstable();
         assert_eq!((0..4000).collect::<Vec<_>>(), seen);
+    }
+
+    #[test]
+    fn work_that_nobody_wakes_a_thread_for_is_looked_at_soon() {
+        let threads = IoThreads::start("test", 1).unwrap();
+        let thread = threads.next();
+        let (sender, receiver) = mpsc::channel();
+        // While it sleeps, and while it looks by itself, and after that.
+        for pause in [0, 0, 1, 10, 300].map(Duration::from_millis) {
+            std::thread::sleep(pause);
+            let sender = sender.clone();
+            thread.queue(Work::Run(Box::new(move || sender.send(()).unwrap())));
+            thread.look_soon();
+            receiver.recv_timeout(Duration::from_secs(10)).expect("it is looked at");
+        }
     }
 
     #[test]
