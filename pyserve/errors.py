@@ -10,7 +10,6 @@
     │   ├── OptionError           a deployment option has a wrong name, type or value
     │   ├── ImportPathError       "module:attribute" cannot be parsed, imported or found
     │   ├── ServicerError         a class does not fit the services of its .proto
-    │   ├── StreamMismatch        a call asks for a stream of one value, or the reverse
     │   ├── SerializationError    a codec is unknown, or cannot carry a value
     │   └── BatchError            a batched method broke its contract (also a TypeError)
     ├── RequestError              a call through a handle failed in the mesh
@@ -116,10 +115,6 @@ class ServicerError(UsageError):
     """A class does not fit the services of its ``.proto``: name, kind or signature."""
 
 
-class StreamMismatch(UsageError, TypeError):
-    """A call wants a stream and the method answers with one value, or the reverse."""
-
-
 class BatchError(UsageError, TypeError):
     """A batched method broke its contract: it is no coroutine function, or returned no list."""
 
@@ -154,9 +149,17 @@ class RequestTimeout(RequestError, TimeoutError):
 
 
 class BackPressure(RequestError):
-    """No replica had room, and as many calls as may wait were waiting."""
+    """No replica had room, and as many calls as may wait were waiting.
+
+    Attributes:
+        status_code: What plain HTTP is answered with, 503 or 429, by the ``backpressure_config``
+            of the deployment that was full.
+        retry_after_s: When there may be room, in seconds; ``None``: unknown.
+    """
 
     code = StatusCode.RESOURCE_EXHAUSTED
+    status_code: int = 503
+    retry_after_s: float | None = None
     retryable = True
 
 

@@ -12,6 +12,7 @@ from pyserve import _router
 from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
 from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint
+from pyserve.errors import BackPressure
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
@@ -121,6 +122,15 @@ class NativeCaller:
             options=route.native,  # type: ignore[arg-type]  # what ``prepare`` has made
             **chosen,
         )
+
+    def backpressure(self, call: WireCall, /) -> tuple[int, float | None]:
+        """Return what the deployment's options say, and the router's estimate; see ``Caller``."""
+        assert isinstance(call, _router.ClientCall)
+        view = self._view()
+        if view is None:
+            return BackPressure.status_code, call.retry_after_s()
+        status = view.queue_full_status or BackPressure.status_code
+        return status, view.retry_after_s or call.retry_after_s()
 
     def cancel(self, call: WireCall, loop: asyncio.AbstractEventLoop, /) -> None:
         """Reset a call on its loop; see ``Caller``."""

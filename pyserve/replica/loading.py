@@ -24,8 +24,10 @@ from pyserve.multiplexing.unloading import disarm, finalize
 from pyserve.observe.places import describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
+from pyserve.replica.asgi.refusals import answer_refusals
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import Method, check_class, where
+from pyserve.replica.hooks import Hook, HookFailed
 from pyserve.replica.http import behind
 from pyserve.replica.plain.methods import uncallable_text
 from pyserve.replica.routing_stats import facts_json
@@ -274,6 +276,28 @@ async def warm_up(instance: object) -> None:
         raise _load_error(label, error) from error
 
 
+async def check_first(instance: object, timeout_s: float) -> None:
+    """Ask ``check_health`` before calls come, so that what cannot work never takes one.
+
+    Args:
+        instance: The user's object.
+        timeout_s: How long it may take.
+
+    Raises:
+        LoadError: It raised, or took longer.
+    """
+    method = getattr(instance, "check_health", None)
+    if method is None:
+        return
+    try:
+        await Hook(method, lambda _answer: None, timeout_s=timeout_s).ask()
+    except HookFailed as error:
+        cause = error.__cause__
+        trace = format_from_user_code(cause) if isinstance(cause, Exception) else str(error)
+        label = f"{type(instance).__qualname__}.check_health ({where(method)})"
+        raise LoadError(f"{label} {error}", trace, user_code=True) from error
+
+
 async def metadata_json(instance: object) -> str:
     """Return what the class says of itself by ``record_replica_metadata``; ``""`` without one.
 
@@ -310,6 +334,7 @@ async def start_application(target: Code, middlewares: str | None = None) -> Asg
     except Exception as error:
         label = f"the application of {target.__qualname__} could not be built"
         raise _load_error(label, error) from error
+    answer_refusals(built)
     if middlewares is not None:
         path = middlewares
         label = f"the middlewares of {path} could not be made"

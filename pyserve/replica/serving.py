@@ -12,6 +12,7 @@ from pyserve.replica.http import plain_handler
 from pyserve.replica.loading import Loaded, inference_doors
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.plain.methods import CALL, PlainMethod
+from pyserve.replica.refusals import status_of_refusal
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpHandler
@@ -81,7 +82,7 @@ def make_server(
             call_token=token,
             weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
             codecs=plain.codecs(),
-            status_of=_status_of(plain),
+            status_of=_status_of(plain, development),
             default_threads=_HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
@@ -102,8 +103,17 @@ def _register_references(server: Server, references: References | None) -> None:
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
 
 
-def _status_of(plain: PlainDispatcher) -> Callable[[BaseException, Any], Status | None]:
-    return lambda error, context: plain.status_of(error, context) or Status.of_abort(error)
+def _status_of(
+    plain: PlainDispatcher, development: bool
+) -> Callable[[BaseException, Any], Status | None]:
+    def status_of(error: BaseException, context: Any) -> Status | None:
+        return (
+            plain.status_of(error, context)
+            or Status.of_abort(error)
+            or status_of_refusal(error, context, development=development)
+        )
+
+    return status_of
 
 
 def _plain_http(

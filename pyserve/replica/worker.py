@@ -35,6 +35,7 @@ from pyserve.replica.loading import (
     Loaded,
     LoadError,
     add_inference,
+    check_first,
     close,
     construct,
     drain_batches,
@@ -181,6 +182,7 @@ class Worker:
         self._application = await self._unless_stopped(
             start_application(loaded.target, self._settings.mesh.http_middlewares)
         )
+        await self._unless_stopped(check_first(instance, options.health_check_timeout_s))
         return loaded, instance
 
     async def _unless_stopped(self, step: Coroutine[object, object, Value]) -> Value:
@@ -226,6 +228,7 @@ class Worker:
                     await self._stop.wait()
                 await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
         finally:
+            self._reconfigurer = None  # It keeps the instance alive.
             self._place.close()
             if self._direct_ports is not None:
                 self._direct_ports.close()
@@ -360,9 +363,8 @@ class Worker:
             self._limit = command.limits.max_ongoing_requests
             if self._server is not None:
                 self._server.set_maximum_concurrent_rpcs(self._limit)
-        elif kind == "reconfigure":
-            # It comes after Ready only.
-            assert self._reconfigurer is not None, "invariant: it was announced"
+        elif kind == "reconfigure" and self._reconfigurer is not None:
+            # It comes after Ready only, and what ends needs it no more.
             self._reconfigurer.take(command.reconfigure)
 
 

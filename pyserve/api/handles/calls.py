@@ -137,6 +137,9 @@ class Caller(Protocol):
             RequestError: There was none in time.
         """
 
+    def backpressure(self, call: WireCall, /) -> tuple[int, float | None]:
+        """Return the HTTP status for a call that was refused, and seconds until there is room."""
+
     def is_near(self) -> bool:
         """Tell whether every replica runs on this machine and shares its memory."""
 

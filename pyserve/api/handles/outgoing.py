@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
-from pyserve.errors import RequestCancelled, RequestTimeout, WrongMoment
+from pyserve.errors import BackPressure, RequestCancelled, RequestTimeout, WrongMoment
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Caller, Message, WireCall
@@ -136,7 +136,11 @@ class OutgoingCall:
         assert wire is not None
         number = wire.code()
         try:
-            return error_of(self.plan.route, number, wire.details(), wire.trailing_metadata())
+            error = error_of(self.plan.route, number, wire.details(), wire.trailing_metadata())
+            # One with a traceback has come from further away, as it was there.
+            if isinstance(error, BackPressure) and not error.remote_traceback:
+                error.status_code, error.retry_after_s = self.caller.backpressure(wire)
+            return error
         except Exception as error:  # Rebuilding it runs code of the user's; somebody waits for it.
             return error
 

@@ -15,7 +15,7 @@ from grpc import StatusCode
 
 from pyserve.api.handles.calls import Metadata, Pinned
 from pyserve.bridge import DONE, MESSAGE
-from pyserve.errors import DeploymentUnavailable
+from pyserve.errors import BackPressure, DeploymentUnavailable
 from pyserve.types import DeploymentKey
 
 if TYPE_CHECKING:
@@ -211,6 +211,15 @@ class LocalCaller:
         else:
             call.replica = replica
         return call
+
+    def backpressure(self, _call: WireCall, /) -> tuple[int, float | None]:
+        """Return what the options say; nobody knows when there is room."""
+        replica = self._find()
+        if replica is None:
+            return BackPressure.status_code, None
+        options = replica.loaded.options
+        config = options.backpressure_config
+        return options.queue_full_status, None if config is None else config.retry_after_s
 
     def cancel(self, call: WireCall, _loop: asyncio.AbstractEventLoop, /) -> None:
         """Reset a call, on its loop. No event follows."""

@@ -23,6 +23,7 @@ from pyserve.errors import BackPressure, RequestTimeout
 from pyserve.references import References
 from pyserve.replica.loading import (
     Loaded,
+    check_first,
     close,
     construct,
     initialize,
@@ -96,6 +97,7 @@ class LocalReplica:
         async def prepare() -> None:
             await reconfigure(instance, options.user_config, timeout_s=options.startup_timeout_s)
             await warm_up(instance)
+            await check_first(instance, options.health_check_timeout_s)
 
         await loop.create_task(prepare(), context=environment.copy())
         dispatcher = PlainDispatcher(

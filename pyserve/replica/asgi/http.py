@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from pyserve.aio import ClientDisconnected
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
+from pyserve.replica.refusals import refusal_of
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
     from pyserve.replica.asgi.types import Application, Message, Scope
+    from pyserve.replica.refusals import Refusal
 
 _LOGGER = failure_logger(__name__)
 
@@ -40,6 +42,10 @@ async def serve_http(app: Application, call: HttpCall, scope: Scope) -> None:
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         end_if_forked(error)
         # One request must not end the replica; signals end it.
+        refusal = refusal_of(error)
+        if refusal is not None and exchange.refuse(refusal):
+            _LOGGER.debug("%s of a call became %d", type(error).__name__, refusal.status)
+            return
         exchange.fail("the application raised %s", type(error).__name__, error=error)
         return
     if result is not None:
@@ -173,6 +179,16 @@ class HttpExchange:
         if head is not None:
             self._head = None
             self._call.start(*head)
+
+    def refuse(self, refusal: Refusal) -> bool:
+        """Answer in the application's place; return whether it is not too late for that."""
+        if self._has_head or self._call.is_over:
+            return False
+        self.ended = True
+        self._call.respond(
+            refusal.status, refusal.headers(), b"" if self._is_head else refusal.body
+        )
+        return True
 
     # --- what is left when it has ended -------------------------------------------------
 

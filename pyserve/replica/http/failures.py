@@ -10,10 +10,11 @@ from grpc import StatusCode
 from pyserve.aio import ClientDisconnected
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.bridge import end_if_forked
-from pyserve.errors import Abort, BatchError, ModelLoadFailed, RequestError
+from pyserve.errors import Abort, BatchError
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import JSON, TEXT, to_json
+from pyserve.replica.refusals import refusal_of
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
@@ -79,9 +80,12 @@ def _answer_unexpected(http: HttpCall, error: Exception) -> None:
     details = _NEUTRAL_DETAILS
     if http.kit.settings.development:
         details = f"{type(error).__name__}: {_text_of(error)}"[:_DETAILS_MAX]
-    # Errors of calls that the handler itself has made say whether trying again may help.
-    code = error.code if isinstance(error, RequestError | ModelLoadFailed) else StatusCode.INTERNAL
-    http.fail(code, details)
+    refusal = refusal_of(error)
+    if refusal is None or http.started:
+        http.fail(StatusCode.INTERNAL, details)
+    else:
+        text = refusal.body if details is _NEUTRAL_DETAILS else f"{details}\n".encode()
+        http.respond(refusal.status, refusal.headers(), text)
 
 
 def _text_of(error: Exception) -> str:

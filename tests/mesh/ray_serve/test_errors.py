@@ -6,7 +6,7 @@ import pytest
 
 import pyserve as serve
 from pyserve.exceptions import RayServeException
-from tests.mesh.ray_serve.apps import Broken, Combine, Model, Streamer
+from tests.mesh.ray_serve.apps import Broken, Combine, Model, Streamer, Unwell
 from tests.mesh.ray_serve.conftest import Run
 
 
@@ -14,6 +14,11 @@ def test_a_deploy_that_fails_is_a_runtime_error(run: Run) -> None:
     with pytest.raises(RuntimeError, match="no weights") as caught:
         run(Combine.bind(Broken.options(max_constructor_retry_count=1).bind()))
     assert isinstance(caught.value, RayServeException)
+
+
+def test_a_check_that_fails_from_the_start_fails_the_deploy(run: Run) -> None:
+    with pytest.raises(RuntimeError, match=r"Unwell\.check_health .*disk of the weights is gone"):
+        run(Unwell.bind())
 
 
 async def test_a_loop_that_runs_is_not_blocked(run: Run) -> None:
@@ -27,7 +32,7 @@ def test_streams_and_values_are_told_apart(run: Run) -> None:
     handle = run(Streamer.bind())
     with pytest.raises(TypeError, match=r"\.options\(stream=True\)"):
         handle.count.remote(2).result(timeout_s=10)
-    with pytest.raises(TypeError, match="answers with one value"):
+    with pytest.raises(TypeError, match="no generator"):
         next(handle.options(stream=True).one.remote())
     assert [0, 1] == list(handle.options(stream=True).count.remote(2))
 

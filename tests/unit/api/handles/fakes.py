@@ -118,6 +118,9 @@ class FakeCaller:
         self.calls.append(call)
         return call
 
+    def backpressure(self, call: Any, /) -> tuple[int, float | None]:
+        return 429, 2.0
+
     def cancel(self, call: Any, loop: asyncio.AbstractEventLoop, /) -> None:
         assert loop is call.loop
         call.is_cancelled = True

@@ -92,6 +92,22 @@ async def test_a_status_is_an_exception(
     assert kind is type(caught.value)
 
 
+async def test_a_refusal_says_how_plain_http_is_answered_also_from_further_away(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    refused, passed_on = handle.remote(), handle.remote()
+    caller.calls[0].fails(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+    with pytest.raises(BackPressure) as caught:
+        await refused
+    assert (429, 2.0) == (caught.value.status_code, caught.value.retry_after_s)
+
+    caught.value.retry_after_s = 9.0
+    caller.calls[1].raises(caught.value)
+    with pytest.raises(BackPressure) as caught:
+        await passed_on
+    assert (429, 9.0) == (caught.value.status_code, caught.value.retry_after_s)
+
+
 async def test_an_exception_is_raised_each_time(
     handle: pyserve.DeploymentHandle, caller: FakeCaller
 ):

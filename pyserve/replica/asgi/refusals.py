@@ -1,0 +1,52 @@
+"""Answers of web applications to failures of calls that their handlers have made.
+
+Starlette answers what nobody handles with 500 before anybody around it sees the exception, so the
+answer has to be a handler of the application's own, where it has no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from pyserve.errors import ModelLoadFailed, RequestError
+from pyserve.replica.refusals import refusal_of
+
+if TYPE_CHECKING:
+    from pyserve.replica.asgi.types import Application
+
+_TRY_AGAIN_LATER = 1013  # of WebSockets
+_KINDS = (RequestError, ModelLoadFailed)
+
+
+def answer_refusals(app: Application) -> None:
+    """Have a Starlette application, and those mounted in it, answer what came of calls.
+
+    Handlers that it has for these errors, or for those below them, stay. Others are left alone.
+    """
+    handlers = getattr(app, "exception_handlers", None)
+    if isinstance(handlers, dict) and hasattr(app, "add_exception_handler"):
+        handler = _handler()
+        for kind in _KINDS:
+            handlers.setdefault(kind, handler)
+    for route in getattr(app, "routes", ()):
+        mounted = getattr(route, "app", None)
+        if mounted is not None and mounted is not app:
+            answer_refusals(mounted)
+
+
+def _handler() -> Callable[[Any, Exception], Awaitable[object]]:
+    from starlette.responses import Response
+    from starlette.websockets import WebSocket
+
+    async def answer(connection: Any, error: Exception) -> object:
+        refusal = refusal_of(error)
+        assert refusal is not None, "invariant: it handles no other errors"
+        if isinstance(connection, WebSocket):
+            await connection.close(_TRY_AGAIN_LATER, refusal.text)
+            return None
+        response = Response(refusal.body, refusal.status)
+        response.raw_headers.extend(refusal.headers())
+        return response
+
+    return answer

@@ -1,0 +1,101 @@
+"""What a client is told where a call that its handler has made failed in the mesh.
+
+User code that lets such an error through has nothing of its own to say, and whether it helps to
+come again is not the same for all of them. The statuses are those of ``grpc/http_status.rs``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from grpc import StatusCode
+
+from pyserve.aio import Status
+from pyserve.errors import BackPressure, ModelLoadFailed, RequestError
+from pyserve.observe.failures import failure_logger
+
+_LOGGER = failure_logger(__name__)
+
+_RETRY_AFTER_S = 1  # As the router says where it knows nothing better.
+_STATUSES = {
+    StatusCode.CANCELLED: 499,
+    StatusCode.DEADLINE_EXCEEDED: 408,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.DATA_LOSS: 500,
+}
+_TEXTS = {
+    StatusCode.CANCELLED: "A call to a deployment behind this one was cancelled.",
+    StatusCode.DEADLINE_EXCEEDED: "A deployment behind this one has not answered in time.",
+    StatusCode.RESOURCE_EXHAUSTED: "A deployment behind this one has no room; come again later.",
+    StatusCode.UNAVAILABLE: "A deployment behind this one cannot be reached; come again later.",
+    StatusCode.DATA_LOSS: "A value of a deployment behind this one is lost.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer of plain HTTP in the place of the handler's.
+
+    Attributes:
+        status: Its status.
+        text: For people; it tells nothing about the inside of the mesh.
+        retry_after_s: Whole seconds; ``None``: it does not help to come again soon.
+    """
+
+    status: int
+    text: str
+    retry_after_s: int | None
+
+    @property
+    def body(self) -> bytes:
+        """The text with a line end."""
+        return f"{self.text}\n".encode()
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return those of the answer, but for the length."""
+        found = [(b"content-type", b"text/plain; charset=utf-8")]
+        if self.retry_after_s is not None:
+            found.append((b"retry-after", str(self.retry_after_s).encode()))
+        return found
+
+
+def refusal_of(error: BaseException) -> Refusal | None:
+    """Return how to answer a request whose handler let ``error`` through.
+
+    Returns:
+        ``None``: It is no failure of a call in the mesh.
+    """
+    if not isinstance(error, RequestError | ModelLoadFailed):
+        return None
+    status = _STATUSES.get(error.code, 500)
+    after_s: float | None = None
+    if isinstance(error, BackPressure):
+        status, after_s = error.status_code, error.retry_after_s
+    retry_after_s = None
+    if status in (503, 429):
+        retry_after_s = max(1, math.ceil(_RETRY_AFTER_S if after_s is None else after_s))
+    return Refusal(status, _TEXTS.get(error.code, error.code.name), retry_after_s)
+
+
+def status_of_refusal(error: BaseException, context: Any, *, development: bool) -> Status | None:
+    """Return the status of a gRPC call whose handler let ``error`` through; log it.
+
+    Args:
+        error: What the handler raised.
+        context: The call's ``ServicerContext``.
+        development: Whether texts of exceptions may reach clients.
+
+    Returns:
+        ``None``: It is no failure of a call in the mesh, or the handler has set a status itself.
+    """
+    refusal = refusal_of(error)
+    if refusal is None or not isinstance(error, RequestError | ModelLoadFailed):
+        return None
+    if context.code() is not None or context.cancel_reason is not None:
+        return None
+    path = context.method.path
+    name = type(error).__name__
+    _LOGGER.warning("%s in %s: %s", name, path, error, extra={"place": (path, name)})
+    return Status(error.code, f"{name}: {error}" if development else refusal.text)

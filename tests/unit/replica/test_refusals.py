@@ -1,0 +1,50 @@
+"""From an error of a call in the mesh to the answer of plain HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyserve.errors import (
+    BackPressure,
+    DeploymentUnavailable,
+    ModelLoadFailed,
+    ReferenceLost,
+    RemoteError,
+    RequestCancelled,
+    RequestTimeout,
+)
+from pyserve.replica.refusals import refusal_of
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after_s"),
+    [
+        (RequestTimeout("by them"), 408, None),
+        (RequestCancelled("by them"), 499, None),
+        (DeploymentUnavailable("of them"), 503, 1),
+        (ModelLoadFailed("of them"), 503, 1),
+        (ReferenceLost("of them"), 500, None),
+    ],
+)
+def test_each_error_has_its_status(
+    error: Exception, status: int, retry_after_s: int | None
+) -> None:
+    refusal = refusal_of(error)
+    assert refusal is not None
+    assert (status, retry_after_s) == (refusal.status, refusal.retry_after_s)
+    assert str(error) not in refusal.text
+
+
+@pytest.mark.parametrize(("told_s", "expected_s"), [(None, 1), (0.01, 1), (1.2, 2), (7.0, 7)])
+def test_a_full_deployment_says_with_what_and_when(told_s: float | None, expected_s: int) -> None:
+    error = BackPressure("full")
+    error.status_code, error.retry_after_s = 429, told_s
+    refusal = refusal_of(error)
+    assert refusal is not None
+    assert (429, expected_s) == (refusal.status, refusal.retry_after_s)
+    assert (b"retry-after", str(expected_s).encode()) in refusal.headers()
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), RemoteError("m:E", "theirs")])
+def test_exceptions_of_user_code_are_none(error: Exception) -> None:
+    assert refusal_of(error) is None
