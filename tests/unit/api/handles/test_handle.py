@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import statistics
 import timeit
 
 import pytest
@@ -12,6 +13,9 @@ import pyserve
 from pyserve.api.handles.framing import HOLD, STREAM
 from pyserve.errors import MeshNotFound, OptionError, WrongMoment
 from tests.unit.api.handles.fakes import FakeCaller, FakeMesh
+
+# In the cost of making a dictionary with one entry.
+COPY_COST_MAX = 18
 
 
 async def test_attributes_are_methods(handle: pyserve.DeploymentHandle, caller: FakeCaller):
@@ -74,12 +78,11 @@ def test_wrong_options_say_what_is_allowed(
 
 @pytest.mark.parity("S-05")
 @pytest.mark.alone
-def test_a_copy_costs_less_than_a_microsecond_and_asks_nobody(
-    handle: pyserve.DeploymentHandle, mesh: FakeMesh
-):
-    """Best of many short runs, since other programs share the machine; half of it is usual.
+def test_a_copy_costs_little_and_asks_nobody(handle: pyserve.DeploymentHandle, mesh: FakeMesh):
+    """Some 0.7 us on an undisturbed machine, as thirteen small dictionaries; its bound is 0.9 us.
 
-    Every copy has another model id, so that nothing can be remembered.
+    Best of many short runs, in turn with what it is compared with, since other programs share the
+    machine. Every copy has another model id, so that nothing can be remembered.
     """
     ids = [f"m{number}" for number in range(200)]
 
@@ -87,8 +90,14 @@ def test_a_copy_costs_less_than_a_microsecond_and_asks_nobody(
         for model_id in ids:
             handle.options(multiplexed_model_id=model_id)
 
-    best_s = min(timeit.repeat(copies, number=1, repeat=200)) / len(ids)
-    assert best_s < 1e-6
+    def dictionaries() -> None:
+        for model_id in ids:
+            dict(multiplexed_model_id=model_id)  # noqa: C408  # the call is what costs
+
+    ratios = [
+        timeit.timeit(copies, number=5) / timeit.timeit(dictionaries, number=5) for _ in range(200)
+    ]
+    assert statistics.median(ratios) < COPY_COST_MAX
     assert {} == mesh.callers
 
 
