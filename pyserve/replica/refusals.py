@@ -18,6 +18,10 @@ from pyserve.observe.failures import failure_logger
 
 _LOGGER = failure_logger(__name__)
 
+CallFailure = RequestError | ModelLoadFailed
+"""What a handler gets of a call that failed in the mesh, and not in user code."""
+
+
 _RETRY_AFTER_S = 1  # As the router says where it knows nothing better.
 _STATUSES = {
     StatusCode.CANCELLED: 499,
@@ -67,7 +71,7 @@ def refusal_of(error: BaseException) -> Refusal | None:
     Returns:
         ``None``: It is no failure of a call in the mesh.
     """
-    if not isinstance(error, RequestError | ModelLoadFailed):
+    if not isinstance(error, CallFailure):
         return None
     status = _STATUSES.get(error.code, 500)
     after_s: float | None = None
@@ -90,8 +94,7 @@ def status_of_refusal(error: BaseException, context: Any, *, development: bool) 
     Returns:
         ``None``: It is no failure of a call in the mesh, or the handler has set a status itself.
     """
-    refusal = refusal_of(error)
-    if refusal is None or not isinstance(error, RequestError | ModelLoadFailed):
+    if not isinstance(error, CallFailure) or (refusal := refusal_of(error)) is None:
         return None
     if context.code() is not None or context.cancel_reason is not None:
         return None

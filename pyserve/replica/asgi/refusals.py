@@ -7,16 +7,14 @@ answer has to be a handler of the application's own, where it has no other one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from pyserve.errors import ModelLoadFailed, RequestError
-from pyserve.replica.refusals import refusal_of
+from pyserve.replica.refusals import CallFailure, refusal_of
 
 if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Application
 
 _TRY_AGAIN_LATER = 1013  # of WebSockets
-_KINDS = (RequestError, ModelLoadFailed)
 
 
 def answer_refusals(app: Application) -> None:
@@ -27,7 +25,7 @@ def answer_refusals(app: Application) -> None:
     handlers = getattr(app, "exception_handlers", None)
     if isinstance(handlers, dict) and hasattr(app, "add_exception_handler"):
         handler = _handler()
-        for kind in _KINDS:
+        for kind in get_args(CallFailure):
             handlers.setdefault(kind, handler)
     for route in getattr(app, "routes", ()):
         mounted = getattr(route, "app", None)

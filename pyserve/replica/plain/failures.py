@@ -14,9 +14,10 @@ from grpc import StatusCode
 from pyserve.aio import Status
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, text_of
-from pyserve.errors import Abort, ModelLoadFailed, PyserveError, RequestError
+from pyserve.errors import Abort, PyserveError
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.plain import calls
+from pyserve.replica.refusals import CallFailure
 
 _LOGGER = failure_logger(__name__)
 _NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
@@ -58,7 +59,7 @@ _DETAILS_MAX = 500
 def _code_of(error: BaseException) -> StatusCode:
     # Errors of calls that the method itself has made say whether trying again may help. Others
     # of our own (a codec that cannot carry a result) are no mistake of this call's caller.
-    if isinstance(error, RequestError | ModelLoadFailed):
+    if isinstance(error, CallFailure):
         return error.code
     return StatusCode.INTERNAL
 
