@@ -144,7 +144,7 @@ soak: build ## A million calls with cancels, deadlines and killed replicas; then
 	$(PY) -m benchmarks.chaos $(CHAOS_ARGS)
 
 .PHONY: hostile
-hostile: build ## What attackers cost their neighbours, with and without them (eight minutes)
+hostile: build ## What attackers cost their neighbours, with and without them (25 minutes)
 	$(PY) -m benchmarks.hostile $(ARGS)
 
 .PHONY: fuzz
