@@ -84,14 +84,16 @@ class ThreadedCall:
         """Do the work of one thread; return what the loop is to do then."""
         context = self._context
         try:
-            if not context.method.response_streaming and self._responses is None:
-                response = context.method.function(self._request(), context)
-                if not isinstance(response, Messages):
-                    finish_unary(context, response)
+            if self._responses is None:
+                found = context.method.function(self._request(), context)
+                if isinstance(found, Messages):
+                    found = found.items
+                elif not context.method.response_streaming:
+                    finish_unary(context, found)
                     return self._end
-                if isinstance(response.items, AsyncIterator):
-                    return partial(self._stream_on_loop, response.items)
-                self._responses = response.items
+                if isinstance(found, AsyncIterator):
+                    return partial(self._stream_on_loop, found)
+                self._responses = iter(found)
             if self._send_responses():
                 finish_stream(context)
             else:
@@ -126,8 +128,6 @@ class ThreadedCall:
     def _send_responses(self) -> bool:
         """Write until the generator ends (``True``) or the client does not read (``False``)."""
         context = self._context
-        if self._responses is None:
-            self._responses = iter(context.method.function(self._request(), context))
         parked = False
         try:
             parked = context.cancel_reason is None and not self._send_while_writable()

@@ -34,7 +34,7 @@ from pyserve.config.tls import (
     read_mesh_tls,
     read_security_settings,
 )
-from pyserve.config.validation import refuse
+from pyserve.config.validation import check_import_path, refuse
 from pyserve.errors import OptionError
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
@@ -136,6 +136,8 @@ class MeshSettings:
         routing: of the routers of this process.
         http_middlewares: import path of a function that returns what the plain HTTP of a replica
             stands behind; None: nothing.
+        servicer_functions: import paths of generated ``add_XServicer_to_server``, whose services
+            the ingress deployments of this mesh answer by methods of the same names.
     """
 
     home: Path
@@ -152,6 +154,7 @@ class MeshSettings:
     security: SecuritySettings = field(default_factory=SecuritySettings)
     routing: RouterDefaults = field(default_factory=RouterDefaults)
     http_middlewares: str | None = None
+    servicer_functions: tuple[str, ...] = ()
 
 
 def use_tls_files(files: TlsFiles) -> None:
@@ -204,6 +207,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         security=security,
         routing=read_router_defaults(variables),
         http_middlewares=_import_path(variables, "PYSERVE_HTTP_MIDDLEWARES"),
+        servicer_functions=_servicer_functions(variables),
     )
 
 
@@ -355,14 +359,13 @@ def is_loopback(host: str) -> bool:
 
 def _import_path(variables: Mapping[str, str], name: str) -> str | None:
     value = variables.get(name) or None
-    if value is None:
-        return None
-    # Ray Serve has dots all the way.
-    module, separator, attribute = value.rpartition(":" if ":" in value else ".")
-    parts = [*module.split("."), *attribute.split(".")]
-    if not separator or not all(part.isidentifier() for part in parts):
-        raise refuse(name, value, "an import path, module:function")
-    return f"{module}:{attribute}"
+    return None if value is None else check_import_path(name, value)
+
+
+def _servicer_functions(variables: Mapping[str, str]) -> tuple[str, ...]:
+    name = "PYSERVE_GRPC_SERVICER_FUNCTIONS"
+    paths = variables.get(name, "").split(",")
+    return tuple(check_import_path(name, path.strip()) for path in paths if path.strip())
 
 
 def _advertised(variables: Mapping[str, str]) -> str | None:

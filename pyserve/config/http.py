@@ -11,6 +11,7 @@ from pyserve.config.parts import Part
 from pyserve.config.validation import (
     check_choice,
     check_flag,
+    check_import_path,
     check_integer,
     check_seconds,
     check_text,
@@ -162,12 +163,15 @@ class HTTPOptions(Part):
 class gRPCOptions(Part):  # noqa: N801  # Ray Serve's name.
     """The ingress's side of gRPC, where it is to have a port of its own.
 
-    Every port of the ingress speaks HTTP and gRPC; the services are those of the deployments,
-    without a list.
+    Every port of the ingress speaks HTTP and gRPC. Services whose generated servicer is a base of
+    a deployment's class need no list.
 
     Attributes:
         port: Where the ingress listens too, on the host of the HTTP options; 0 picks one.
-        grpc_servicer_functions: Accepted as Ray Serve has it, without effect.
+        grpc_servicer_functions: Import paths of generated functions,
+            ``things_pb2_grpc.add_ThingsServicer_to_server``: their services are answered by the
+            methods of the same names of every application's ingress deployment, which needs no
+            base for that.
         request_timeout_s: As in ``HTTPOptions``. One ingress has one such limit: the smaller one.
         enable_reflection: ``True``: the ingress always answers reflection. An access rule can
             keep it from those who may not ask.
@@ -189,8 +193,8 @@ class gRPCOptions(Part):  # noqa: N801  # Ray Serve's name.
         functions: object = self.grpc_servicer_functions
         if not isinstance(functions, list | tuple):
             raise refuse("grpc_options.grpc_servicer_functions", functions, "a list of texts")
-        for name in functions:
-            check_text("grpc_options.grpc_servicer_functions", name, "a list of import paths")
+        for path in functions:
+            check_import_path("grpc_options.grpc_servicer_functions", path)
         if self.request_timeout_s is not None:
             check_seconds("grpc_options.request_timeout_s", self.request_timeout_s)
 

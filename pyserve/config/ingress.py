@@ -270,6 +270,9 @@ def environment_of(http: HTTPOptions | None, grpc: gRPCOptions | None) -> dict[s
     if limits:
         # 0 is none, so the smallest limit that is one wins.
         environment["PYSERVE_REQUEST_TIMEOUT_S"] = repr(min(filter(None, limits), default=0.0))
+    if grpc is not None and grpc.grpc_servicer_functions:
+        paths = ",".join(grpc.grpc_servicer_functions)
+        environment["PYSERVE_GRPC_SERVICER_FUNCTIONS"] = paths
     if http is not None:
         environment.update(environment_of_tls(http))
         if http.root_path:

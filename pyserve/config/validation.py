@@ -93,6 +93,16 @@ def check_text(field: str, value: object, allowed: str = "a text that is not emp
     return value
 
 
+def check_import_path(field: str, value: object) -> str:
+    """Return ``module:attribute`` of an import path, which may have dots all the way too."""
+    text = check_text(field, value, "an import path, module:function")
+    module, separator, attribute = text.rpartition(":" if ":" in text else ".")
+    parts = [*module.split("."), *attribute.split(".")]
+    if not separator or not all(part.isidentifier() for part in parts):
+        raise refuse(field, value, "an import path, module:function")
+    return f"{module}:{attribute}"
+
+
 def check_flag(field: str, value: object) -> bool:
     """Return ``value`` if it is ``True`` or ``False``."""
     if not isinstance(value, bool):

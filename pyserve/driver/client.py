@@ -266,14 +266,14 @@ def _deploy_request(
 ) -> control_pb2.DeployRequest:
     return control_pb2.DeployRequest(
         application=application.name,
-        deployments=[spec_of(application.name, packed) for packed in application.deployments],
+        deployments=[spec_of(application, packed) for packed in application.deployments],
         ingress_deployment=application.ingress,
         route_prefix=RoutePrefix.text(route_prefix),
         route_prefix_is_default=isinstance(route_prefix, RoutePrefix),
     )
 
 
-def spec_of(application: ApplicationName, packed: PackedDeployment) -> mesh_pb2.DeploymentSpec:
+def spec_of(application: PackedApplication, packed: PackedDeployment) -> mesh_pb2.DeploymentSpec:
     """Return a deployment as its replicas get it."""
     code = mesh_pb2.Code(
         sys_path=packed.code.sys_path,
@@ -285,10 +285,11 @@ def spec_of(application: ApplicationName, packed: PackedDeployment) -> mesh_pb2.
     else:
         code.pickled = packed.code.pickled
     return mesh_pb2.DeploymentSpec(
-        application=application,
+        application=application.name,
         name=packed.name,
         code=code,
         arguments=packed.arguments,
         options_json=packed.options.to_json(),
         interceptors=packed.interceptors,
+        is_ingress=packed.name == application.ingress,
     )

@@ -31,11 +31,13 @@ class Method:
         descriptor: Its RPC.
         function: What the class holds, a ``Batched`` included.
         takes_context: Whether it has a parameter for the context.
+        by_name: The class does not implement the service; see ``by_name``.
     """
 
     descriptor: MethodDescriptor
     function: object
     takes_context: bool
+    by_name: bool = False
 
 
 def check_class(target: type, services: Sequence[Service]) -> tuple[dict[str, Method], list[str]]:
@@ -129,7 +131,7 @@ def _misspelt(target: type, name: str, descriptor: MethodDescriptor) -> str:
 def _check_method(target: type, descriptor: MethodDescriptor) -> Method:
     static = inspect.getattr_static(target, descriptor.name)
     label = f"{where(static)}: {target.__qualname__}.{descriptor.name}"
-    mistake = _wrong_kind(static, descriptor)
+    mistake = wrong_kind(static, descriptor)
     if mistake is None:
         takes_context, mistake = _read_signature(static)
         if mistake is None:
@@ -139,7 +141,8 @@ def _check_method(target: type, descriptor: MethodDescriptor) -> Method:
     return Method(descriptor, static, takes_context)
 
 
-def _wrong_kind(static: object, descriptor: MethodDescriptor) -> str | None:
+def wrong_kind(static: object, descriptor: MethodDescriptor) -> str | None:
+    """Return what keeps a method of the class from being of its RPC's kind."""
     if isinstance(static, Batched):
         yields = inspect.isasyncgenfunction(static.function)
         if descriptor.client_streaming:
@@ -149,7 +152,7 @@ def _wrong_kind(static: object, descriptor: MethodDescriptor) -> str | None:
         if yields and not descriptor.server_streaming:
             return "yields, but its RPC answers with one message; return a list of them"
         return None
-    function = _plain(static)
+    function = plain_function(static)
     if function is None:
         return f"is no function but {static!r}"
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
@@ -164,7 +167,7 @@ def _read_signature(static: object) -> tuple[bool, str | None]:
     if isinstance(static, Batched):
         function, what = static.function, "the list of requests"
     else:
-        function, what = _plain(static), "the request (or the iterator of requests)"
+        function, what = plain_function(static), "the request (or the iterator of requests)"
     assert function is not None, "the kind has been checked before"
     parameters = list(inspect.signature(function).parameters.values())
     if not isinstance(static, staticmethod):
@@ -196,7 +199,7 @@ def _wrong_combination(
 ) -> str | None:
     if isinstance(static, Batched):
         return None
-    function = _plain(static)
+    function = plain_function(static)
     writes_nothing = inspect.iscoroutinefunction(function) and not takes_context
     if descriptor.server_streaming and writes_nothing:
         return "returns, but its RPC answers with a stream, and it has no context to write to"
@@ -206,7 +209,8 @@ def _wrong_combination(
     return None
 
 
-def _plain(static: object) -> Callable[..., object] | None:
+def plain_function(static: object) -> Callable[..., object] | None:
+    """Return what a class's attribute calls, if that is a function of Python's own kinds."""
     if isinstance(static, staticmethod | classmethod):
         static = static.__func__
     return static if inspect.isroutine(static) and callable(static) else None

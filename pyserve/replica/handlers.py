@@ -18,8 +18,9 @@ from pyserve.aio._handlers import Messages
 from pyserve.api.method import options_of
 from pyserve.batching import Batched
 from pyserve.errors import Abort
+from pyserve.replica import by_name
 from pyserve.replica.checks import Method
-from pyserve.replica.servicers import Handlers, Registry, Service
+from pyserve.replica.servicers import Handlers, Service
 
 # The user's callables: what they take and return is checked by kind and count, not by type.
 Behavior = Callable[[Any, Any], Any]
@@ -40,14 +41,11 @@ def register(
         add: Takes a service's name and its handlers.
     """
     for service in services:
-        registry = Registry()
-        service.add_to_server(instance, registry)
-        (generated,) = registry.handlers.values()
         handlers = {
             name: _with_behavior(
                 handler, _behavior(instance, methods.get(f"/{service.name}/{name}"), name)
             )
-            for name, handler in generated.items()
+            for name, handler in service.handlers.items()
         }
         add(service.name, handlers)
 
@@ -64,6 +62,8 @@ def _behavior(instance: object, method: Method | None, name: str) -> Behavior:
     if isinstance(method.function, Batched):
         bound: Any = method.function.bind(instance)
         adapted = _without_batch_layer(bound, takes_context=method.takes_context)
+    elif method.by_name:
+        adapted = by_name.behavior(getattr(instance, name), method)
     elif method.takes_context:
         adapted = getattr(instance, name)
     else:

@@ -26,6 +26,7 @@ from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.asgi.refusals import answer_refusals
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
+from pyserve.replica.by_name import find_by_name
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.hooks import Hook, HookFailed
 from pyserve.replica.http import behind
@@ -90,8 +91,12 @@ class Loaded:
         return model_of(self.target)
 
 
-def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
+def load(spec: mesh_pb2.DeploymentSpec, functions: Sequence[str] = ()) -> Loaded:
     """Import and check what a deployment runs, and unpack the arguments of its constructor.
+
+    Args:
+        spec: Of the deployment.
+        functions: The mesh's ``grpc_servicer_functions``.
 
     Raises:
         LoadError: It cannot be imported, or does not fit its services.
@@ -109,7 +114,7 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
     services: tuple[Service, ...] = ()
     methods: Mapping[str, Method] = {}
     if isinstance(target, type):
-        services, methods = _check(target, what, f"{spec.application}.{spec.name}")
+        services, methods = _check(target, what, spec, functions if spec.is_ingress else ())
     batched: Mapping[str, Batched[Any]] = {}
     if (config := options.batching_config) is not None:
         label = f"the batching_config of {spec.name!r} cannot be used"
@@ -127,18 +132,24 @@ def load(spec: mesh_pb2.DeploymentSpec) -> Loaded:
 
 
 def _check(
-    target: type, what: str, plain_service: str
+    target: type, what: str, spec: mesh_pb2.DeploymentSpec, functions: Sequence[str]
 ) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
-    services = _attempt(f"{what} cannot be served", lambda: find_services(target))
-    _attempt(f"{what} cannot be served", lambda: _check_names(target, services, plain_service))
+    inherited = _attempt(f"{what} cannot be served", lambda: find_services(target))
     methods, warnings = _attempt(
-        f"{what} does not fit its .proto", lambda: check_class(target, services)
+        f"{what} does not fit its .proto", lambda: check_class(target, inherited)
     )
+    named, by_their_names, lines = _attempt(
+        f"the grpc_servicer_functions cannot be used for {what}",
+        lambda: find_by_name(target, functions, besides=inherited),
+    )
+    services, warnings = (*inherited, *named), [*warnings, *lines]
+    plain_service = f"{spec.application}.{spec.name}"
+    _attempt(f"{what} cannot be served", lambda: _check_names(target, services, plain_service))
     if not services and ingress_of(target) is None and (text := uncallable_text(target)):
         warnings.append(text)
     for warning in warnings:
         _LOGGER.warning("%s", warning)
-    return services, methods
+    return services, {**methods, **by_their_names}
 
 
 def _check_names(target: type, services: Sequence[Service], plain_service: str) -> None:

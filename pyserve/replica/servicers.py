@@ -8,7 +8,7 @@ methods of ``grpc.aio.Server``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
 
+from pyserve.api.code import import_attribute
 from pyserve.errors import ServicerError
 from pyserve.types import ServiceName
 
@@ -28,15 +29,15 @@ class Service:
 
     Attributes:
         name: ``pkg.Service``.
-        base: The generated servicer.
-        add_to_server: The generated function that registers an instance's methods.
+        base: The generated servicer; ``None``: the class has none, see ``by_name``.
+        handlers: What generated code registers, by method; the functions stand for the user's.
         methods: The service's methods by name.
         file: The ``.proto`` that defines it.
     """
 
     name: ServiceName
-    base: type
-    add_to_server: Callable[[object, Registry], None]
+    base: type | None
+    handlers: Handlers
     methods: Mapping[str, MethodDescriptor]
     file: FileDescriptor
 
@@ -85,17 +86,48 @@ def find_services(target: type) -> tuple[Service, ...]:
     return tuple(_service(base, add) for add, base in found.items())
 
 
-def _service(base: type, add: Any) -> Service:
+def service_of_function(path: str) -> Service:
+    """Return the service that a generated function registers.
+
+    Args:
+        path: Where it is, ``package.things_pb2_grpc:add_ThingsServicer_to_server``.
+
+    Raises:
+        ImportPathError: There is no such module or attribute.
+        ServicerError: It is something else.
+    """
+    add = import_attribute(path)
+    name = getattr(add, "__name__", "")
+    if not callable(add) or not name.startswith("add_") or not name.endswith("_to_server"):
+        raise ServicerError(
+            f"grpc_servicer_functions has {path}, which is {add!r}; name the function "
+            f"add_...Servicer_to_server of a generated _pb2_grpc module"
+        )
+    return _service(None, add)
+
+
+class _AnyServicer:
+    """Has every method: who asks only wants to know the handlers."""
+
+    def __getattr__(self, name: str) -> object:
+        return _never
+
+
+def _never(*_arguments: object) -> None:
+    raise AssertionError("a handler was called that stands for one of the user's")
+
+
+def _service(base: type | None, add: Any) -> Service:
     registry = Registry()
-    add(base(), registry)
+    add(_AnyServicer(), registry)
     if len(registry.handlers) != 1:
         raise ServicerError(
-            f"add_{base.__name__}_to_server registered {len(registry.handlers)} services instead "
-            f"of one; generate {base.__module__} again"
+            f"{add.__name__} registered {len(registry.handlers)} services instead of one; "
+            f"generate {add.__module__} again"
         )
-    (name,) = registry.handlers
+    ((name, handlers),) = registry.handlers.items()
     file, methods = _service_descriptor(name)
-    return Service(ServiceName(name), base, add, methods, file)
+    return Service(ServiceName(name), base, handlers, methods, file)
 
 
 def _service_descriptor(name: str) -> tuple[FileDescriptor, Mapping[str, MethodDescriptor]]:

@@ -167,7 +167,7 @@ class Worker:
         enter_replica(context)
         self.is_constructing = True
         try:
-            loaded = load(assign.spec)
+            loaded = load(assign.spec, self._settings.mesh.servicer_functions)
             instance = construct(loaded)
         finally:
             self.is_constructing = False

@@ -177,7 +177,7 @@ class LocalMesh:
         self._starting[packed.name] = application
         try:
             for deployment in packed.deployments:
-                spec = spec_of(packed.name, deployment)
+                spec = spec_of(packed, deployment)
                 replicas[deployment.name] = await LocalReplica.start(spec, self.references)
         except LoadError as error:
             await application.close()
@@ -213,7 +213,7 @@ class LocalMesh:
 def _changes_config_only(before: PackedApplication, after: PackedApplication) -> bool:
     """Say whether instances can take on what was deployed, as replicas of a mesh do."""
     specs = [
-        {DeploymentKey(each.name, item.name): spec_of(each.name, item) for item in each.deployments}
+        {DeploymentKey(each.name, item.name): spec_of(each, item) for item in each.deployments}
         for each in (before, after)
     ]
     alike = [

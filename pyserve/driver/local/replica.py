@@ -16,6 +16,7 @@ from grpc import StatusCode
 from pyserve.api.context import ReplicaContext, enter_local_replica
 from pyserve.api.handles.calls import Metadata
 from pyserve.api.handles.framing import read_request
+from pyserve.config import read_settings
 from pyserve.driver.local.calls import LocalCall, LocalReservation, joined
 from pyserve.driver.local.gate import Gate
 from pyserve.driver.local.threads import CallThreads, ThreadsOfCall
@@ -84,7 +85,7 @@ class LocalReplica:
             replica_id=ReplicaId(f"{spec.name}#local"),
             servable_object=None,
         )
-        loaded = load(spec)
+        loaded = load(spec, read_settings().servicer_functions)
         environment = contextvars.Context()
         environment.run(enter_local_replica, context)
         instance = environment.run(construct, loaded)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyserve.aio._pool import steps_on_threads
+from pyserve.replica import iterators
 from pyserve.replica.asgi.http import HttpExchange
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.streams import send_stream, write_for_anyone
@@ -89,7 +90,6 @@ async def _send_response(http: HttpCall, response: Response) -> None:
 
 async def _send_streaming(http: HttpCall, response: StreamingResponse) -> None:
     """Send head and pieces of a response, at its client's pace."""
-    close = getattr(response.body_iterator, "aclose", None)
     http.start(response.status_code, response.raw_headers)
     try:
         async for piece in response.body_iterator:
@@ -97,5 +97,4 @@ async def _send_streaming(http: HttpCall, response: StreamingResponse) -> None:
             await write_for_anyone(http, body)
         http.end()
     finally:
-        if close is not None:  # Starlette leaves it to the garbage collector.
-            await close()
+        await iterators.close(response.body_iterator)  # Starlette does not.

@@ -11,6 +11,7 @@ from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
 from pyserve.errors import Abort
+from pyserve.replica import iterators
 from pyserve.replica.http.values import BYTES, JSON_LINES, TEXT, to_json
 
 if TYPE_CHECKING:
@@ -38,10 +39,7 @@ async def send_stream(http: HttpCall, items: AsyncIterator[Any]) -> None:
         else:
             http.respond(200, TEXT, b"")
     finally:
-        # The handler's own cleanup belongs to the request, not to the garbage collector.
-        close = getattr(items, "aclose", None)
-        if close is not None:
-            await close()
+        await iterators.close(items)
 
 
 async def write_for_anyone(http: HttpCall, piece: bytes) -> None:
@@ -71,9 +69,7 @@ async def limited(items: AsyncIterator[Any], timeout_s: float) -> AsyncIterator[
                 return
             yield item
     finally:
-        close = getattr(items, "aclose", None)
-        if close is not None:
-            await close()
+        await iterators.close(items)
 
 
 @contextlib.asynccontextmanager

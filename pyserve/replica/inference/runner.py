@@ -14,6 +14,7 @@ from pyserve.errors import Abort
 from pyserve.inference.declaration import Model
 from pyserve.inference.tensors import Array
 from pyserve.observe.failures import failure_logger
+from pyserve.replica import iterators
 from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = failure_logger(__name__)
@@ -65,9 +66,7 @@ class Runner:
             async for item in items:
                 yield self._pack(item)
         finally:
-            close = getattr(items, "aclose", None)
-            if close is not None:
-                await close()
+            await iterators.close(items)
 
     def _pack(self, result: object) -> dict[str, Array]:
         try:

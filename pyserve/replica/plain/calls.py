@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from pyserve.api.handles.framing import BATCH_END
+from pyserve.replica import iterators
 from pyserve.replica.plain.exchange import CallContext, Exchange
 from pyserve.replica.plain.methods import Kind, PlainMethod
 from pyserve.replica.plain.returned import GENERATORS, streamed
@@ -148,9 +149,7 @@ def _batched_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
             async for item in items:
                 yield door.encode(item)
         finally:
-            close = getattr(items, "aclose", None)
-            if close is not None:
-                await close()
+            await iterators.close(items)
 
     return answer
 

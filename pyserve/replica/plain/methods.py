@@ -99,7 +99,7 @@ def find_methods(
     """
     if is_function(instance):
         return {CALL: _method(CALL, instance, instance)}
-    by_name = {method.descriptor.name: method for method in rpcs.values()}
+    by_name = {each.descriptor.name: each for each in rpcs.values() if not each.by_name}
     found: dict[str, PlainMethod] = {}
     for name, static in _public(type(instance)):
         if (rpc := by_name.get(name)) is None:

@@ -14,6 +14,7 @@ from pyserve.aio._handlers import Messages
 from pyserve.api.handles.stream import DeploymentResponseGenerator
 from pyserve.batching.streams import BatchStream
 from pyserve.errors import KindError
+from pyserve.replica import iterators
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message
@@ -56,9 +57,7 @@ async def _encoded(door: Door, items: AsyncIterator[Any]) -> AsyncIterator[Messa
         async for item in items:
             yield door.encode(item)
     finally:
-        close = getattr(items, "aclose", None)
-        if close is not None:
-            await close()
+        await iterators.close(items)
 
 
 def _encoded_on_a_thread(door: Door, items: Iterator[Any]) -> Iterator[Message]:

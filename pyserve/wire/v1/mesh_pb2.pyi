@@ -187,20 +187,22 @@ class Limits(_message.Message):
     def __init__(self, max_ongoing_requests: _Optional[int] = ...) -> None: ...
 
 class DeploymentSpec(_message.Message):
-    __slots__ = ("application", "name", "code", "arguments", "options_json", "interceptors")
+    __slots__ = ("application", "name", "code", "arguments", "options_json", "interceptors", "is_ingress")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_JSON_FIELD_NUMBER: _ClassVar[int]
     INTERCEPTORS_FIELD_NUMBER: _ClassVar[int]
+    IS_INGRESS_FIELD_NUMBER: _ClassVar[int]
     application: str
     name: str
     code: Code
     arguments: bytes
     options_json: str
     interceptors: bytes
-    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ..., interceptors: _Optional[bytes] = ...) -> None: ...
+    is_ingress: bool
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ..., interceptors: _Optional[bytes] = ..., is_ingress: _Optional[bool] = ...) -> None: ...
 
 class Code(_message.Message):
     __slots__ = ("import_path", "pickled", "sys_path", "working_directory", "fingerprint")

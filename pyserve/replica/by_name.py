@@ -1,0 +1,141 @@
+"""RPCs that a class answers by the names of its methods, without the generated base.
+
+Ray Serve finds them so: ``grpc_servicer_functions`` name the services, every application's
+ingress deployment answers those of their methods that it has, and a parameter ``grpc_context``
+gets the context.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from google.protobuf.descriptor import MethodDescriptor
+
+from pyserve.batching import Batched
+from pyserve.replica import iterators
+from pyserve.replica.checks import Method, plain_function, where, wrong_kind
+from pyserve.replica.servicers import Service, service_of_function
+from pyserve.types import ServiceName
+
+_CONTEXT = "grpc_context"
+_KINDS = inspect.Parameter
+_NAMED = {_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD, _KINDS.KEYWORD_ONLY}
+_FIRST = {_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD, _KINDS.VAR_POSITIONAL}
+
+
+def find_by_name(
+    target: type, functions: Sequence[str], besides: Sequence[Service]
+) -> tuple[tuple[Service, ...], dict[str, Method], list[str]]:
+    """Return the services of which a class has methods, and these by path.
+
+    A method that cannot be called as its RPC is left out with a line to log: other
+    applications may be meant by the list.
+
+    Args:
+        target: The class.
+        functions: Import paths of generated ``add_XServicer_to_server``.
+        besides: Services that it implements by their bases; they are not looked at.
+
+    Raises:
+        ServicerError: Something in the list is not such a function.
+        ImportPathError: It cannot be imported.
+    """
+    inherited = {service.name for service in besides}
+    found: dict[ServiceName, Service] = {}
+    methods: dict[str, Method] = {}
+    lines: list[str] = []
+    for service in map(service_of_function, functions):
+        if service.name in inherited or service.name in found:
+            continue
+        for name, descriptor in service.methods.items():
+            static = inspect.getattr_static(target, name, None)
+            if static is None:
+                continue
+            method, mistake = _method(static, descriptor)
+            if method is None:
+                lines.append(
+                    f"{where(static)}: {target.__qualname__}.{name} {mistake}, so it does not "
+                    f"answer {service.name}/{name}"
+                )
+                continue
+            methods[f"/{service.name}/{name}"] = method
+            found[service.name] = service
+    return tuple(found.values()), methods, lines
+
+
+def _method(static: object, descriptor: MethodDescriptor) -> tuple[Method | None, str]:
+    """Return a method that answers an RPC, or none and what is wrong with it."""
+    mistake = wrong_kind(static, descriptor)
+    if mistake is not None:
+        return None, mistake
+    function = static.function if isinstance(static, Batched) else plain_function(static)
+    assert function is not None, "the kind has been checked before"
+    parameters = list(inspect.signature(function).parameters.values())
+    if not isinstance(static, staticmethod):
+        parameters = parameters[1:]  # self, or cls
+    others = [each for each in parameters if each.name != _CONTEXT]
+    needed = [each.name for each in others if each.default is each.empty and each.kind in _NAMED]
+    # The request comes first; no call has anything else.
+    if not others or others[0].kind not in _FIRST or set(needed) - {others[0].name}:
+        given = ", ".join(each.name for each in others) or "nothing"
+        return None, f"takes {given} besides self, but a call has the request and {_CONTEXT} only"
+    return Method(descriptor, static, len(others) < len(parameters), by_name=True), ""
+
+
+def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], Any]:
+    """Return what a server calls with a request and the context.
+
+    Args:
+        bound: The method of the instance.
+        method: As it was found. One whose RPC answers with a stream yields, or returns a
+            generator of either kind.
+    """
+    call = _passes_context(bound) if method.takes_context else _leaves_context_out(bound)
+    if inspect.isasyncgenfunction(bound):
+        # An async generator itself, so that closing it closes the user's.
+        async def yielding(request: object, context: object) -> AsyncIterator[object]:
+            messages = call(request, context)
+            try:
+                async for message in messages:
+                    yield message
+            finally:
+                await messages.aclose()
+
+        return yielding
+    is_async = inspect.iscoroutinefunction(bound)
+    kind = method.descriptor
+    # A `def` that hands an iterator of requests on has to be in the loop, where that is async.
+    hands_on = kind.client_streaming and not inspect.isgeneratorfunction(bound)
+    if not is_async and not (kind.server_streaming and hands_on):
+        return call
+    if kind.server_streaming:
+
+        async def returning(request: object, context: object) -> AsyncIterator[object]:
+            found = call(request, context)
+            messages = await found if is_async else found
+            try:
+                if isinstance(messages, AsyncIterator):
+                    async for message in messages:
+                        yield message
+                else:
+                    for message in messages:
+                        yield message
+            finally:
+                await iterators.close(messages)
+
+        return returning
+
+    async def unary(request: object, context: object) -> object:
+        return await call(request, context)
+
+    return unary
+
+
+def _passes_context(bound: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    return lambda request, context: bound(request, grpc_context=context)
+
+
+def _leaves_context_out(bound: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    return lambda request, _context: bound(request)
