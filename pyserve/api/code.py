@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import site
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from pyserve.errors import ImportPathError
 
 Code: TypeAlias = "type | Callable[..., object]"
 """What a deployment runs: a class, or a function."""
+
+# Debian's own is the second.
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +128,27 @@ def receive(code: ShippedCode) -> Code:
     return found
 
 
-def prepare_interpreter(code: ShippedCode) -> None:
+def prepare_interpreter(
+    code: ShippedCode, *, own_directory: bool = False, own_packages: bool = False
+) -> None:
     """Give this process the sender's working directory and module search path.
 
     Entries of our own that the sender lacks stay behind its entries.
+
+    Args:
+        code: What the sender says.
+        own_directory: This process stays where it was started, and looks there first.
+        own_packages: What is installed for this interpreter comes before what is for the sender's.
     """
-    if code.working_directory:
+    if code.working_directory and not own_directory:
         os.chdir(code.working_directory)
-    sys.path[:] = dict.fromkeys((*code.sys_path, *filter(None, sys.path)))
+    theirs = list(code.sys_path)
+    if own_packages:
+        places = (at for at, each in enumerate(theirs) if Path(each).name in _PACKAGE_FOLDERS)
+        at = next(places, len(theirs))
+        theirs[at:at] = site.getsitepackages()
+    first = [str(Path.cwd())] if own_directory else []
+    sys.path[:] = dict.fromkeys((*first, *theirs, *filter(None, sys.path)))
     importlib.invalidate_caches()
 
 

@@ -69,8 +69,14 @@ class Deployment(Generic[Deployed_co]):
 
     @property
     def ray_actor_options(self) -> dict[str, object]:
-        """The option ``resources``."""
-        return asdict(self.settings.resources)
+        """The option ``resources``, and as ``runtime_env`` what replicas are given besides."""
+        given = {
+            "env_vars": dict(self.settings.env_vars),
+            "working_dir": self.settings.working_dir,
+            "pip": list(self.settings.pip),
+        }
+        runtime_env = {name: value for name, value in given.items() if value}
+        return asdict(self.settings.resources) | {"runtime_env": runtime_env}
 
     @property
     def logging_config(self) -> LoggingConfig:

@@ -24,6 +24,11 @@ from pyserve.config.parts import (
     check_names,
 )
 from pyserve.config.routing import RequestRouterConfig
+from pyserve.config.runtime_env import (
+    check_directory,
+    options_of_runtime_env,
+    read_requirements,
+)
 from pyserve.config.telling import LoggingConfig
 from pyserve.config.validation import (
     check_choice,
@@ -56,6 +61,7 @@ PLACEMENT_OPTIONS = (
 _NONE_IS_DEFAULT = (
     "logging_config",
     "env_vars",
+    "pip",
     "interceptors",
     "traffic",
     "mirror",
@@ -109,6 +115,7 @@ class DeploymentOptions:
     resources: Resources = field(default_factory=Resources)
     env_vars: Mapping[str, str] = field(default_factory=dict)
     working_dir: str | None = None
+    pip: Sequence[str] = ()  # installed besides what the driver has
     request_router_config: RequestRouterConfig = field(default_factory=RequestRouterConfig)
     # Other deployments by name, and their shares of the calls from outside that lead here.
     traffic: Mapping[str, float] = field(default_factory=dict)
@@ -143,7 +150,10 @@ class DeploymentOptions:
         check_json("user_config", self.user_config)
         check_text_mapping("env_vars", self.env_vars)
         if self.working_dir is not None:
-            check_text("working_dir", self.working_dir, "the path of a directory")
+            object.__setattr__(
+                self, "working_dir", check_directory("working_dir", self.working_dir)
+            )
+        object.__setattr__(self, "pip", read_requirements("pip", self.pip))
         self._check_shares()
         check_text("serializer", self.serializer, "the name of a serializer, such as 'pickle'")
         self._check_placement()
@@ -314,8 +324,14 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
         if given.pop(name, None) is not None:
             raise OptionError(f"{name} is not supported: {reason}")
     if "ray_actor_options" in given:
-        given.setdefault("resources", given.pop("ray_actor_options"))
-        given.pop("ray_actor_options", None)
+        found = given.pop("ray_actor_options")
+        actor = check_mapping("ray_actor_options", {} if found is None else found)
+        given.setdefault("runtime_env", actor.pop("runtime_env", None))
+        given.setdefault("resources", actor)
+    for name, value in options_of_runtime_env(
+        "runtime_env", given.pop("runtime_env", None)
+    ).items():
+        given.setdefault(name, value)
     return given
 
 

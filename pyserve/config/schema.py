@@ -106,7 +106,7 @@ class DeploymentSchema(_Written):
         """Return the options that were written, as ``Deployment.options`` takes them."""
         written = self.written()
         if (actor := written.get("ray_actor_options")) is not None:
-            known = Resources.__dataclass_fields__
+            known = (*Resources.__dataclass_fields__, "runtime_env")
             written["ray_actor_options"] = {name: actor[name] for name in actor if name in known}
         return written
 

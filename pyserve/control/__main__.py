@@ -38,7 +38,7 @@ from pyserve.control.service import add_services
 from pyserve.control.transport import Server, make_server, tcp_place
 from pyserve.errors import MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
-from pyserve.launch import LocalLauncher
+from pyserve.launch import Environments, LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
 from pyserve.version import version
 
@@ -126,6 +126,7 @@ class _Mesh:
             run_dir=home.run_dir,
             on_line=sink.write,
             client_connections=self._client_connections,
+            environments=Environments(settings.home / "environments"),
         )
         self._ingress = IngressServer(
             () if settings.ingress.location is ProxyLocation.Disabled else options.address,

@@ -26,6 +26,7 @@ class ReplicaOrder:
         working_directory: where it runs; "" for the launcher's own.
         environment: changes to the launcher's environment.
         resources: what to reserve.
+        requirements: packages that it needs besides those of the launcher's interpreter.
     """
 
     replica_id: ReplicaId
@@ -34,6 +35,7 @@ class ReplicaOrder:
     working_directory: str
     environment: Mapping[str, str]
     resources: Resources
+    requirements: tuple[str, ...] = ()
 
 
 def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
@@ -45,6 +47,7 @@ def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
         working_directory=replica.options.working_dir or spec.code.working_directory,
         environment=replica.options.env_vars,
         resources=replica.options.resources,
+        requirements=tuple(replica.options.pip),
     )
 
 

@@ -1,7 +1,8 @@
 """How processes of a mesh get started: replicas, and the mesh itself as a driver's child."""
 
 from pyserve.control.launching import Launcher, ReplicaOrder
+from pyserve.launch.environments import Environments
 from pyserve.launch.local import LocalLauncher
 from pyserve.launch.mesh import MeshProcess
 
-__all__ = ["Launcher", "LocalLauncher", "MeshProcess", "ReplicaOrder"]
+__all__ = ["Environments", "Launcher", "LocalLauncher", "MeshProcess", "ReplicaOrder"]

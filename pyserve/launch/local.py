@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from pyserve.config import Resources, inherited_environment
 from pyserve.control.launching import OnExit, ReplicaOrder
 from pyserve.control.rationing import Room
 from pyserve.launch.capacity import read_stocks, room, usable_processors
+from pyserve.launch.environments import Environments
 from pyserve.launch.ledger import Grant, Ledger
 from pyserve.launch.process import Process
 from pyserve.launch.resources import machine_ledger, pin
@@ -47,6 +47,7 @@ class LocalLauncher:
         module: what runs; tests put another one in its place.
         ledger: what this machine has; by default what can be found out.
         client_connections: returns how many clients are connected to this process.
+        environments: makes what replicas need besides the driver's own.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class LocalLauncher:
         module: str = "pyserve.replica",
         ledger: Ledger | None = None,
         client_connections: Callable[[], int] = lambda: 0,
+        environments: Environments | None = None,
     ) -> None:
+        self._environments = environments or Environments(run_dir / "environments")
         self._controller = controller
         self._client_connections = client_connections
         self._token = token
@@ -75,6 +78,8 @@ class LocalLauncher:
 
     async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
         """Start a replica; see ``Launcher.start``."""
+        directory = await self._environments.directory(order.working_directory)
+        interpreter = await self._environments.interpreter(order.requirements)
         controller = await self._controller()
         if self._closed:
             raise OSError("the launcher is closed")
@@ -89,9 +94,9 @@ class LocalLauncher:
         token_reader = self._token_pipe()
         try:
             process = Process(
-                self._command(order, controller, token_reader),
+                [interpreter, *self._arguments(order, controller, token_reader)],
                 environment=self._environment(order, grant),
-                working_directory=order.working_directory or None,
+                working_directory=directory or None,
                 descriptors=(token_reader, self._liveness_reader),
                 on_line=lambda line: self._on_line(prefix + line),
                 on_exit=ended,
@@ -122,6 +127,7 @@ class LocalLauncher:
             return
         self._closed = True
         left = list(self._processes.values())
+        self._environments.close()
         for process in left:
             process.kill()
         async with asyncio.timeout(_KILLED_TIMEOUT_S):
@@ -130,11 +136,11 @@ class LocalLauncher:
         os.close(self._liveness_writer)
         os.close(self._liveness_reader)
 
-    def _command(self, order: ReplicaOrder, controller: str, token_reader: int) -> list[str]:
+    def _arguments(self, order: ReplicaOrder, controller: str, token_reader: int) -> list[str]:
         # -P: the working directory is not put before the standard library while the
         # interpreter starts; the replica takes the driver's own sys.path later.
         return [
-            *(sys.executable, "-P", "-m", self._module),
+            *("-P", "-m", self._module),
             *("--controller", controller),
             *("--replica-id", order.replica_id),
             *("--application", order.key.application),

@@ -108,9 +108,14 @@ def load(spec: mesh_pb2.DeploymentSpec, functions: Sequence[str] = ()) -> Loaded
         working_directory=spec.code.working_directory,
     )
     what = code.import_path or f"the code of {spec.name!r}, which the driver sent"
-    _attempt(f"the interpreter for {what} could not be prepared", lambda: prepare_interpreter(code))
-    target = _attempt(f"importing {what} failed", lambda: receive(code))
     options = DeploymentOptions.from_json(spec.options_json)
+    _attempt(
+        f"the interpreter for {what} could not be prepared",
+        lambda: prepare_interpreter(
+            code, own_directory=bool(options.working_dir), own_packages=bool(options.pip)
+        ),
+    )
+    target = _attempt(f"importing {what} failed", lambda: receive(code))
     services: tuple[Service, ...] = ()
     methods: Mapping[str, Method] = {}
     if isinstance(target, type):

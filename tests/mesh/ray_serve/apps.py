@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyserve as serve
 
@@ -146,3 +149,12 @@ class Holding:
         called = float(await self.clock.last.remote()) - begun
         await response
         return called
+
+
+@serve.deployment
+class Flavoured:
+    """Imports what its runtime_env brings."""
+
+    def __call__(self, module: str) -> tuple[str, str, str | None]:
+        found = importlib.import_module(module)
+        return found.FLAVOUR, str(Path.cwd()), os.environ.get("FLAVOUR")

@@ -1,0 +1,78 @@
+"""``runtime_env`` as Ray Serve has it, taken apart into the options that a deployment has here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyserve.config.validation import check_mapping, check_text, refuse
+from pyserve.errors import OptionError
+
+# Of a package's installation; nothing here depends on them.
+_WITHOUT_EFFECT = {"excludes", "config", "_ray_commit"}
+_REFUSED = {
+    "conda": "name the packages by 'pip', or start the mesh in that environment",
+    "py_modules": "put the modules into working_dir, or install them by 'pip'",
+    "container": "run the replicas in containers of your own",
+    "image_uri": "run the replicas in containers of your own",
+    "worker_process_setup_hook": "do it in the constructor",
+}
+_KNOWN = ("env_vars", "working_dir", "pip", "uv")
+
+
+def options_of_runtime_env(field: str, value: object) -> dict[str, object]:
+    """Return ``env_vars``, ``working_dir`` and ``pip``, as far as ``value`` has them.
+
+    Raises:
+        OptionError: It has something that replicas cannot be given.
+    """
+    given = {
+        name: item
+        for name, item in check_mapping(field, value or {}).items()
+        if item is not None and name not in _WITHOUT_EFFECT
+    }
+    for name in given:
+        if name not in _KNOWN:
+            why = _REFUSED.get(name, f"known: {', '.join(_KNOWN)}")
+            raise OptionError(f"{field}[{name!r}] is not supported: {why}")
+    if "uv" in given:
+        if "pip" in given:
+            raise OptionError(f"{field} has both 'pip' and 'uv', which mean the same; keep one")
+        given["pip"] = given.pop("uv")
+    return given
+
+
+def check_directory(field: str, value: object) -> str:
+    """Return the whole path of a folder or a zip archive, which need not be on this machine.
+
+    Raises:
+        OptionError: It is no path, or an address.
+    """
+    text = check_text(field, value, "the path of a folder or a .zip file")
+    if "://" in text:
+        raise refuse(field, value, "a path; what lies elsewhere has to be fetched before")
+    return str(Path(text).absolute())
+
+
+def read_requirements(field: str, value: object) -> tuple[str, ...]:
+    """Return the lines of requirements that ``pip`` of a ``runtime_env`` stands for.
+
+    Args:
+        field: For messages.
+        value: A list of them, the path of a file with them, or a mapping with ``packages``.
+
+    Raises:
+        OptionError: It is something else, or the file cannot be read.
+    """
+    if isinstance(value, Mapping):
+        packages = check_mapping(field, value).get("packages")
+        return read_requirements(f"{field}['packages']", packages)
+    if isinstance(value, str):
+        try:
+            lines = Path(value).read_text().splitlines()
+        except OSError as error:
+            raise refuse(field, value, f"a file that can be read ({error.strerror})") from error
+        return tuple(line for line in map(str.strip, lines) if line and line[0] != "#")
+    if not isinstance(value, list | tuple):
+        raise refuse(field, value, "a list of packages, or the path of a file with them")
+    return tuple(check_text(field, each, "the name of a package") for each in value)

@@ -1,0 +1,96 @@
+"""What replicas are given besides what the driver has."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyserve.launch import Environments
+from tests.support.wheels import make_wheel
+
+needs_uv = pytest.mark.skipif(
+    not (shutil.which("uv") or (Path(sys.executable).parent / "uv").exists()),
+    reason="uv is not installed",
+)
+
+
+def archive(path: Path, **files: str) -> Path:
+    with zipfile.ZipFile(path, "w") as written:
+        for name, text in files.items():
+            written.writestr(f"{name}.py", text)
+    return path
+
+
+async def test_without_packages_it_is_the_launchers_own_interpreter(tmp_path: Path) -> None:
+    assert sys.executable == await Environments(tmp_path / "made").interpreter(())
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.slow
+@needs_uv
+async def test_packages_come_before_those_of_the_launcher(tmp_path: Path) -> None:
+    # Its own numpy, as it were.
+    wheel = make_wheel(tmp_path, "msgpack", "99.0", "version = 'ours'\n")
+    environments = Environments(tmp_path / "made")
+
+    # Two replicas ask at once; a third one later.
+    found = await asyncio.gather(*(environments.interpreter([str(wheel)]) for _ in range(2)))
+    found.append(await Environments(tmp_path / "made").interpreter([str(wheel)]))
+
+    assert 1 == len(set(found))
+    code = "import grpc, msgpack, pyserve; print(msgpack.version)"
+    ran = await asyncio.to_thread(
+        subprocess.run, [found[0], "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "ours" == ran.stdout.strip()
+    assert 1 == len(list((tmp_path / "made").iterdir()))
+
+
+@pytest.mark.slow
+@needs_uv
+async def test_what_cannot_be_installed_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    missing = tmp_path / "nothing-1.0-py3-none-any.whl"
+
+    with pytest.raises(OSError, match=r"(?s)`uv pip` for a runtime_env failed: .*nothing"):
+        await Environments(tmp_path / "made").interpreter([str(missing)])
+
+    assert [] == list((tmp_path / "made").iterdir())
+
+
+async def test_without_uv_the_text_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_args, **_kwargs: None)
+
+    with pytest.raises(OSError, match="pip install uv"):
+        await Environments(tmp_path / "made").interpreter(["anything"])
+
+
+async def test_a_folder_is_used_as_it_is_and_an_archive_unpacked(tmp_path: Path) -> None:
+    environments = Environments(tmp_path / "made")
+    assert str(tmp_path) == await environments.directory(str(tmp_path))
+    assert "" == await environments.directory("")
+
+    first = await environments.directory(str(archive(tmp_path / "a.zip", model="FLAVOUR = 1")))
+    again = await environments.directory(str(archive(tmp_path / "b.zip", model="FLAVOUR = 1")))
+    other = await environments.directory(str(archive(tmp_path / "a.zip", model="FLAVOUR = 2")))
+
+    assert "FLAVOUR = 1" == (Path(first) / "model.py").read_text()
+    assert "FLAVOUR = 2" == (Path(other) / "model.py").read_text()
+    assert first != other
+    assert "FLAVOUR = 1" == (Path(again) / "model.py").read_text()
+
+
+async def test_an_archive_that_is_none_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_text("no archive")
+
+    with pytest.raises(OSError, match=r"the working_dir .*a\.zip cannot be unpacked"):
+        await Environments(tmp_path / "made").directory(str(tmp_path / "a.zip"))
+    with pytest.raises(FileNotFoundError):
+        await Environments(tmp_path / "made").directory(str(tmp_path / "missing.zip"))
