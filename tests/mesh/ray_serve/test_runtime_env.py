@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from tests.support.wheels import make_wheel
 pytestmark = pytest.mark.slow
 
 
-def flavours(run: Run, runtime_env: dict[str, object], module: str) -> tuple[str, str, str | None]:
+def flavours(
+    run: Run, runtime_env: Mapping[str, object], module: str
+) -> tuple[str, str, str | None]:
     deployment = Flavoured.options(ray_actor_options={"runtime_env": runtime_env})
     found: tuple[str, str, str | None] = run(deployment.bind()).remote(module).result(timeout_s=20)
     return found
