@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 from fastapi import FastAPI, Request, WebSocket
@@ -39,25 +38,29 @@ class Busy:
 
 
 @pyserve.deployment
-class Broken:
-    async def gone(self) -> None:
-        os._exit(1)
-
+class Slow:
     async def late(self) -> None:
         await asyncio.sleep(60)
+
+
+@pyserve.deployment
+class Gone:
+    async def gone(self) -> str:
+        return "it is there"
 
 
 class Calls:
     """The same calls for all of them."""
 
-    def __init__(self, busy: DeploymentHandle, broken: DeploymentHandle) -> None:
-        self.busy, self.broken = busy, broken
+    def __init__(self, **handles: DeploymentHandle) -> None:
+        self._calls = {
+            "full": handles["busy"].full,
+            "late": handles["slow"].options(timeout_s=0.2).late,
+            "gone": handles["gone"].gone,
+        }
 
     def call(self, what: str) -> Any:
-        if what == "full":
-            return self.busy.full.remote()
-        timeout_s = 0.2 if what == "late" else None
-        return getattr(self.broken.options(timeout_s=timeout_s), what).remote()
+        return self._calls[what].remote()
 
 
 @pyserve.deployment
@@ -99,16 +102,24 @@ class Blocking(Calls):
 
 @pyserve.deployment
 class Servicer(echo_pb2_grpc.EchoServicer, Calls):
-    def __init__(self, busy: DeploymentHandle, broken: DeploymentHandle) -> None:
-        Calls.__init__(self, busy, broken)
+    def __init__(self, **handles: DeploymentHandle) -> None:
+        Calls.__init__(self, **handles)
 
     async def Echo(self, request: echo_pb2.EchoRequest) -> echo_pb2.EchoReply:
         return echo_pb2.EchoReply(payload=str(await self.call(request.payload.decode())).encode())
 
 
+def children() -> dict[str, pyserve.Application]:
+    """Return what they call, an application each; one of them has no replica."""
+    parked = pyserve.Deployment(Gone.target, Gone.settings.updated({"num_replicas": 0}))
+    return {f"refusals-{each.name.lower()}": each.bind() for each in (Busy, Slow, parked)}
+
+
 def parents() -> dict[str, pyserve.Application]:
-    """Return the applications by name; the deployments that they call are one application each."""
-    busy = pyserve.get_deployment_handle("Busy", "refusals-busy")
-    broken = pyserve.get_deployment_handle("Broken", "refusals-broken")
+    """Return the applications by name, when those that they call are there."""
+    handles = {
+        each.name.lower(): pyserve.get_deployment_handle(each.name, f"refusals-{each.name.lower()}")
+        for each in (Busy, Slow, Gone)
+    }
     made: tuple[Any, ...] = (Web, WithHandlers, Plain, Blocking, Servicer)
-    return {f"refusals-{each.name.lower()}": each.bind(busy, broken) for each in made}
+    return {f"refusals-{each.name.lower()}": each.bind(**handles) for each in made}

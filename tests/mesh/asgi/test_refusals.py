@@ -13,9 +13,8 @@ from websockets.sync.client import connect
 import pyserve
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.contract.fastapi.exchange import Answered, Asked, ask
-from tests.mesh.asgi.refusals import Broken, Busy, parents
+from tests.mesh.asgi.refusals import children, parents
 from tests.support.mesh import RunningMesh
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -26,30 +25,20 @@ _EXPECTED = {"full": 429, "late": 408, "gone": 503}
 @pytest.fixture(scope="module")
 def refusing(mesh: RunningMesh) -> Iterator[RunningMesh]:
     """Serve the applications; the busy one has no room."""
-    applications = {"refusals-busy": Busy.bind(), "refusals-broken": Broken.bind()}
-    for name, application in applications.items():
+    called = children()
+    for name, application in called.items():
         pyserve.run(application, name=name, route_prefix=None)
-    applications |= parents()
-    for name in applications.keys() - {"refusals-busy", "refusals-broken"}:
+    calling = parents()
+    for name, application in calling.items():
         prefix = None if "servicer" in name else f"/{name}"
-        pyserve.run(applications[name], name=name, route_prefix=prefix)
+        pyserve.run(application, name=name, route_prefix=prefix)
     held = pyserve.get_app_handle("refusals-busy").hold.remote()
     try:
         yield mesh
     finally:
         held.cancel()
-        for name in applications:
+        for name in (*called, *calling):
             pyserve.delete(name)
-
-
-def _await_broken() -> None:
-    """A call before has ended its replica."""
-    overview = pyserve.status().applications["refusals-broken"].deployments["Broken"]
-    assert overview is not None
-    wait_until(
-        lambda: pyserve.status().applications["refusals-broken"].status == "RUNNING",
-        what="the replica is replaced",
-    )
 
 
 def _check(answered: Answered, what: str) -> None:
@@ -65,21 +54,18 @@ def _check(answered: Answered, what: str) -> None:
 def test_plain_http_gets_the_status_of_the_refusal(
     refusing: RunningMesh, path: str, what: str
 ) -> None:
-    _await_broken()
     separator = "" if path.endswith("=") else "/"
     _check(ask(refusing.address, Asked("GET", f"/refusals-{path}{separator}{what}")), what)
 
 
 @pytest.mark.parametrize("what", _EXPECTED)
 def test_a_blocking_call_gets_it_too(refusing: RunningMesh, what: str) -> None:
-    _await_broken()
     body = json.dumps({"what": what}).encode()
     asked = Asked("POST", "/refusals-blocking", [("content-type", "application/json")], body)
     _check(ask(refusing.address, asked), what)
 
 
 def test_handlers_of_the_application_come_first(refusing: RunningMesh) -> None:
-    _await_broken()
     assert 418 == ask(refusing.address, Asked("GET", "/refusals-withhandlers/gone")).status
     assert 429 == ask(refusing.address, Asked("GET", "/refusals-withhandlers/full")).status
 
@@ -101,7 +87,6 @@ def test_a_websocket_is_closed_with_come_again_later(refusing: RunningMesh) -> N
     ],
 )
 def test_grpc_gets_its_own_status(refusing: RunningMesh, what: str, code: grpc.StatusCode) -> None:
-    _await_broken()
     with (
         grpc.insecure_channel(refusing.address) as channel,
         pytest.raises(grpc.RpcError) as caught,
