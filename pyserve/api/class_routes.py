@@ -123,6 +123,23 @@ def _routes(app: Any) -> Iterator[Any]:
                 yield route
 
 
+def routes_with_paths(app: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the HTTP routes of a FastAPI application with their whole paths, in order.
+
+    Those of routers that are included count; mounted applications keep theirs to themselves.
+    """
+    if not _is_fastapi(app):
+        return
+    from fastapi.routing import APIRoute
+
+    for route in getattr(app, "router", app).routes:
+        if isinstance(route, APIRoute):
+            yield prefix + route.path, route
+        elif (included := getattr(route, "original_router", None)) is not None:
+            inner = getattr(route.include_context, "prefix", "")
+            yield from routes_with_paths(included, prefix + inner)
+
+
 def is_router(app: Any) -> bool:
     """Tell a FastAPI router, which is no application by itself."""
     return _is_fastapi(app) and hasattr(app, "default_response_class")

@@ -30,6 +30,7 @@ from pyserve.replica.by_name import find_by_name
 from pyserve.replica.checks import Method, check_class, where
 from pyserve.replica.hooks import Hook, HookFailed
 from pyserve.replica.http import behind
+from pyserve.replica.idempotence import idempotent_routes
 from pyserve.replica.plain.methods import uncallable_text
 from pyserve.replica.routing_stats import facts_json
 from pyserve.replica.servicers import Service, find_services
@@ -351,11 +352,12 @@ async def start_application(target: Code, middlewares: str | None = None) -> Asg
         label = f"the application of {target.__qualname__} could not be built"
         raise _load_error(label, error) from error
     answer_refusals(built)
+    routes = tuple(idempotent_routes(built))
     if middlewares is not None:
         path = middlewares
         label = f"the middlewares of {path} could not be made"
         built = _attempt(label, lambda: wrap(built, read_middlewares(path)))
-    application = AsgiApplication(built)
+    application = AsgiApplication(built, routes)
     try:
         await application.startup()
     except LifespanFailed as error:

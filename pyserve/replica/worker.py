@@ -216,6 +216,10 @@ class Worker:
             takes_http = self._application is not None or (server.takes_http and callable(instance))
             ready = _ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
             ready.replica_metadata_json = self._metadata_json
+            if self._application is not None:
+                ready.idempotent_methods.extend(self._application.idempotent_routes)
+            elif f"/{plain_service}/__call__" in ready.idempotent_methods:
+                ready.idempotent_methods.append("*")
             self._reconfigurer = Reconfigurer(
                 instance,
                 timeout_s=loaded.options.startup_timeout_s,

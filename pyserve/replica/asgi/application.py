@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.replica.asgi.http import serve_http
@@ -24,9 +24,11 @@ class AsgiApplication:
 
     Args:
         app: Any ASGI 3 application.
+        idempotent_routes: Whose requests may be repeated, see ``idempotence``.
     """
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: Application, idempotent_routes: Sequence[str] = ()) -> None:
+        self.idempotent_routes = idempotent_routes
         self._app = app
         self._lifespan = Lifespan(app)
         self._state = self._lifespan.state

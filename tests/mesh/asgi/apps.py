@@ -111,6 +111,11 @@ class Frames:
 
         return StreamingResponse(pieces(), media_type="text/event-stream")
 
+    @api.get("/items/{count}")
+    async def items(self, count: int) -> StreamingResponse:
+        """Yields without a wait between the items."""
+        return StreamingResponse(f"data: {number}\n\n" for number in range(count))
+
     @api.get("/open")
     async def open(self) -> None:
         self.gate.set()

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import h11
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -92,6 +93,21 @@ def test_def_endpoints_run_side_by_side(mesh: RunningMesh) -> None:
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda path: _get(mesh, path), ["/together", "/together"]))
     assert [0, 1] == sorted(found)
+
+
+def test_each_item_of_a_stream_is_a_chunk_of_its_own(mesh: RunningMesh) -> None:
+    connection = h11.Connection(h11.CLIENT)
+    items: list[bytes] = []
+    with _send(mesh, "/items/500") as wire:
+        connection.send(h11.Request(method="GET", target="/items/500", headers=[("host", "h")]))
+        while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                connection.receive_data(wire.recv(65_536))
+            elif isinstance(event, h11.Data):
+                # What arrives in two reads is two events of one chunk.
+                items += [b""] if event.chunk_start else []
+                items[-1] += event.data
+    assert [b"data: %d\n\n" % number for number in range(500)] == items
 
 
 @pytest.mark.parity("G-35")

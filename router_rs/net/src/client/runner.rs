@@ -67,7 +67,8 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
                 let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
                 let mut exchange = Exchange::new(&mut user, head, upload, limits);
                 // What the deployment says of its method holds here as it does at the ingress.
-                let is_idempotent = deployment.idempotent.contains(exchange.head.parts.uri.path());
+                let is_idempotent =
+                    deployment.repeatable.has_method(exchange.head.parts.uri.path());
                 exchange.head.options.is_idempotent |= is_idempotent;
                 if matches!(new.placement, Placement::Any) {
                     exchange.head.ranked = deployment.rank(&exchange.head.parts).await;

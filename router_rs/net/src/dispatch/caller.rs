@@ -44,6 +44,12 @@ pub(crate) trait Caller {
     /// The call ends, because the caller was slow and others wanted its place.
     fn on_give_way(&mut self) {}
 
+    /// Whether pieces of the answer are to reach the caller as they were written, because they mean
+    /// something to it; else small ones may come together.
+    fn keeps_pieces(&self) -> bool {
+        false
+    }
+
     /// The head of the answer; with `is_last`, all of it (Trailers-Only).
     fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone>;
 

@@ -52,6 +52,7 @@ struct Body {
     first_data_at: Option<Instant>,
     /// All data has come; trailers are next.
     is_over: bool,
+    keeps_pieces: bool,
 }
 
 /// What the exchange has to know.
@@ -148,6 +149,7 @@ impl Download {
                         chunk: Bytes::new(),
                         first_data_at: None,
                         is_over: false,
+                        keeps_pieces: caller.keeps_pieces(),
                     });
                 }
                 Err(answer) => return Poll::Ready(answer),
@@ -249,7 +251,12 @@ impl Body {
     ) -> Poll<Result<(), Answer>> {
         while !self.is_over {
             if self.chunk.is_empty() {
-                match ready!(gather::poll_data(&mut self.stream, cx)) {
+                let data = if self.keeps_pieces {
+                    self.stream.poll_data(cx)
+                } else {
+                    gather::poll_data(&mut self.stream, cx)
+                };
+                match ready!(data) {
                     Some(Ok(chunk)) => {
                         *has_spoken = true;
                         self.first_data_at.get_or_insert_with(Instant::now);

@@ -22,6 +22,7 @@ mod loads;
 mod place;
 mod prefixes;
 mod ranker;
+mod repeatable;
 pub(crate) mod settings;
 mod silence;
 mod snapshot;

@@ -1,6 +1,6 @@
 //! What the controller knows about deployments, and the look-up of a path in it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::entry::DeploymentEntry;
 use super::prefixes::Prefixes;
 use super::ranker::{Advice, Ranker};
+use super::repeatable::Repeatable;
 use super::settings::RouterSettings;
 use super::split::{Share, Split, Way};
 use crate::mesh::names;
@@ -114,8 +115,7 @@ pub(crate) struct Deployment {
     pub queue_full_status: StatusCode,
     /// What clients are told then; `None`: the router's estimate.
     pub retry_after: Option<Duration>,
-    /// Paths of the methods that may be called again after a failure.
-    pub idempotent: HashSet<Box<str>>,
+    pub repeatable: Repeatable,
     /// A policy of the user's, that puts the replicas in order for each call.
     pub(super) advice: Option<Arc<Advice>>,
     /// Copies of calls that are on their way to it.

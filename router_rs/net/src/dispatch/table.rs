@@ -13,6 +13,7 @@ use router_core::{Nanos, ReplicaId, ReplicaSpec, RouterStats, SplitMix64, Tier};
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
 use super::ranker::Advice;
+use super::repeatable::Repeatable;
 use super::settings::{RouterSettings, config_of};
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use super::split::{Split, hash};
@@ -260,7 +261,7 @@ fn listed_as(known: &Known, route: DeploymentRoute) -> (Deployment, Offers) {
         request_bytes_max: route.max_request_bytes,
         queue_full_status: route.queue_full_status,
         retry_after: route.retry_after,
-        idempotent: route.idempotent_methods.into_iter().map(Into::into).collect(),
+        repeatable: Repeatable::new(route.idempotent_methods),
         advice: known.advice.clone(),
         mirrored: Arc::clone(&known.mirrored),
         split: Split::default(),

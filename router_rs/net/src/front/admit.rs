@@ -337,8 +337,9 @@ fn prepare<T: Transport>(
         ClientTimeout::Unsaid => route.upstream.request_timeout().or(front.request_timeout()),
     };
     let is_said = client_timeout != ClientTimeout::Unsaid;
-    // RFC 9110, 9.2.2; it matters only where the deployment asks for retries.
-    let is_idempotent = parts.method.is_idempotent();
+    // It matters only where the deployment asks for retries.
+    let below = parts.uri.path().strip_prefix(&*route.prefix).unwrap_or_default();
+    let is_idempotent = route.upstream.may_repeat(&parts.method, below);
     let origin = Origin {
         client: connection.client(&parts.headers),
         root_path: &front.config.root_path,

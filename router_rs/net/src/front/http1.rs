@@ -25,6 +25,7 @@ use super::connection::ConnectionState;
 use super::http1_end::{Answer, Busy, pair};
 use super::http1_socket::Http1Socket;
 use super::limits::FrontLimits;
+use super::linger::Linger;
 use super::offenders::Offence;
 use super::own_call::OwnCall;
 use super::plain::{Kind, PlainEnd};
@@ -139,6 +140,8 @@ enum Speaker {
     Resting(Wire, Door),
     /// We, for the last time: what is left of our answer.
     Refusing(Wire, Bytes),
+    /// The client alone; nobody listens.
+    Lingering(Linger),
     /// It is over.
     Nobody,
 }
@@ -169,7 +172,7 @@ impl Driver {
             match &mut self.speaker {
                 // Requests that are under way are answered with `connection: close`.
                 Speaker::Hyper(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-                Speaker::Resting(..) => self.speaker = Speaker::Nobody,
+                Speaker::Resting(..) | Speaker::Lingering(_) => self.speaker = Speaker::Nobody,
                 Speaker::Refusing(..) | Speaker::Nobody => {}
             }
             self.state.is_draining.set(true);
@@ -207,13 +210,30 @@ impl Driver {
             };
         }
         if let Speaker::Hyper(connection) = &mut self.speaker {
-            if let Err(error) = ready!(Pin::new(&mut **connection).poll(cx)) {
-                self.on_error(&error);
+            match ready!(Pin::new(&mut **connection).poll(cx)) {
+                Ok(()) => self.linger(),
+                Err(error) => self.on_error(&error),
             }
         }
+        if let Speaker::Refusing(wire, answer) = &mut self.speaker {
+            ready!(poll_last_words(wire, answer, cx));
+            self.linger();
+        }
         match &mut self.speaker {
-            Speaker::Refusing(wire, answer) => poll_last_words(wire, answer, cx),
+            Speaker::Lingering(linger) => linger.poll(cx),
             _ => Poll::Ready(()),
+        }
+    }
+
+    /// All is said; the client may not know yet.
+    fn linger(&mut self) {
+        let wire = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
+            Speaker::Hyper(connection) => connection.into_parts().map(|parts| parts.io),
+            Speaker::Refusing(wire, _) => Some(wire),
+            _ => None,
+        };
+        if let Some(wire) = wire {
+            self.speaker = Speaker::Lingering(Linger::new(wire));
         }
     }
 
@@ -296,6 +316,11 @@ impl Future for Driver {
         loop {
             if this.poll_call_and_speaker(cx).is_ready() {
                 return Poll::Ready(());
+            }
+            if matches!(this.speaker, Speaker::Lingering(_)) {
+                // It has times of its own.
+                this.rest.keep(0);
+                return this.rest.look(true, cx).map_or(Poll::Pending, |_| Poll::Ready(()));
             }
             this.patience.look(&this.state);
             this.rest.keep(this.patience.head_bytes());

@@ -29,6 +29,7 @@ mod http1_socket;
 mod http2;
 mod http2_end;
 mod limits;
+mod linger;
 mod offenders;
 mod own_call;
 mod plain;

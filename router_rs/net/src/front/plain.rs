@@ -282,6 +282,11 @@ impl<T: Transport> Caller for PlainEnd<T> {
         self.transport.on_sent(connection);
     }
 
+    /// Clients of streams that applications write piece by piece take a chunk for a message.
+    fn keeps_pieces(&self) -> bool {
+        self.manner.kind == Kind::Plain
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         if let Some(ration) = &mut self.ration {
             ready!(ration.poll(cx));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, StatusCode, request};
+use http::{HeaderMap, Method, StatusCode, request};
 
 use crate::client::dial::Target;
 use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader, Way};
@@ -282,8 +282,16 @@ impl Upstream {
     /// Whether a call of that method may be sent again after it has started.
     pub(super) fn is_idempotent(&self, path: &str) -> bool {
         match self {
-            Self::Deployment(deployment) => deployment.idempotent.contains(path),
+            Self::Deployment(deployment) => deployment.repeatable.has_method(path),
             Self::Server(_) => false,
+        }
+    }
+
+    /// Whether a request of plain HTTP may; `path` is that below the application's prefix.
+    pub(super) fn may_repeat(&self, verb: &Method, path: &str) -> bool {
+        match self {
+            Self::Deployment(deployment) => deployment.repeatable.has_request(verb, path),
+            Self::Server(_) => verb.is_idempotent(),
         }
     }
 

@@ -2,6 +2,8 @@
 //! portions, so that one connection cannot keep its thread busy while others wait. What floods of
 //! HTTP/2 are made of is rationed.
 
+mod hyper_io;
+
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
@@ -12,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http::StatusCode;
-use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
@@ -47,6 +48,11 @@ const TRICKLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// As hyper's own buffers are filled.
 const SCRATCH_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// hyper's buffers can be filled without a copy by unsafe code only.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::default();
+}
 
 /// What a connection's task knows of its bytes. Shared with the stream that hyper or h2 owns, which
 /// hyper wants to be `Send`; both are on one thread.
@@ -302,6 +308,16 @@ impl Wire {
         Poll::Ready(read.is_ok() && !self.first.is_empty())
     }
 
+    /// Reads something that nobody wants; 0 at the end.
+    pub(super) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.resize(SCRATCH_BYTES, 0);
+            let mut buffer = ReadBuf::new(scratch);
+            ready!(AsyncRead::poll_read(Pin::new(self), cx, &mut buffer))?;
+            Poll::Ready(Ok(buffer.filled().len()))
+        })
+    }
+
     /// Between two requests: what was read of the second one is to be read once more.
     pub(super) fn read_again(&mut self, bytes: Bytes) {
         debug_assert!(self.first.is_empty(), "what was read came before what was not");
@@ -414,81 +430,5 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-// === hyper's traits ===
-
-thread_local! {
-    /// hyper's buffers can be filled without a copy by unsafe code only.
-    static SCRATCH: RefCell<Vec<u8>> = RefCell::default();
-}
-
-impl Read for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut cursor: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(SCRATCH_BYTES, 0);
-            let length = cursor.remaining().min(SCRATCH_BYTES);
-            let mut buffer = ReadBuf::new(&mut scratch[..length]);
-            ready!(AsyncRead::poll_read(self.as_mut(), cx, &mut buffer))?;
-            let refused = self.lines.read(buffer.filled());
-            self.on_head_read();
-            match refused {
-                None => cursor.put_slice(buffer.filled()),
-                Some((line_feed, unclear)) => {
-                    self.unclear = Some(unclear);
-                    cursor.put_slice(&buffer.filled()[..line_feed]);
-                    let room = cursor.remaining().min(REFUSED.len());
-                    cursor.put_slice(&REFUSED[..room]);
-                    self.first = Bytes::from_static(&REFUSED[room..]);
-                }
-            }
-            Poll::Ready(Ok(()))
-        })
-    }
-}
-
-impl Write for Wire {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if self.keeps(bytes) {
-            return Poll::Ready(Ok(bytes.len()));
-        }
-        AsyncWrite::poll_write(self, cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_flush(self, cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.unread.is_some() {
-            return Poll::Ready(Ok(()));
-        }
-        AsyncWrite::poll_shutdown(self, cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        AsyncWrite::is_write_vectored(self)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if let [only] = slices {
-            if self.keeps(only) {
-                return Poll::Ready(Ok(only.len()));
-            }
-        }
-        AsyncWrite::poll_write_vectored(self, cx, slices)
     }
 }

@@ -27,7 +27,8 @@ fn truncated() -> Status {
     Status::new(Code::InvalidArgument, "malformed body: it ends inside of an envelope")
 }
 
-/// Counts messages of a request that may have only one.
+/// Counts messages of a request that may have only one. Another number is answered as gRPC has it,
+/// and as the protocol's own conformance suite asks.
 #[derive(Debug)]
 struct Count {
     is_unary: bool,
@@ -39,7 +40,7 @@ impl Count {
         self.messages += 1;
         if self.is_unary && self.messages > 1 {
             let text = "malformed body: the method takes one message, there are more";
-            return Err(Status::new(Code::InvalidArgument, text));
+            return Err(Status::new(Code::Unimplemented, text));
         }
         Ok(())
     }
@@ -47,7 +48,7 @@ impl Count {
     fn finish(&self) -> Result<(), Status> {
         if self.is_unary && self.messages == 0 {
             let text = "malformed body: the method takes one message, there is none";
-            return Err(Status::new(Code::InvalidArgument, text));
+            return Err(Status::new(Code::Unimplemented, text));
         }
         Ok(())
     }
@@ -126,12 +127,17 @@ impl Envelopes {
     }
 }
 
+/// The protocol's conformance suite asks for this code, as gRPC has it for its frames.
+fn not_compressible() -> Status {
+    let text = "malformed envelope: it is compressed, but connect-content-encoding names nothing";
+    Status::new(Code::Internal, text)
+}
+
 fn check_flags(flags: u8, is_compressible: bool) -> Result<(), Status> {
     let text = match flags {
         0 => return Ok(()),
         1 if is_compressible => return Ok(()),
-        1 => "malformed envelope: it is compressed, but connect-content-encoding names nothing"
-            .into(),
+        1 => return Err(not_compressible()),
         END_FLAG => "malformed envelope: a request has no end-of-stream envelope".into(),
         _ => format!("malformed envelope: flags are {flags}, allowed are 0 and 1"),
     };
@@ -198,6 +204,9 @@ impl RequestCoder for JsonStreamRequest {
             let Some(message) = self.decoder.decode(&mut self.unread).map_err(of_client)? else {
                 continue;
             };
+            if message.compressed && self.encoding == Encoding::Identity {
+                return Err(not_compressible());
+            }
             self.count.add()?;
             let is_long = is_long(&message);
             let (json, encoding, bytes_max) = (self.json.clone(), self.encoding, self.bytes_max);
