@@ -55,6 +55,8 @@ _LOGGER = logging.getLogger(__name__)
 # Rounds of one step. Each round's actions change what the next one sees, and a replica's life
 # has three phases, so a handful is enough; more is a bug that must not hang the loop.
 _ROUNDS_MAX = 20
+# Of a deploy that succeeded for replicas before, whose calls may last.
+_OLDER_WAIT_S = 1.0
 
 
 class Controller:
@@ -447,6 +449,10 @@ class Controller:
     async def _finish(self, watch: DeployWatch) -> None:
         # Whoever asks for a view from now on finds the deployment in it.
         await self._published()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_OLDER_WAIT_S):
+                while watch.has_older(self.state):
+                    await self._next_step()
         watch.deployed(tuple(self.addresses()), self.registry.version)
 
     async def _drain(self, session: Session, grace_s: float) -> None:

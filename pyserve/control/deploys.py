@@ -70,6 +70,14 @@ class DeployWatch:
             return True
         return None
 
+    def has_older(self, state: MeshState) -> bool:
+        """Whether replicas of versions before have not ended, which unload their models then."""
+        return any(
+            replica.version != version
+            for key, version in self.versions.items()
+            for replica in state.of_deployment(key)
+        )
+
     def deployed(self, addresses: tuple[str, ...], view_version: int) -> None:
         """Say that every deployment serves, and only the new version does, from that view on."""
         deployed = control_pb2.Deployed(addresses=addresses, view_version=view_version)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _LOGGER = failure_logger(__name__)
 _NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
 _DETAILS_MAX = 500
+# Word for word what Ray Serve and Starlette answer; ours goes into the header.
+_INTERNAL = b"Internal Server Error"
+_ERROR = b"x-pyserve-error"
 _NO_BODY = frozenset({204, 304})
 
 
@@ -81,11 +84,19 @@ def _answer_unexpected(http: HttpCall, error: Exception) -> None:
     if http.kit.settings.development:
         details = f"{type(error).__name__}: {_text_of(error)}"[:_DETAILS_MAX]
     refusal = refusal_of(error)
-    if refusal is None or http.started:
+    if http.started:
         http.fail(StatusCode.INTERNAL, details)
+    elif refusal is None:
+        http.respond(500, [*TEXT, (_ERROR, _as_header(details))], _INTERNAL)
     else:
         text = refusal.body if details is _NEUTRAL_DETAILS else f"{details}\n".encode()
         http.respond(refusal.status, refusal.headers(), text)
+
+
+def _as_header(text: str) -> bytes:
+    """Return a text as a header may have it: in one line, of ASCII."""
+    line = "".join(each if each.isprintable() else " " for each in text)
+    return line.strip().encode("ascii", "backslashreplace")
 
 
 def _text_of(error: Exception) -> str:

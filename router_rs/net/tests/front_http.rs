@@ -133,14 +133,15 @@ async fn an_unknown_route_is_answered_here_with_a_sentence() {
     let (_replica, front) = one_app().await;
     let reply = Http1::connect(&front).await.fetch("/elsewhere").await;
     assert_eq!(404, reply.status);
-    assert_eq!("none of 1 route prefixes leads to /elsewhere\n", reply.text());
+    let text = "Path '/elsewhere' not found. Ping http://.../-/routes for available routes.";
+    assert_eq!(text, reply.text());
     assert_eq!("ingress", reply.headers["pyserve-answered-by"]);
     assert_eq!("text/plain; charset=utf-8", reply.headers["content-type"]);
     assert_eq!(36, reply.headers["x-request-id"].len());
     let client = front.client().await;
     let reply = client.start(http_request("GET", "/appx", &[]), true).reply().await;
     assert_eq!(404, reply.http);
-    assert_eq!("none of 1 route prefixes leads to /appx\n", reply.body);
+    assert_eq!("none of 1 route prefixes leads to /appx", reply.headers["x-pyserve-error"]);
     assert_eq!((2, 2), (front.stat("answered_here"), front.stat("http_4xx")));
 }
 

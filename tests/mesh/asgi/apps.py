@@ -114,7 +114,8 @@ class Frames:
     @api.get("/items/{count}")
     async def items(self, count: int) -> StreamingResponse:
         """Yields without a wait between the items."""
-        return StreamingResponse(f"data: {number}\n\n" for number in range(count))
+        items = (f"data: {number}\n\n" for number in range(count))
+        return StreamingResponse(items, headers={"x-accel-buffering": "no"})
 
     @api.get("/open")
     async def open(self) -> None:

@@ -95,7 +95,7 @@ def test_def_endpoints_run_side_by_side(mesh: RunningMesh) -> None:
     assert [0, 1] == sorted(found)
 
 
-def test_each_item_of_a_stream_is_a_chunk_of_its_own(mesh: RunningMesh) -> None:
+def test_each_item_of_an_unbuffered_stream_is_a_chunk_of_its_own(mesh: RunningMesh) -> None:
     connection = h11.Connection(h11.CLIENT)
     items: list[bytes] = []
     with _send(mesh, "/items/500") as wire:

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, StatusCode};
 
-use super::upstream::Directory;
+use super::upstream::{Directory, NOTHING_YET};
 use crate::grpc::HttpFailure;
 
 /// Paths below it never reach an application.
@@ -19,7 +19,7 @@ const ROUTES: &str = "/-/routes";
 /// The answer to a request below [`PREFIX`].
 ///
 /// # Errors
-/// An unknown path, another method than GET and HEAD, or the front drains.
+/// An unknown path, another method than GET and HEAD, nothing is deployed yet, or the front drains.
 pub(super) fn answer(
     method: &Method,
     path: &str,
@@ -30,6 +30,10 @@ pub(super) fn answer(
         HEALTH if !is_healthy => {
             let text = format!("{} is shutting down", directory.owner());
             return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
+        // As Ray Serve's: balancers send nothing where everything would be 404.
+        HEALTH if !directory.is_populated() => {
+            return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET));
         }
         HEALTH => ("text/plain; charset=utf-8", Bytes::from_static(b"success")),
         ROUTES => ("application/json", directory.routes_json().into()),
@@ -68,8 +72,12 @@ mod tests {
         })));
         let refused = answer(&Method::GET, HEALTH, &directory, false).unwrap_err();
         assert_eq!(StatusCode::SERVICE_UNAVAILABLE, refused.status);
-        let answered = answer(&Method::GET, HEALTH, &directory, true).unwrap();
-        assert_eq!(b"success", &answered.body()[..]);
+        // Nothing has been deployed.
+        let refused = answer(&Method::GET, HEALTH, &directory, true).unwrap_err();
+        assert_eq!(
+            (StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET),
+            (refused.status, &*refused.text)
+        );
         let routes = answer(&Method::GET, ROUTES, &directory, false).unwrap();
         assert_eq!(b"{}", &routes.body()[..]);
     }

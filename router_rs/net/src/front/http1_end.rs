@@ -1,10 +1,12 @@
 //! One HTTP/1.1 request as an end of the exchange, and the answer as hyper takes it.
 //!
-//! The call and hyper's connection meet in a slot that holds one piece of the answer: the next is
-//! accepted when hyper has taken it, so a client that does not read stalls the replica's stream.
+//! The call and hyper's connection meet in a slot that holds one piece of the answer, or a few small
+//! ones, so that hyper writes them at once: others are accepted when hyper has taken these, so a
+//! client that does not read stalls the replica's stream.
 //! Both are on one thread, and mostly in one task.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::error::Error as _;
 use std::io;
 use std::pin::Pin;
@@ -36,6 +38,9 @@ pub(super) struct Broken;
 struct State {
     head: Option<response::Parts>,
     piece: Option<Bytes>,
+    /// Small ones that follow it, and their length.
+    more: VecDeque<Bytes>,
+    more_bytes: usize,
     /// Nothing follows what is here.
     end: Option<Result<(), Broken>>,
     /// How much hyper takes, if the head says so, and what it has taken.
@@ -48,6 +53,10 @@ struct State {
     call: Option<Waker>,
     connection: Option<Waker>,
 }
+
+/// What of small pieces is taken before hyper has written: as much as it writes at once.
+const PIECES_MAX: usize = 16;
+const PIECES_BYTES_MAX: usize = 16 * 1024;
 
 type Slot = Rc<RefCell<State>>;
 
@@ -121,6 +130,31 @@ fn is_malformed(error: &hyper::Error) -> bool {
 fn wake(waker: &mut Option<Waker>) {
     if let Some(waker) = waker.take() {
         waker.wake();
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn has_room(&self, bytes: usize) -> bool {
+        let Some(piece) = &self.piece else { return true };
+        let held_bytes = piece.len() + self.more_bytes;
+        self.more.len() + 1 < PIECES_MAX && held_bytes + bytes <= PIECES_BYTES_MAX
+    }
+
+    fn put(&mut self, piece: Bytes) {
+        if self.piece.is_none() {
+            self.piece = Some(piece);
+        } else {
+            self.more_bytes += piece.len();
+            self.more.push_back(piece);
+        }
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        let next = self.more.pop_front();
+        self.more_bytes -= next.as_ref().map_or(0, Bytes::len);
+        std::mem::replace(&mut self.piece, next)
     }
 }
 
@@ -232,11 +266,11 @@ impl Caller for Http1End {
         if state.is_gone {
             return Poll::Ready(Err(Gone));
         }
-        if state.piece.is_some() && !state.is_left {
-            state.call = Some(cx.waker().clone());
-            return Poll::Pending;
+        if state.is_left || state.has_room(wanted) {
+            return Poll::Ready(Ok(wanted));
         }
-        Poll::Ready(Ok(wanted))
+        state.call = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
@@ -247,8 +281,8 @@ impl Caller for Http1End {
         if state.is_left {
             return Ok(()); // more than the head says
         }
-        debug_assert!(state.piece.is_none(), "a piece was given without room");
-        state.piece = Some(bytes);
+        debug_assert!(state.has_room(bytes.len()), "a piece was given without room");
+        state.put(bytes);
         self.tell(&mut state);
         Ok(())
     }
@@ -310,9 +344,11 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
         let mut state = this.slot.borrow_mut();
-        if let Some(piece) = state.piece.take() {
+        if let Some(piece) = state.take() {
             state.taken_bytes += piece.len() as u64;
-            wake(&mut state.call);
+            if state.piece.is_none() {
+                wake(&mut state.call);
+            }
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         match &state.end {
@@ -340,7 +376,7 @@ impl Body for AnswerBody {
         let state = self.slot.borrow();
         match (&state.piece, &state.end) {
             // All of it is here, so that hyper need not send it in chunks.
-            (Some(piece), Some(Ok(()))) if !self.has_length => {
+            (Some(piece), Some(Ok(()))) if !self.has_length && state.more.is_empty() => {
                 SizeHint::with_exact(piece.len() as u64)
             }
             _ => SizeHint::default(),
@@ -364,5 +400,6 @@ fn leave(slot: &Slot) {
     state.is_gone = !is_whole;
     // Its memory is of no use to anybody.
     state.piece = None;
+    state.more = VecDeque::new();
     wake(&mut state.call);
 }

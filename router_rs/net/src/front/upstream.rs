@@ -237,15 +237,28 @@ impl Directory {
             None if table.is_starting() => {
                 Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET))
             }
-            None => Err(HttpFailure::new(
-                StatusCode::NOT_FOUND,
-                format!(
+            None => {
+                let text = format!(
                     "none of {} route prefixes leads to {path}{}",
                     table.http_prefixes_count(),
                     did_you_mean(table.methods(), path, sees)
-                ),
-            )),
+                );
+                // Word for word Ray Serve's, which its clients may look for.
+                let body = format!(
+                    "Path '{path}' not found. Ping http://.../-/routes for available routes."
+                );
+                let failure = HttpFailure::new(StatusCode::NOT_FOUND, text);
+                Err(HttpFailure { body: Some(body.into()), ..failure })
+            }
         })
+    }
+
+    /// Whether there may be something to lead to: not before the first deploy.
+    pub(super) fn is_populated(&self) -> bool {
+        match self {
+            Self::Server(_) => true,
+            Self::Table(reader) => reader.with(|table| !table.is_starting()),
+        }
     }
 
     /// The applications behind the prefixes, as JSON.
@@ -261,7 +274,7 @@ impl Directory {
 }
 
 /// What clients are told that come before the first deploy.
-const NOTHING_YET: &str = "no application has been deployed here yet; come again soon";
+pub(super) const NOTHING_YET: &str = "no application has been deployed here yet; come again soon";
 
 /// The end of a sentence about a path that nobody has; empty where no method's path is like it.
 fn did_you_mean(methods: &MethodTable, path: &str, sees: Sees<'_>) -> String {

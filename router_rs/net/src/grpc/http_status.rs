@@ -11,7 +11,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 
 use super::{Code, Status};
-use crate::mesh::names::{ANSWERED_BY, EXPLAIN};
+use crate::mesh::names::{ANSWERED_BY, ERROR, EXPLAIN};
 
 /// When to come again, if nobody knows better: long enough to let a burst go by. Arbitrary.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -52,6 +52,8 @@ pub struct HttpFailure {
     pub status: StatusCode,
     /// One sentence, sent as text/plain with a line end.
     pub text: Cow<'static, str>,
+    /// What is sent as it is in its place; the sentence goes into a header then.
+    pub body: Option<Box<str>>,
     /// When the client may come again; sent in whole seconds, rounded up.
     pub retry_after: Option<Duration>,
     /// What the router saw, for a client that asked.
@@ -65,7 +67,7 @@ impl HttpFailure {
         let is_temporary =
             matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
         let retry_after = is_temporary.then_some(RETRY_AFTER_DEFAULT);
-        Self { status, text: text.into(), retry_after, explanation: None }
+        Self { status, text: text.into(), body: None, retry_after, explanation: None }
     }
 
     /// A failure of the mesh, by the table.
@@ -79,7 +81,11 @@ impl HttpFailure {
     pub fn headers(&self, answered_by: HeaderValue) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        headers.insert(CONTENT_LENGTH, (self.text.len() + 1).into());
+        let body = self.body.as_ref();
+        headers.insert(CONTENT_LENGTH, body.map_or(self.text.len() + 1, |it| it.len()).into());
+        if let (Some(_), Ok(text)) = (body, HeaderValue::from_str(&self.text)) {
+            headers.insert(ERROR, text);
+        }
         headers.insert(ANSWERED_BY, answered_by);
         if let Some(delay) = self.retry_after {
             headers.insert(RETRY_AFTER, whole_seconds(delay).into());
@@ -93,9 +99,12 @@ impl HttpFailure {
         headers
     }
 
-    /// The sentence with a line end, as long as `content-length` says.
+    /// The sentence with a line end, or what stands in its place, as long as `content-length` says.
     pub fn body(&self) -> Bytes {
-        format!("{}\n", self.text).into()
+        match &self.body {
+            Some(body) => Bytes::copy_from_slice(body.as_bytes()),
+            None => format!("{}\n", self.text).into(),
+        }
     }
 
     /// The head of the answer.
@@ -147,6 +156,16 @@ mod tests {
             ("pyserve-answered-by", b"replica"),
         ];
         assert_eq!(&expected[..], &left[..]);
+    }
+
+    #[test]
+    fn what_stands_in_for_the_sentence_is_the_body() {
+        let mut failure = HttpFailure::new(StatusCode::NOT_FOUND, "none leads there");
+        failure.body = Some("no such path".into());
+        assert_eq!("no such path", failure.body());
+        let headers = failure.headers(REPLICA);
+        assert_eq!("12", headers["content-length"]);
+        assert_eq!("none leads there", headers["x-pyserve-error"]);
     }
 
     #[test]

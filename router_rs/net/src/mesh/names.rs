@@ -64,6 +64,9 @@ pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("pyserve-client-t
 /// The value of [`UPGRADE`], the only one.
 pub const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
+/// Why a client got an error, where the body has a text of Ray Serve's.
+pub const ERROR: HeaderName = HeaderName::from_static("x-pyserve-error");
+
 /// Request metadatum `1`: the answer says, under the same name, what the router saw and chose.
 pub const EXPLAIN: HeaderName = HeaderName::from_static("x-pyserve-explain");
 
