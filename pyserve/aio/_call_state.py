@@ -7,20 +7,21 @@ be noticed and cancelled when its call object is collected.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from pyserve import _router
+from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import CODE_BY_NUMBER, WireMetadata, as_aio_metadata
 from pyserve.aio._streams import MessageStream
-from pyserve.observe.failures import failure_logger
 
 if TYPE_CHECKING:
     from pyserve.bridge import LoopEndpoint
 
-_LOGGER = failure_logger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 RPC_FINISHED = "RPC already finished."
 RPC_HALF_CLOSED = 'RPC is half closed after calling "done_writing".'
@@ -107,11 +108,7 @@ class CallState:
         self._metadata_waiters = _wake(self._metadata_waiters)
         self._waiters = _wake(self._waiters)
         callbacks, self._done_callbacks = self._done_callbacks, ()
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception:
-                _LOGGER.exception("a done callback of a call failed")
+        run_callbacks(self.endpoint.loop, callbacks, "a call")
 
     # --- status -------------------------------------------------------------------------
 
@@ -191,7 +188,10 @@ class CallState:
             await future
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when the call is settled; at once when it is."""
+        """Call ``callback()`` when the call is settled; at once when it is.
+
+        What it raises goes to the loop's exception handler, but at once to the caller here.
+        """
         if self.settled:
             callback()
         else:

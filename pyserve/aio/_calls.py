@@ -45,7 +45,10 @@ class _Call:
         return self._state.done()
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call ``callback(call)`` when the call has ended; at once when it has."""
+        """Call ``callback(call)`` when the call has ended; at once when it has.
+
+        What it raises while it runs later goes to the loop's exception handler.
+        """
         self._state.add_done_callback(partial(callback, self))
 
     def time_remaining(self) -> float | None:

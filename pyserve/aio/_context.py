@@ -10,11 +10,13 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
 from pyserve import _router
+from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import (
     MetadataLike,
     Metadatum,
@@ -25,14 +27,11 @@ from pyserve.aio._metadata import (
 )
 from pyserve.aio._options import compression_number
 from pyserve.aio._streams import MessageStream
-from pyserve.observe.failures import failure_logger
 from pyserve.request import Request
 
 if TYPE_CHECKING:
     from pyserve.aio._handlers import CallKit, Method
     from pyserve.aio._streams import SyncRequestIterator
-
-_LOGGER = failure_logger(__name__)
 
 RPC_FINISHED = "RPC already finished."
 _MODEL_ID_KEYS = ("multiplexed_model_id", "serve_multiplexed_model_id")
@@ -115,12 +114,10 @@ class ServicerContext:
     def run_done_callbacks(self) -> None:
         """Tell everybody who asked that the handler has ended. Runs once, on the loop."""
         self.ended = True
-        for callback in self._done_callbacks or ():
-            try:
-                callback(self)
-            except Exception:
-                _LOGGER.exception("a done callback of %s failed", self.method.path)
-        self._done_callbacks = None
+        if self._done_callbacks is not None:
+            callbacks, self._done_callbacks = self._done_callbacks, None
+            calls = [partial(callback, self) for callback in callbacks]
+            run_callbacks(self.kit.loop, calls, self.method.path)
 
     # --- the request of user code ----------------------------------------------------------
 
@@ -338,7 +335,10 @@ class ServicerContext:
         return self.call.time_remaining()
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call ``callback(context)`` on the loop when the handler has ended."""
+        """Call ``callback(context)`` on the loop when the handler has ended.
+
+        What it raises goes to the loop's exception handler.
+        """
         if self._done_callbacks is None:
             self._done_callbacks = []
         self.plain = False
