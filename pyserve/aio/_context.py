@@ -315,8 +315,18 @@ class ServicerContext:
         return self.call.peer
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """Return what the transport knows of the client; empty without TLS."""
-        return self.call.auth_context()
+        """Return what the transport knows of the client, with the names of grpc.
+
+        ``transport_security_type`` (``ssl`` or ``insecure``) and ``security_level`` are always
+        there, the names and the PEM of a client's certificate when it has shown one.
+        """
+        known = self.call.auth_context()
+        if "transport_security_type" in known:
+            return known | {"security_level": [b"TSI_PRIVACY_AND_INTEGRITY"]}
+        return {
+            "transport_security_type": [b"insecure"],
+            "security_level": [b"TSI_SECURITY_NONE"],
+        }
 
     def peer_identity_key(self) -> str | None:
         """Return the property that names the client, ``None`` when nothing proves it."""

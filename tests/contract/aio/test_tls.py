@@ -9,6 +9,12 @@ import pytest
 from tests.contract.aio.sides import SERVICE, Network, Stub, echo, failure, responses, unary, within
 from tests.support.authority import Authority, Leaf
 
+# Of the auth context; what else is there is a matter of the handshake.
+_PROTECTED = {
+    "transport_security_type": [b"ssl"],
+    "security_level": [b"TSI_PRIVACY_AND_INTEGRITY"],
+}
+
 
 @pytest.fixture(scope="module")
 def authority() -> Authority:
@@ -34,14 +40,24 @@ async def _serve(network: Network, methods: Any, leaf: Leaf, **credentials: Any)
 
 
 async def test_tls_call_succeeds(network: Network, authority: Authority, server_leaf: Leaf) -> None:
+    seen: list[dict[str, Any]] = []
+
     async def look(request: bytes, context: Any) -> bytes:
         assert context.peer_identities() is None
+        seen.append(dict(context.auth_context()))
         return request
 
-    port = await _serve(network, {"Call": unary(look)}, server_leaf)
+    def look_plainly(request: bytes, context: Any) -> bytes:
+        assert context.peer_identities() is None
+        seen.append(dict(context.auth_context()))
+        return request
+
+    port = await _serve(network, {"Call": unary(look), "Plain": unary(look_plainly)}, server_leaf)
     credentials = grpc.ssl_channel_credentials(authority.certificate)
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
-    assert b"x" == await within(stub.unary()(b"x"))
+    for name in ("Call", "Plain"):
+        assert b"x" == await within(stub.unary(name)(b"x"))
+        assert _PROTECTED.items() <= seen.pop().items()
 
 
 async def test_tls_streams_large_messages(
@@ -116,7 +132,8 @@ async def test_client_certificate_names_the_peer(
         seen["identities"],
     )
     assert [b"client"] == list(seen["context"]["x509_common_name"])
-    assert [b"ssl"] == list(seen["context"]["transport_security_type"])
+    assert _PROTECTED.items() <= seen["context"].items()
+    assert client_leaf.chain.startswith(seen["context"]["x509_pem_cert"][0].strip())
 
 
 async def test_missing_client_certificate_is_refused(
