@@ -24,6 +24,7 @@ _MEBIBYTE = 1024 * 1024
 _MESSAGE_BYTES_MAX = 4 * _MEBIBYTE  # grpc's default receive limit
 # grpc-core's numbering of ``grpc.default_compression_algorithm`` and ``grpc.Compression``.
 _COMPRESSION_BY_NUMBER = {0: _router.IDENTITY, 1: _router.DEFLATE, 2: _router.GZIP}
+_ENABLED_COMPRESSIONS = "grpc.compression_enabled_algorithms_bitset"
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,19 @@ def _compression(number: Any) -> int:
     return _COMPRESSION_BY_NUMBER[int(number)]
 
 
+def _compressions(bits: Any) -> frozenset[int]:
+    known = _COMPRESSION_BY_NUMBER.items()
+    # As in grpc messages may always be plain.
+    return frozenset(native for bit, native in known if bit == 0 or int(bits) >> bit & 1)
+
+
 _COMMON: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "grpc.max_receive_message_length": ("max_receive_message_bytes", int),
     "grpc.max_send_message_length": ("max_send_message_bytes", int),
     "grpc.keepalive_time_ms": ("keepalive_time_s", _seconds_or_never),
     "grpc.keepalive_timeout_ms": ("keepalive_timeout_s", _seconds),
     "grpc.default_compression_algorithm": ("default_compression", _compression),
+    _ENABLED_COMPRESSIONS: ("enabled_compressions", _compressions),
 }
 _SERVER = _COMMON | {
     "grpc.max_metadata_size": ("max_metadata_bytes", int),
@@ -200,6 +208,14 @@ def _read(
             raise ValueError(f"option {name}={value!r} is not valid: {error}") from error
     if compression is not None:
         settings["default_compression"] = compression_number(compression)
+    enabled = settings.pop("enabled_compressions", None)
+    if enabled is not None and settings.get("default_compression", _router.IDENTITY) not in enabled:
+        settings["default_compression"] = _router.IDENTITY
+        _LOGGER.error(
+            "%s switches the default compression off: messages go plain unless their call says "
+            "otherwise",
+            _ENABLED_COMPRESSIONS,
+        )
     return settings
 
 

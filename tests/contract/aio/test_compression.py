@@ -9,7 +9,16 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.contract.aio.sides import SERVICE, Network, Stub, echo, responses, unary, within
+from tests.contract.aio.sides import (
+    PYSERVE,
+    SERVICE,
+    Network,
+    Stub,
+    echo,
+    responses,
+    unary,
+    within,
+)
 
 COMPRESSIBLE = b"a" * 200_000
 # Far above the compressed size with its overhead, far below the plain one.
@@ -59,14 +68,15 @@ async def relay(address: str) -> AsyncIterator[tuple[str, Counts]]:
         await within(asyncio.gather(*connections, return_exceptions=True))
 
 
+async def _size(request: bytes, _context: Any) -> bytes:
+    return b"%d" % len(request)
+
+
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 async def test_compression_of_the_call_shrinks_requests(
     network: Network, compression: grpc.Compression
 ) -> None:
-    async def size(request: bytes, _context: Any) -> bytes:
-        return b"%d" % len(request)
-
-    _, address = await network.start({"Call": unary(size)})
+    _, address = await network.start({"Call": unary(_size)})
     async with relay(address) as (target, counts):
         call = Stub(network.channel(target)).unary()
         assert b"200000" == await within(call(COMPRESSIBLE, compression=compression))
@@ -76,10 +86,7 @@ async def test_compression_of_the_call_shrinks_requests(
 
 
 async def test_compression_of_the_channel_shrinks_requests(network: Network) -> None:
-    async def size(request: bytes, _context: Any) -> bytes:
-        return b"%d" % len(request)
-
-    _, address = await network.start({"Call": unary(size)})
+    _, address = await network.start({"Call": unary(_size)})
     async with relay(address) as (target, counts):
         stub = Stub(network.channel(target, compression=grpc.Compression.Gzip))
         assert b"200000" == await within(stub.unary()(COMPRESSIBLE))
@@ -154,3 +161,68 @@ async def test_unary_response_can_be_left_uncompressed(network: Network) -> None
         stub = Stub(network.channel(target))
         assert COMPRESSIBLE == await within(stub.unary()(COMPRESSIBLE))
         assert counts.to_client > PLAIN_BYTES_MIN
+
+
+_ENABLED = "grpc.compression_enabled_algorithms_bitset"
+_WITHOUT_GZIP = [0b000, 0b001, 0b011]
+_WITH_GZIP = [0b100, 0b101, 0b111]
+
+
+@pytest.mark.parametrize("bits", [*_WITHOUT_GZIP, *_WITH_GZIP])
+async def test_default_of_a_channel_is_left_out_where_it_is_switched_off(
+    network: Network, bits: int
+) -> None:
+    _, address = await network.start({"Call": unary(_size)})
+    for chosen in (
+        {"compression": grpc.Compression.Gzip, "options": [(_ENABLED, bits)]},
+        {"options": [("grpc.default_compression_algorithm", 2), (_ENABLED, bits)]},
+    ):
+        async with relay(address) as (target, counts):
+            stub = Stub(network.channel(target, **chosen))
+            assert b"200000" == await within(stub.unary()(COMPRESSIBLE))
+            assert (bits in _WITH_GZIP) == (counts.to_server < PLAIN_BYTES_MIN)
+
+
+@pytest.mark.parametrize("bits", [*_WITHOUT_GZIP, *_WITH_GZIP])
+async def test_a_call_may_ask_for_what_its_channel_switched_off(
+    network: Network, bits: int
+) -> None:
+    _, address = await network.start({"Call": unary(_size)})
+    async with relay(address) as (target, counts):
+        stub = Stub(network.channel(target, options=[(_ENABLED, bits)]))
+        call = stub.unary()(COMPRESSIBLE, compression=grpc.Compression.Gzip)
+        assert b"200000" == await within(call)
+        assert counts.to_server < PLAIN_BYTES_MIN
+
+
+@pytest.mark.parametrize("bits", [*_WITHOUT_GZIP, *_WITH_GZIP])
+async def test_default_of_a_server_is_left_out_where_it_is_switched_off(
+    network: Network, bits: int
+) -> None:
+    _, address = await network.start(
+        {"Call": unary(echo)}, compression=grpc.Compression.Gzip, options=[(_ENABLED, bits)]
+    )
+    async with relay(address) as (target, counts):
+        stub = Stub(network.channel(target))
+        assert COMPRESSIBLE == await within(stub.unary()(COMPRESSIBLE))
+        assert (bits in _WITH_GZIP) == (counts.to_client < PLAIN_BYTES_MIN)
+
+
+@pytest.mark.parametrize("bits", _WITHOUT_GZIP)
+async def test_a_handler_may_ask_for_what_its_server_switched_off(
+    network: Network, bits: int
+) -> None:
+    async def compressed(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        context.set_compression(grpc.Compression.Gzip)
+        yield request
+
+    _, address = await network.start({"Call": responses(compressed)}, options=[(_ENABLED, bits)])
+    async with relay(address) as (target, counts):
+        call = Stub(network.channel(target)).responses()(COMPRESSIBLE)
+        assert [COMPRESSIBLE] == [response async for response in call]
+        assert counts.to_client < PLAIN_BYTES_MIN
+
+
+async def test_what_is_no_set_of_algorithms_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=_ENABLED):
+        PYSERVE.insecure_channel("127.0.0.1:1", options=[(_ENABLED, "gzip")])

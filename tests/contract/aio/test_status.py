@@ -158,6 +158,41 @@ async def test_abort_with_status_carries_the_details_message(network: Network) -
     assert b"\x08\x08\x12\x05quota" == trailers["grpc-status-details-bin"]
 
 
+@pytest.mark.parametrize(
+    "details",
+    [b"\x08\x05\x12\x03why", b"\x08\x0a\x12\x05other", b"\xff no protobuf", b""],
+    ids=["other_code", "other_text", "unreadable", "empty"],
+)
+async def test_status_details_that_contradict_the_status_arrive_as_they_are(
+    network: Network, details: bytes
+) -> None:
+    """Which of them is right is not for the transport to say: rpc_status.from_call raises."""
+    pair = ("grpc-status-details-bin", details)
+
+    async def abort(_request: bytes, context: Any) -> None:
+        await context.abort(grpc.StatusCode.ABORTED, "why", (pair,))
+
+    async def abort_later(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield request
+        await context.abort(grpc.StatusCode.ABORTED, "why", (pair,))
+
+    async def succeed(request: bytes, context: Any) -> bytes:
+        context.set_trailing_metadata((pair,))
+        return request
+
+    stub = await network.serve(
+        {"Abort": unary(abort), "Later": responses(abort_later), "Succeed": unary(succeed)}
+    )
+    for call in (stub.unary("Abort")(b""), stub.responses("Later")(b"")):
+        error = await failure(call)
+        assert (grpc.StatusCode.ABORTED, "why") == (error.code(), error.details())
+        assert [pair] == list(error.trailing_metadata() or ())
+    call = stub.unary("Succeed")(b"x")
+    assert b"x" == await within(call)
+    assert grpc.StatusCode.OK is await call.code()
+    assert [pair] == list(await call.trailing_metadata())
+
+
 async def test_abort_raises_and_may_not_be_called_twice(network: Network) -> None:
     seen: asyncio.Queue[type[BaseException]] = asyncio.Queue()
 
