@@ -16,7 +16,6 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
-from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from pyserve import _router
 from pyserve.aio import Server, ServerSettings
@@ -25,7 +24,12 @@ from pyserve.aio.certificates import MeshTls
 from pyserve.config import NodeSettings
 from pyserve.inference.descriptors import SERVICE as INFERENCE
 from pyserve.inference.descriptors import file_descriptor as inference_file
-from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA, build_pool, own_files
+from pyserve.ingress.descriptors import (
+    REFLECTION_V1,
+    REFLECTION_V1ALPHA,
+    own_files,
+    reflection_servicer,
+)
 from pyserve.ingress.health import NOT_SERVING, SERVING, HealthService, Status
 from pyserve.ingress.inference import InferenceFront
 from pyserve.ingress.rayserve import SERVICE as RAY_SERVE_API
@@ -77,7 +81,7 @@ class BuiltinServices:
         self._node = node
         self._health = HealthService(watchers_max=_HEALTH_WATCHERS_MAX)
         self._applications: frozenset[str] = frozenset()
-        self._reflection = reflection_aio.ReflectionServicer((), pool=build_pool(()))
+        self._reflection = reflection_servicer((), ())
         self._file_descriptors: frozenset[bytes] = frozenset()
         self._services: list[str] = []
         self._server = Server(
@@ -173,7 +177,7 @@ class BuiltinServices:
         services = sorted({*named, *SERVICES})
         if frozenset(files) != self._file_descriptors or services != self._services:
             self._file_descriptors, self._services = frozenset(files), services
-            self._reflection = reflection_aio.ReflectionServicer(services, pool=build_pool(files))
+            self._reflection = reflection_servicer(services, files)
 
     async def _reflect(
         self,

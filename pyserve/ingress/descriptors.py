@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from pyserve.wire.rayserve import api_pb2
 
@@ -36,6 +39,35 @@ def build_pool(file_descriptors: Iterable[bytes]) -> descriptor_pool.DescriptorP
         elif known[file.name] != content:
             _LOGGER.warning("two different files are named %s; one is shown", file.name)
     return pool
+
+
+def reflection_servicer(
+    services: Iterable[str], file_descriptors: Iterable[bytes]
+) -> reflection_aio.ReflectionServicer:
+    """Return what answers reflection.
+
+    Args:
+        services: The names it lists.
+        file_descriptors: As for ``build_pool``; the ingress's own services are there as well.
+    """
+    return reflection_aio.ReflectionServicer(services, pool=_Symbols(build_pool(file_descriptors)))
+
+
+class _Symbols:
+    """A pool that finds methods too: protobuf's own knows the other symbols only."""
+
+    def __init__(self, pool: descriptor_pool.DescriptorPool) -> None:
+        self._pool = pool
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:
+        """Return the file that defines ``symbol``, a full name; KeyError where none does."""
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return self._pool.FindMethodByName(symbol).containing_service.file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
 
 
 def _add(pool: descriptor_pool.DescriptorPool, file: descriptor_pb2.FileDescriptorProto) -> None:

@@ -15,7 +15,6 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection_pb2
-from grpc_reflection.v1alpha.reflection import aio as reflection
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.aio._credentials import LiveServerCredentials
@@ -24,7 +23,7 @@ from pyserve.config.tls import SecuritySettings, TlsFiles
 from pyserve.errors import Abort, UsageError
 from pyserve.ingress import IngressSecurity
 from pyserve.ingress.builtin import HEALTH, REFLECTION
-from pyserve.ingress.descriptors import build_pool
+from pyserve.ingress.descriptors import reflection_servicer
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.servicers import file_descriptors
 
@@ -132,8 +131,8 @@ def _listen(server: Server, address: str, credentials: grpc.ServerCredentials | 
 
 def _add_reflection(server: Server, replicas: Sequence[LocalReplica]) -> None:
     services = [service for replica in replicas for service in replica.loaded.services]
-    pool = build_pool(file_descriptors([service.file for service in services]))
-    servicer = reflection.ReflectionServicer(_service_names(replicas), pool=pool)
+    files = file_descriptors([service.file for service in services])
+    servicer = reflection_servicer(_service_names(replicas), files)
     handler = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,

@@ -11,6 +11,7 @@ import pytest
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import ROOT, Foreground, foreground, pyserve
 from tests.support.leftovers import SESSION_VARIABLE, processes_of
+from tests.support.reflected import VERSIONS, files_of
 
 pytestmark = pytest.mark.slow
 _TIMEOUT_S = 40.0
@@ -30,6 +31,10 @@ def test_everything_runs_in_one_process_and_knows_whose_it_is(
         assert "Paused#local" == reply.facts.replica_id
         assert 1 == len(processes_of(mesh_environment[SESSION_VARIABLE]))
         assert "Upper wants 2 replicas; one runs here" in running.output()
+        for version in VERSIONS:
+            symbols = ["services.echo.Echo.Perform", "services.echo.Echo.Nothing"]
+            found = files_of(channel, version, symbols)
+            assert [echo_pb2.DESCRIPTOR.name, grpc.StatusCode.NOT_FOUND.value[0]] == found
         called = pyserve(
             *("call", "services.echo.Echo/Perform", "payload=x", "--address", running.address),
             environment=mesh_environment,

@@ -24,6 +24,7 @@ from pyserve.errors import MeshError
 from pyserve.launch import MeshProcess
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
 from services.echo import echo_pb2, echo_pb2_grpc
+from tests.support.reflected import VERSIONS, files_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -378,6 +379,37 @@ def test_reflection_shows_services_and_their_files(mesh, version):
     assert echo.file_descriptor_response.file_descriptor_proto
     assert reflection.file_descriptor_response.file_descriptor_proto
     assert grpc.StatusCode.NOT_FOUND.value[0] == nothing.error_response.error_code
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reflection_finds_symbols_of_every_kind(mesh, version):
+    deploy(mesh.address())
+    echo, health = "services/echo/echo.proto", "grpc_health/v1/health.proto"
+    own = {
+        "v1": "grpc/reflection/v1/reflection.proto",
+        "v1alpha": reflection_pb2.DESCRIPTOR.name,
+    }[version]
+    not_found = grpc.StatusCode.NOT_FOUND.value[0]
+    expected = {
+        "services.echo.Echo": echo,
+        "services.echo.Echo.Perform": echo,
+        "services.echo.Echo.Converse": echo,
+        "services.echo.EchoReply": echo,
+        "services.echo.EchoReply.payload": echo,
+        "grpc.health.v1.Health.Watch": health,
+        "grpc.health.v1.HealthCheckResponse.ServingStatus": health,
+        "grpc.health.v1.HealthCheckResponse.NOT_SERVING": health,
+        f"grpc.reflection.{version}.ServerReflection.ServerReflectionInfo": own,
+        "services.echo.Echo.Nothing": not_found,
+        "services.echo.Echo.Perform.Nothing": not_found,
+        "services.echo.Nothing.Perform": not_found,
+        "services.echo": not_found,
+        "": not_found,
+    }
+    with grpc.insecure_channel(mesh.record.addresses[0]) as channel:
+        found = files_of(channel, version, list(expected))
+
+    assert expected == dict(zip(expected, found, strict=True))
 
 
 @pytest.mark.alone
