@@ -13,17 +13,13 @@ from pyserve.replica.loading import Loaded, inference_doors
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.plain.methods import CALL, PlainMethod
 from pyserve.replica.refusals import status_of_refusal
+from pyserve.replica.threads import HANDLER_THREADS_MAX
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpHandler
     from pyserve.config import DeploymentOptions
     from pyserve.config.ingress import IngressSettings
     from pyserve.references import References
-
-# Threads of `def` handlers, which the pool makes when calls come and none is idle. The gate
-# admits max_ongoing_requests calls, so there are never more threads than that, also when the
-# limit changes; this bounds them for limits meant for coroutines (arbitrary).
-_HANDLER_THREADS_MAX = 1000
 
 
 def make_server(
@@ -83,7 +79,7 @@ def make_server(
             weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
             codecs=plain.codecs(),
             status_of=_status_of(plain, development),
-            default_threads=_HANDLER_THREADS_MAX,
+            default_threads=HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
             http=http if doors is None else doors.in_front_of(http),

@@ -21,6 +21,7 @@ from typing import TypeVar
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica
+from pyserve.api.ingress import ingress_of
 from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import MeshSettings, host_port
 from pyserve.errors import MeshError
@@ -53,6 +54,7 @@ from pyserve.replica.ports import DirectPorts
 from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
+from pyserve.replica.threads import EndpointThreads
 from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank
 from pyserve.version import version
@@ -98,6 +100,7 @@ class Worker:
         self._told = False  # The controller asked for the drain, so it knows.
         self._server: Server | None = None
         self._application: AsgiApplication | None = None
+        self._threads: EndpointThreads | None = None
         self._limit: int | None = None  # Changed since the Assign.
         self._reconfigurer: Reconfigurer | None = None
         self._metadata_json = ""
@@ -168,6 +171,10 @@ class Worker:
         self.is_constructing = True
         try:
             loaded = load(assign.spec, self._settings.mesh.servicer_functions)
+            if ingress_of(loaded.target) is not None:
+                # Before the constructor, which may know better.
+                limit = loaded.options.ongoing_requests_limit()
+                self._threads = EndpointThreads(self._limit or limit)
             instance = construct(loaded)
         finally:
             self.is_constructing = False
@@ -367,6 +374,8 @@ class Worker:
             self._limit = command.limits.max_ongoing_requests
             if self._server is not None:
                 self._server.set_maximum_concurrent_rpcs(self._limit)
+            if self._threads is not None:
+                self._threads.follow(self._limit)
         elif kind == "reconfigure" and self._reconfigurer is not None:
             # It comes after Ready only, and what ends needs it no more.
             self._reconfigurer.take(command.reconfigure)
