@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from pyserve import _router
+from pyserve.aio._auth import auth_context_of
 from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import (
     MetadataLike,
@@ -320,13 +321,7 @@ class ServicerContext:
         ``transport_security_type`` (``ssl`` or ``insecure``) and ``security_level`` are always
         there, the names and the PEM of a client's certificate when it has shown one.
         """
-        known = self.call.auth_context()
-        if "transport_security_type" in known:
-            return known | {"security_level": [b"TSI_PRIVACY_AND_INTEGRITY"]}
-        return {
-            "transport_security_type": [b"insecure"],
-            "security_level": [b"TSI_SECURITY_NONE"],
-        }
+        return auth_context_of(self.call.auth_context())
 
     def peer_identity_key(self) -> str | None:
         """Return the property that names the client, ``None`` when nothing proves it."""

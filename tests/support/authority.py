@@ -41,23 +41,25 @@ class Authority:
         self._chain: bytes = b"" if parent is None else self.certificate + parent._chain
 
     def issue(
-        self, *names: str, common_name: str = "leaf", lifetime: datetime.timedelta = _HOUR
+        self, *names: str, common_name: str | None = "leaf", lifetime: datetime.timedelta = _HOUR
     ) -> Leaf:
         """Sign a certificate for both sides of a connection.
 
         Args:
             names: Alternative names: URIs, addresses, or DNS names.
-            common_name: What the subject says.
+            common_name: What the subject says; ``None``: it says nothing.
             lifetime: From now on; a negative one has ended.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        builder = (
-            _builder(_named(common_name), self._name, key, lifetime)
-            .add_extension(x509.SubjectAlternativeName(map(_alternative, names)), critical=False)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        )
+        subject = x509.Name([]) if common_name is None else _named(common_name)
+        builder = _builder(subject, self._name, key, lifetime)
+        if names:
+            alternatives = x509.SubjectAlternativeName(map(_alternative, names))
+            builder = builder.add_extension(alternatives, critical=False)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=False, path_length=None), critical=True
+        ).add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         private = key.private_bytes(
             _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

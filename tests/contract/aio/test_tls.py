@@ -132,8 +132,40 @@ async def test_client_certificate_names_the_peer(
         seen["identities"],
     )
     assert [b"client"] == list(seen["context"]["x509_common_name"])
-    assert _PROTECTED.items() <= seen["context"].items()
+    assert {**_PROTECTED, "ssl_session_reused": [b"false"]}.items() <= seen["context"].items()
     assert client_leaf.chain.startswith(seen["context"]["x509_pem_cert"][0].strip())
+
+
+async def test_names_that_a_certificate_lacks(
+    network: Network, authority: Authority, server_leaf: Leaf
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def look(request: bytes, context: Any) -> bytes:
+        seen.append(dict(context.auth_context()))
+        return request
+
+    port = await _serve(
+        network,
+        {"Call": unary(look)},
+        server_leaf,
+        root_certificates=authority.certificate,
+        require_client_auth=True,
+    )
+    names = ("x509_common_name", "x509_subject_alternative_name")
+    for leaf, expected in (
+        (authority.issue("a.test", common_name=None), {names[0]: [b""], names[1]: [b"a.test"]}),
+        (authority.issue(common_name="a"), {names[0]: [b"a"]}),
+        (
+            authority.issue("a.test", "spiffe://mesh/a", "10.0.0.1", common_name="a"),
+            {names[0]: [b"a"], names[1]: [b"a.test", b"spiffe://mesh/a", b"10.0.0.1"]},
+        ),
+    ):
+        credentials = grpc.ssl_channel_credentials(authority.certificate, leaf.key, leaf.chain)
+        stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
+        assert b"x" == await within(stub.unary()(b"x"))
+        context = seen.pop()
+        assert expected == {name: context[name] for name in names if name in context}
 
 
 async def test_missing_client_certificate_is_refused(
