@@ -111,15 +111,17 @@ class Servicer(echo_pb2_grpc.EchoServicer, Calls):
 
 def children() -> dict[str, pyserve.Application]:
     """Return what they call, an application each; one of them has no replica."""
-    parked = pyserve.Deployment(Gone.target, Gone.settings.updated({"num_replicas": 0}))
-    return {f"refusals-{each.name.lower()}": each.bind() for each in (Busy, Slow, parked)}
+    gone: Any = Gone
+    parked = pyserve.Deployment(gone.target, gone.settings.updated({"num_replicas": 0}))
+    made: tuple[Any, ...] = (Busy, Slow, parked)
+    return {f"refusals-{each.name.lower()}": each.bind() for each in made}
 
 
 def parents() -> dict[str, pyserve.Application]:
     """Return the applications by name, when those that they call are there."""
     handles = {
-        each.name.lower(): pyserve.get_deployment_handle(each.name, f"refusals-{each.name.lower()}")
-        for each in (Busy, Slow, Gone)
+        name.lower(): pyserve.get_deployment_handle(name, f"refusals-{name.lower()}")
+        for name in ("Busy", "Slow", "Gone")
     }
     made: tuple[Any, ...] = (Web, WithHandlers, Plain, Blocking, Servicer)
     return {f"refusals-{each.name.lower()}": each.bind(**handles) for each in made}
