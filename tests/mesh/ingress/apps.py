@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 
@@ -116,3 +117,13 @@ class Quick(echo_pb2_grpc.EchoServicer):
         """Return what came."""
         await asyncio.sleep(_CALL_S)
         return echo_pb2.EchoReply(payload=request.payload)
+
+
+@pyserve.deployment
+class Endless:
+    """Answers with a stream until its client leaves."""
+
+    async def __call__(self, _request: Request) -> AsyncIterator[bytes]:
+        while True:
+            yield b"more"
+            await asyncio.sleep(0.01)

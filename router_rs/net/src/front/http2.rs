@@ -106,6 +106,8 @@ struct Driver {
     current: Phase,
     idle: Idle,
     rest: Rest,
+    /// The client has been told that it used a stream that it had closed.
+    is_told: bool,
 }
 
 /// How long nothing has happened.
@@ -127,7 +129,7 @@ impl Driver {
         let idle = Idle::new(state.front.limits().idle_timeout);
         let rest = state.rest_http2();
         let (phases, current) = (Phases::new(phase), Phase::Serving);
-        Self { connection, state, phases, current, idle, rest }
+        Self { connection, state, phases, current, idle, rest, is_told: false }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -148,6 +150,17 @@ impl Driver {
             self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         is_flood
+    }
+
+    /// Whether the client goes on with a stream that it has closed; it has been told then.
+    fn has_closed_stream(&mut self) -> bool {
+        let is_news = self.state.gauge.has_closed_stream() && !self.is_told;
+        if is_news {
+            self.is_told = true;
+            self.state.on_offence(Offence::Malformed);
+            self.connection.abrupt_shutdown(Reason::STREAM_CLOSED);
+        }
+        is_news
     }
 
     /// Ready when the connection is to be closed: it was idle for its whole time, and for as long
@@ -214,7 +227,7 @@ impl Future for Driver {
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
-                Poll::Pending if this.is_flood() => {}
+                Poll::Pending if this.is_flood() || this.has_closed_stream() => {}
                 Poll::Pending => match this.rest.look(!this.connection.has_streams(), cx) {
                     None => return Poll::Pending,
                     Some(word) if is_over(&mut this.connection, word, cx) => return Poll::Ready(()),

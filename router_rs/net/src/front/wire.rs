@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
 use super::counters::ConnectionCount;
-use super::frames::Frames;
+use super::frames::{Frames, Tally};
 use super::head_lines::{HeadLines, Unclear};
 use super::ration::{Ration, Verdict};
 use super::suspicion::Suspicion;
@@ -63,6 +63,8 @@ pub(super) struct Gauge {
     earned_points: AtomicU64,
     wasted_points: AtomicU64,
     is_too_much: AtomicBool,
+    /// What follows is of a stream that the client has closed, and is not read.
+    has_closed_stream: AtomicBool,
     is_rationed: AtomicBool,
     is_flushed: AtomicBool,
     /// Its turns have pauses between them, for now.
@@ -79,6 +81,7 @@ impl Gauge {
             earned_points: AtomicU64::new(0),
             wasted_points: AtomicU64::new(0),
             is_too_much: AtomicBool::new(false),
+            has_closed_stream: AtomicBool::new(false),
             is_rationed: AtomicBool::new(false),
             is_flushed: AtomicBool::new(true),
         })
@@ -126,6 +129,12 @@ impl Gauge {
     /// The client floods us, and is to be told to go.
     pub(super) fn is_too_much(&self) -> bool {
         self.is_too_much.load(Ordering::Relaxed)
+    }
+
+    /// The client has sent headers on a stream that it had reset before. h2 has forgotten the stream
+    /// by then, and would take them for an error of another kind.
+    pub(super) fn has_closed_stream(&self) -> bool {
+        self.has_closed_stream.load(Ordering::Relaxed)
     }
 
     /// What comes is taken more slowly than it could be, so much of it may be left when the client
@@ -210,8 +219,7 @@ impl Flood {
     }
 
     /// Something has come; until when nothing more is to be read.
-    fn on_read(&mut self, bytes: &[u8], gauge: &Gauge) -> Option<Instant> {
-        let tally = self.frames.read(bytes);
+    fn on_read(&mut self, tally: Tally, gauge: &Gauge) -> Option<Instant> {
         self.has_small_frames = tally.frames >= TURN_FRAMES;
         self.turn_frames += tally.frames;
         if self.turn_frames >= TURN_FRAMES {
@@ -325,12 +333,26 @@ impl Wire {
         self.first = bytes;
     }
 
-    fn on_read(&mut self, bytes: &[u8]) {
+    /// Returns how much of it is to be passed on.
+    fn on_read(&mut self, bytes: &[u8]) -> usize {
         self.gauge.on_read(bytes.len());
-        let late = self.flood.as_mut().and_then(|flood| flood.on_read(bytes, &self.gauge));
-        if let Some(until) = late {
+        let Some(flood) = &mut self.flood else { return bytes.len() };
+        let tally = flood.frames.read(bytes);
+        if let Some(until) = flood.on_read(tally, &self.gauge) {
             self.pause = Some(Box::pin(sleep_until(until.into())));
         }
+        if tally.closed_at.is_some() {
+            self.gauge.has_closed_stream.store(true, Ordering::Relaxed);
+        }
+        tally.closed_at.unwrap_or(bytes.len())
+    }
+
+    /// Counts what was read; pending if none of it is for h2. Nothing at all is the end.
+    fn pass_on(&mut self, buffer: &mut ReadBuf<'_>, before: usize) -> Poll<io::Result<()>> {
+        let read = buffer.filled().len() - before;
+        let passed_on = self.on_read(&buffer.filled()[before..]);
+        buffer.set_filled(before + passed_on);
+        if passed_on == 0 && read > 0 { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     /// Ready when the next turn may begin, after one that is over.
@@ -366,8 +388,10 @@ impl AsyncRead for Wire {
             let length = this.first.len().min(buffer.remaining());
             buffer.put_slice(&this.first[..length]);
             this.first.advance(length);
-            this.on_read(&buffer.filled()[before..]);
-            return Poll::Ready(Ok(()));
+            return this.pass_on(buffer, before);
+        }
+        if this.gauge.has_closed_stream() {
+            return Poll::Pending; // The connection's task says so to the client, and ends.
         }
         if let Some(pause) = &mut this.pause {
             ready!(pause.as_mut().poll(cx));
@@ -385,8 +409,7 @@ impl AsyncRead for Wire {
             ready!(this.poll_turn(cx));
         }
         ready!(this.poll_stream(cx, buffer))?;
-        this.on_read(&buffer.filled()[before..]);
-        Poll::Ready(Ok(()))
+        this.pass_on(buffer, before)
     }
 }
 
