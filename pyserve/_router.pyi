@@ -216,6 +216,7 @@ class Server:
         max_concurrent_streams: int = 4096,  # of one connection
         max_idle_streams: int = 1000,  # bound of calls of methods with weight 0
         default_compression: int = 0,
+        enabled_compressions: Sequence[int] | None = None,
         keepalive_time_s: float | None = None,
         keepalive_timeout_s: float = 20.0,
         max_connection_age_s: float | None = None,
@@ -374,6 +375,7 @@ class Channel:
         max_receive_message_bytes: int = 4194304,
         max_send_message_bytes: int = -1,
         default_compression: int = 0,
+        enabled_compressions: Sequence[int] | None = None,
         keepalive_time_s: float | None = None,
         keepalive_timeout_s: float = 20.0,
         reconnect_backoff_initial_s: float = 1.0,

@@ -328,6 +328,7 @@ def _native(target: str, options: ChannelOptions, tls: ChannelTls | None) -> _ro
         max_receive_message_bytes=options.max_receive_message_bytes,
         max_send_message_bytes=options.max_send_message_bytes,
         default_compression=options.default_compression,
+        enabled_compressions=options.compressions(),
         keepalive_time_s=options.keepalive_time_s,
         keepalive_timeout_s=options.keepalive_timeout_s,
         reconnect_backoff_initial_s=options.reconnect_backoff_initial_s,

@@ -96,6 +96,7 @@ class ServerOptions:
     max_send_message_bytes: int = -1
     max_metadata_bytes: int = 16384
     default_compression: int = _router.IDENTITY
+    enabled_compressions: frozenset[int] | None = None  # None: all
     keepalive_time_s: float | None = None
     keepalive_timeout_s: float = 20.0
     max_connection_age_s: float | None = None
@@ -106,6 +107,10 @@ class ServerOptions:
     reuse_port: bool = False
     doors: bool = False
 
+    def compressions(self) -> list[int] | None:
+        """Return the native numbers of those that are switched on; ``None``: all."""
+        return None if self.enabled_compressions is None else sorted(self.enabled_compressions)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelOptions:
@@ -114,6 +119,7 @@ class ChannelOptions:
     max_receive_message_bytes: int = _MESSAGE_BYTES_MAX
     max_send_message_bytes: int = -1
     default_compression: int = _router.IDENTITY
+    enabled_compressions: frozenset[int] | None = None  # None: all
     keepalive_time_s: float | None = None
     keepalive_timeout_s: float = 20.0
     reconnect_backoff_initial_s: float = 1.0
@@ -121,6 +127,10 @@ class ChannelOptions:
     authority: str | None = None
     user_agent: str = ""
     server_name: str | None = None
+
+    def compressions(self) -> list[int] | None:
+        """As of ``ServerOptions``."""
+        return None if self.enabled_compressions is None else sorted(self.enabled_compressions)
 
 
 def _seconds(milliseconds: Any) -> float:
@@ -208,7 +218,7 @@ def _read(
             raise ValueError(f"option {name}={value!r} is not valid: {error}") from error
     if compression is not None:
         settings["default_compression"] = compression_number(compression)
-    enabled = settings.pop("enabled_compressions", None)
+    enabled = settings.get("enabled_compressions")
     if enabled is not None and settings.get("default_compression", _router.IDENTITY) not in enabled:
         settings["default_compression"] = _router.IDENTITY
         _LOGGER.error(

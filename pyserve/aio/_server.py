@@ -315,6 +315,7 @@ class Server(grpc.aio.Server):
             proxy_protocol=options.proxy_protocol,
             max_idle_streams=self._settings.max_idle_streams,
             default_compression=options.default_compression,
+            enabled_compressions=options.compressions(),
             keepalive_time_s=options.keepalive_time_s,
             keepalive_timeout_s=options.keepalive_timeout_s,
             max_connection_age_s=options.max_connection_age_s,

@@ -12,7 +12,7 @@ use router_net::dispatch::{
     TableConfig,
 };
 use router_net::fuzzing::transcode;
-use router_net::grpc::{Encoding, Message, Status};
+use router_net::grpc::{Encoding, Encodings, Message, Status};
 use router_net::ingress::{Ingress, IngressConfig, IngressLimits};
 use router_net::io::{IoThreads, Work};
 use router_net::link::{Command, Event, EventSink, Mailbox};
@@ -157,6 +157,7 @@ fn server_config() -> ServerConfig {
         idle_streams_max: 10,
         concurrent_streams_max: 100,
         default_encoding: Encoding::Identity,
+        encodings: Encodings::default(),
         keepalive: None,
         connection_age_max: None,
         idle_bytes_max: 0,

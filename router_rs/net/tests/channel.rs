@@ -12,7 +12,7 @@ use router_net::client::{
     Channel, ChannelConfig, ClientCall, Connectivity, NewCall, ReconnectBackoff,
 };
 use router_net::dispatch::{CallOptions, Placement};
-use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message, compress};
+use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Encodings, Message, compress};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
 use support::{PATH, Replica, TOKEN, deployment, grpc_response, ok_trailers, table, until, within};
@@ -73,6 +73,7 @@ fn config() -> ChannelConfig {
         receive_bytes_max: MESSAGE_BYTES_MAX,
         send_bytes_max: MESSAGE_BYTES_MAX,
         default_encoding: Encoding::Identity,
+        encodings: Encodings::default(),
         tls: None,
         keepalive: None,
         reconnect: ReconnectBackoff::default(),

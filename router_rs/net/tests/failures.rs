@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use router_core::{EjectionConfig, Nanos, PolicyKind, RetryConfig, RouterStats};
 use router_net::client::{Channel, ChannelConfig, ClientCall, NewCall, ReconnectBackoff};
 use router_net::dispatch::{CallOptions, DeploymentRoute, Placement, RouterSettings, RoutingTable};
-use router_net::grpc::{CONTENT_TYPE_GRPC, Code, CodeSet, Encoding};
+use router_net::grpc::{CONTENT_TYPE_GRPC, Code, CodeSet, Encoding, Encodings};
 use router_net::io::IoThreads;
 use router_net::link::{Event, EventSink, Mailbox};
 use support::{Front, Incoming, PATH, Replica, TOKEN, deployment, request, table, until};
@@ -60,6 +60,7 @@ impl Caller {
             receive_bytes_max: 1 << 20,
             send_bytes_max: 1 << 20,
             default_encoding: Encoding::Identity,
+            encodings: Encodings::default(),
             tls: None,
             keepalive: None,
             reconnect: ReconnectBackoff::default(),

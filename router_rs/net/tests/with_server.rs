@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use router_net::dispatch::ReplicaRoute;
-use router_net::grpc::Encoding;
+use router_net::grpc::{Encoding, Encodings};
 use router_net::io::IoThreads;
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
 use router_net::server::{Exchange, Method, Server, ServerConfig};
@@ -57,6 +57,7 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         idle_streams_max: 10,
         concurrent_streams_max: 4096,
         default_encoding: Encoding::Identity,
+        encodings: Encodings::default(),
         keepalive: None,
         connection_age_max: None,
         idle_bytes_max: 0,

@@ -14,7 +14,9 @@ use router_net::grpc::content_type;
 use router_net::link::{Command, Mailbox};
 use router_net::mesh::names;
 
-use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
+use crate::convert::{
+    self, encoding, encodings, limit_bytes, metadata_from_python, metadata_to_python,
+};
 use crate::endpoint::Endpoint;
 use crate::payload;
 use crate::ring::Ring;
@@ -35,7 +37,7 @@ impl Channel {
     #[pyo3(signature = (
         target, *, tls = None, table = None, authority = None, user_agent = String::new(),
         max_receive_message_bytes = 4 << 20, max_send_message_bytes = -1, default_compression = 0,
-        keepalive_time_s = None, keepalive_timeout_s = 20.0,
+        enabled_compressions = None, keepalive_time_s = None, keepalive_timeout_s = 20.0,
         reconnect_backoff_initial_s = 1.0, reconnect_backoff_max_s = 120.0,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
@@ -48,6 +50,7 @@ impl Channel {
         max_receive_message_bytes: i64,
         max_send_message_bytes: i64,
         default_compression: i32,
+        enabled_compressions: Option<Vec<i32>>,
         keepalive_time_s: Option<f64>,
         keepalive_timeout_s: f64,
         reconnect_backoff_initial_s: f64,
@@ -59,6 +62,7 @@ impl Channel {
             receive_bytes_max: limit_bytes(max_receive_message_bytes),
             send_bytes_max: limit_bytes(max_send_message_bytes),
             default_encoding: encoding(default_compression)?,
+            encodings: encodings(enabled_compressions.as_deref()),
             tls: tls.map(|tls| Arc::clone(&tls.tls)),
             keepalive: convert::keepalive(keepalive_time_s, keepalive_timeout_s)?,
             reconnect: convert::reconnect(reconnect_backoff_initial_s, reconnect_backoff_max_s)?,

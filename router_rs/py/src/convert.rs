@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use router_core::Nanos;
 use router_net::client::ReconnectBackoff;
-use router_net::grpc::Encoding;
 use router_net::grpc::metadata::{self, Value};
+use router_net::grpc::{Encoding, Encodings};
 use router_net::ingress::{NoNetwork, Proxies};
 use router_net::server::Keepalive;
 
@@ -69,6 +69,12 @@ pub(crate) fn encoding(number: i32) -> PyResult<Encoding> {
             "compression {number} is unknown, use IDENTITY, GZIP or DEFLATE"
         ))),
     }
+}
+
+/// Which of them an end takes; `None`: all.
+pub(crate) fn encodings(enabled: Option<&[i32]>) -> Encodings {
+    let Some(enabled) = enabled else { return Encodings::default() };
+    Encodings { gzip: enabled.contains(&GZIP), deflate: enabled.contains(&DEFLATE) }
 }
 
 /// Proxies by their networks; `has_headers`: they speak the PROXY protocol.

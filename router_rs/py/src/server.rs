@@ -14,7 +14,9 @@ use router_net::io::Work;
 use router_net::link::{Command, Mailbox};
 use router_net::server::{BatchState, Exchange, Method, Server as NetServer, ServerConfig};
 
-use crate::convert::{self, encoding, limit_bytes, metadata_from_python, metadata_to_python};
+use crate::convert::{
+    self, encoding, encodings, limit_bytes, metadata_from_python, metadata_to_python,
+};
 use crate::descriptors;
 use crate::endpoint::Endpoint;
 use crate::http::{self, HttpHead};
@@ -35,7 +37,8 @@ impl Server {
     #[pyo3(signature = (
         endpoint, *, max_receive_message_bytes = 4 << 20, max_send_message_bytes = -1,
         max_metadata_bytes = 16384, max_concurrent_calls = -1, max_concurrent_streams = 4096,
-        max_idle_streams = 1000, default_compression = 0, keepalive_time_s = None,
+        max_idle_streams = 1000, default_compression = 0, enabled_compressions = None,
+        keepalive_time_s = None,
         keepalive_timeout_s = 20.0, max_connection_age_s = None, idle_bytes_max = 50_331_648,
         trusted_proxies = Vec::new(), proxy_protocol = false, replica_id = "", token = Vec::new(),
         call_token = Vec::new(),
@@ -50,6 +53,7 @@ impl Server {
         max_concurrent_streams: u32,
         max_idle_streams: u32,
         default_compression: i32,
+        enabled_compressions: Option<Vec<i32>>,
         keepalive_time_s: Option<f64>,
         keepalive_timeout_s: f64,
         max_connection_age_s: Option<f64>,
@@ -68,6 +72,7 @@ impl Server {
             idle_streams_max: max_idle_streams,
             concurrent_streams_max: max_concurrent_streams,
             default_encoding: encoding(default_compression)?,
+            encodings: encodings(enabled_compressions.as_deref()),
             keepalive: convert::keepalive(keepalive_time_s, keepalive_timeout_s)?,
             connection_age_max: max_connection_age_s
                 .map(|age| convert::duration("max_connection_age_s", age))

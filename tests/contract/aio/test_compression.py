@@ -223,6 +223,33 @@ async def test_a_handler_may_ask_for_what_its_server_switched_off(
         assert counts.to_client < PLAIN_BYTES_MIN
 
 
+@pytest.mark.parametrize("bits", _WITHOUT_GZIP)
+async def test_a_server_refuses_what_it_switched_off(network: Network, bits: int) -> None:
+    _, address = await network.start({"Call": unary(_size)}, options=[(_ENABLED, bits)])
+    stub = Stub(network.channel(address))
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await within(stub.unary()(COMPRESSIBLE, compression=grpc.Compression.Gzip))
+
+    assert grpc.StatusCode.UNIMPLEMENTED is caught.value.code()
+    assert "Compression algorithm 'gzip' is disabled." == caught.value.details()
+    # Others, and none, are welcome.
+    assert b"200000" == await within(stub.unary()(COMPRESSIBLE))
+
+
+@pytest.mark.parametrize("bits", _WITHOUT_GZIP)
+async def test_a_channel_does_not_read_what_it_switched_off(network: Network, bits: int) -> None:
+    _, address = await network.start({"Call": unary(echo)}, compression=grpc.Compression.Gzip)
+    stub = Stub(network.channel(address, options=[(_ENABLED, bits)]))
+
+    if network.server_side is PYSERVE:  # It heeds what its client accepts.
+        assert COMPRESSIBLE == await within(stub.unary()(COMPRESSIBLE))
+        return
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await within(stub.unary()(COMPRESSIBLE))
+    assert grpc.StatusCode.INTERNAL is caught.value.code()
+
+
 async def test_what_is_no_set_of_algorithms_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=_ENABLED):
         PYSERVE.insecure_channel("127.0.0.1:1", options=[(_ENABLED, "gzip")])

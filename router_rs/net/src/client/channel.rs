@@ -18,7 +18,7 @@ use super::runner;
 use super::target::{TargetError, parse};
 use crate::dispatch::exchange::Stop;
 use crate::dispatch::{CallOptions, KeptBudget, RoutingTable};
-use crate::grpc::{Code, Encoding, Status};
+use crate::grpc::{Code, Encoding, Encodings, Status};
 use crate::io::tls::ClientTls;
 use crate::io::{IoThread, IoThreads, Work};
 use crate::link::{EventSink, Link, next_token};
@@ -35,6 +35,7 @@ pub struct ChannelConfig {
     pub receive_bytes_max: usize,
     pub send_bytes_max: usize,
     pub default_encoding: Encoding,
+    pub encodings: Encodings,
     /// Only for addresses.
     pub tls: Option<Arc<ClientTls>>,
     /// Only for addresses: the mesh has its own rules.

@@ -20,7 +20,7 @@ use super::pool::{Acquired, acquire};
 use super::user::{MessageRules, User};
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
 use crate::dispatch::{Deployment, Kept, Placement, Upload, Wish, choose};
-use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status, compress};
+use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
 use crate::link::{Event, EventSink, Mailbox};
 
 /// Attempts of a call that the server says it has not seen (gRPC: transparent retries).
@@ -33,6 +33,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         receive_bytes_max: channel.config.receive_bytes_max,
         send_bytes_max: channel.config.send_bytes_max,
         encoding,
+        encodings: channel.config.encodings,
         is_response_streaming: new.is_response_streaming,
     };
     let mut user = User::new(Arc::clone(&call), rules);
@@ -245,7 +246,7 @@ fn head(
     let headers = &mut parts.headers;
     headers.insert(TE, HeaderValue::from_static("trailers"));
     headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(GRPC_ACCEPT_ENCODING, compress::ACCEPTED);
+    headers.insert(GRPC_ACCEPT_ENCODING, channel.config.encodings.header());
     if let Some(value) = encoding.header() {
         headers.insert(GRPC_ENCODING, value);
     }

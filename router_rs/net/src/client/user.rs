@@ -13,7 +13,7 @@ use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::exchange::Failure;
 use crate::grpc::framing::{check_size, prefix};
 use crate::grpc::{
-    Code, Decoder, Encoding, GRPC_ENCODING, Message, PREFIX_BYTES, Status, compress,
+    Code, Decoder, Encoding, Encodings, GRPC_ENCODING, Message, PREFIX_BYTES, Status, compress,
 };
 use crate::link::{Command, Event, Mailbox};
 
@@ -28,6 +28,8 @@ pub(super) struct MessageRules {
     pub send_bytes_max: usize,
     /// The call's encoding, as its head names it.
     pub encoding: Encoding,
+    /// What answers may have.
+    pub encodings: Encodings,
     pub is_response_streaming: bool,
 }
 
@@ -304,7 +306,13 @@ impl Caller for User {
             return Err(self.fail(Status::new(code, text)));
         }
         match Encoding::from_header(head.headers.get(GRPC_ENCODING)) {
-            Ok(encoding) => self.answer.encoding = encoding,
+            Ok(encoding) => {
+                if let Err(status) = self.rules.encodings.check(encoding) {
+                    // The server was told not to.
+                    return Err(self.fail(Status::new(Code::Internal, status.message)));
+                }
+                self.answer.encoding = encoding;
+            }
             Err(status) => return Err(self.fail(status)),
         }
         let _first_head = self.call.head.set(head.headers);

@@ -19,6 +19,43 @@ pub const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,deflate,gzi
 /// grpcio's default level too; measured there, not here.
 const LEVEL: Compression = Compression::new(6);
 
+/// Which encodings an end takes and says that it takes; identity always is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encodings {
+    pub gzip: bool,
+    pub deflate: bool,
+}
+
+impl Default for Encodings {
+    fn default() -> Self {
+        Self { gzip: true, deflate: true }
+    }
+}
+
+impl Encodings {
+    /// As `grpc-accept-encoding` says it.
+    pub fn header(self) -> HeaderValue {
+        match (self.deflate, self.gzip) {
+            (true, true) => ACCEPTED,
+            (true, false) => HeaderValue::from_static("identity,deflate"),
+            (false, true) => HeaderValue::from_static("identity,gzip"),
+            (false, false) => HeaderValue::from_static("identity"),
+        }
+    }
+
+    /// # Errors
+    /// `UNIMPLEMENTED`, in grpc-core's words, for one that is switched off.
+    pub fn check(self, encoding: Encoding) -> Result<(), Status> {
+        let name = match encoding {
+            Encoding::Gzip if !self.gzip => "gzip",
+            Encoding::Deflate if !self.deflate => "deflate",
+            _ => return Ok(()),
+        };
+        let text = format!("Compression algorithm '{name}' is disabled.");
+        Err(Status::new(Code::Unimplemented, text))
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     #[default]

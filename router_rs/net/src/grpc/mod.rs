@@ -12,7 +12,7 @@ mod status;
 mod timeout;
 
 pub use code::{Code, CodeSet};
-pub use compress::{Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
+pub use compress::{Encoding, Encodings, GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
 pub use content_type::{
     CONTENT_TYPE_GRPC, SUBTYPE_DEFAULT, content_type, describe_content_type, is_grpc_content_type,
     refuse_pickle, subtype,

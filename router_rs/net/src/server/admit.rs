@@ -27,8 +27,9 @@ use super::state::Refused;
 use super::trust;
 use crate::front::admit_other_http2;
 use crate::grpc::{
-    CONTENT_TYPE_GRPC, Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, HttpFailure,
-    Message, Status, compress, is_grpc_content_type, read_timeout, refuse_pickle, subtype,
+    CONTENT_TYPE_GRPC, Code, Encoding, Encodings, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING,
+    HttpFailure, Message, Status, compress, is_grpc_content_type, read_timeout, refuse_pickle,
+    subtype,
 };
 use crate::io::Alarm;
 use crate::link::{Link, next_token};
@@ -93,11 +94,15 @@ fn admit_call(
     body: Body,
     respond: Respond,
 ) {
-    let (deadline, encoding) = match read_head(&head.headers) {
-        Ok(read) => read,
-        Err(status) => return refuse(respond, &status, HeaderMap::new()),
-    };
     let server = &connection.server;
+    let encodings = server.config.encodings;
+    let (deadline, encoding) = match read_head(&head.headers, encodings) {
+        Ok(read) => read,
+        Err(status) => {
+            let accepted = (GRPC_ACCEPT_ENCODING, encodings.header());
+            return refuse(respond, &status, HeaderMap::from_iter([accepted]));
+        }
+    };
     let method = server.methods.find(head.uri.path());
     if let Err(status) = check_codec(connection, &method, &head) {
         return refuse(respond, &status, HeaderMap::new());
@@ -244,8 +249,13 @@ fn check_codec(
 }
 
 /// Reads the deadline and the encoding of the request's messages.
-fn read_head(headers: &HeaderMap) -> Result<(Option<Instant>, Encoding), Status> {
-    Ok((read_deadline(headers)?, Encoding::from_header(headers.get(GRPC_ENCODING))?))
+fn read_head(
+    headers: &HeaderMap,
+    encodings: Encodings,
+) -> Result<(Option<Instant>, Encoding), Status> {
+    let encoding = Encoding::from_header(headers.get(GRPC_ENCODING))?;
+    encodings.check(encoding)?;
+    Ok((read_deadline(headers)?, encoding))
 }
 
 fn read_deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
@@ -281,7 +291,7 @@ fn keep_out(respond: Respond, refused: Refused, is_trusted: bool) {
 pub(super) fn refuse(respond: Respond, status: &Status, mut trailers: HeaderMap) {
     if status.code == Code::Unimplemented {
         // The specification asks for it with an unknown compression; it never does harm.
-        trailers.insert(GRPC_ACCEPT_ENCODING, compress::ACCEPTED);
+        trailers.entry(GRPC_ACCEPT_ENCODING).or_insert(compress::ACCEPTED);
     }
     status.write(&mut trailers);
     trailers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);

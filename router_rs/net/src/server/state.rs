@@ -16,7 +16,7 @@ use super::methods::Methods;
 use super::probation::Probations;
 use crate::BriefMutex;
 use crate::front::Proxies;
-use crate::grpc::{Code, Encoding, Status};
+use crate::grpc::{Code, Encoding, Encodings, Status};
 use crate::link::{CancelReason, EventSink};
 use crate::mesh::load::trailer;
 #[cfg(doc)]
@@ -41,6 +41,7 @@ pub struct ServerConfig {
     pub idle_streams_max: u32,
     pub concurrent_streams_max: u32,
     pub default_encoding: Encoding,
+    pub encodings: Encodings,
     pub keepalive: Option<Keepalive>,
     pub connection_age_max: Option<Duration>,
     /// As `FrontLimits::idle_bytes_max`, for the connections at its doors.

@@ -11,7 +11,7 @@ use router_net::client::{
     Channel, ChannelConfig, ClientCall, NewCall, NewChoice, ReconnectBackoff,
 };
 use router_net::dispatch::{CallOptions, Placement, ReplicaRoute, Reservation, RoutingTable};
-use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Message};
+use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Encodings, Message};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
 use router_net::server::{Exchange, Method, Server, ServerConfig};
@@ -51,6 +51,7 @@ impl Replica {
             idle_streams_max: 10,
             concurrent_streams_max: 4096,
             default_encoding: Encoding::Identity,
+            encodings: Encodings::default(),
             keepalive: None,
             connection_age_max: None,
             idle_bytes_max: 0,
@@ -149,6 +150,7 @@ impl Fixture {
             receive_bytes_max: 1 << 20,
             send_bytes_max: 1 << 20,
             default_encoding: Encoding::Identity,
+            encodings: Encodings::default(),
             tls: None,
             keepalive: None,
             reconnect: ReconnectBackoff::default(),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, StatusCode};
 use parking_lot::Mutex;
-use router_net::grpc::{Encoding, Message};
+use router_net::grpc::{Encoding, Encodings, Message};
 use router_net::io::{IoThreads, Work};
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
 use router_net::mesh::{names, proof};
@@ -159,6 +159,7 @@ pub(crate) fn config() -> ServerConfig {
         idle_streams_max: 10,
         concurrent_streams_max: 1000,
         default_encoding: Encoding::Identity,
+        encodings: Encodings::default(),
         keepalive: None,
         connection_age_max: None,
         idle_bytes_max: 0,
