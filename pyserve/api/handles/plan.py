@@ -175,7 +175,12 @@ class Plan:
             call.begin_soon(message, timeout_s)
         else:
             call.wire = caller.start(self.route, message, timeout_s, call, self.place)
-        if request is not None and not self._detached:
+        # Whoever goes on in a loop knows of the cancellation: it tidies up, or was shielded.
+        if (
+            request is not None
+            and not self._detached
+            and (loop is None or not request.is_cancelled)
+        ):
             request.add_child(call)
             if request.is_root:
                 call.root = request
@@ -188,7 +193,9 @@ class Plan:
             return None, self._timeout_s
         request = source.request()
         timeout_s = self._timeout_s
-        if request.deadline is not None and not self._detached:
+        if self._detached or (request.is_cancelled and running_loop() is not None):
+            return request, timeout_s
+        if request.deadline is not None:
             left_s = max(0.0, request.deadline - time.monotonic())
             timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
         return request, timeout_s

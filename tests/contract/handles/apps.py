@@ -104,6 +104,18 @@ class Echo:
         finally:
             self._ended.append(name)
 
+    async def wait_and_tidy_up(self, name: str) -> None:
+        """Wait until somebody cancels the call, and have that remembered by a call."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            context = pyserve.get_replica_context()
+            own = pyserve.get_deployment_handle(context.deployment, context.app_name)
+            await own.note.remote(name)
+
+    def note(self, name: str) -> None:
+        self._ended.append(name)
+
     async def wait_streaming(self, name: str) -> AsyncIterator[int]:
         try:
             yield 0

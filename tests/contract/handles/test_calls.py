@@ -118,6 +118,17 @@ async def test_a_deadline_ends_the_call_here_and_there(echo):
     await _has_ended(echo, "late")
 
 
+async def test_a_cancelled_method_may_call_to_tidy_up(echo):
+    response = echo.wait_and_tidy_up.remote("tidied up")
+    await echo.say.remote("the call before has arrived")
+    response.cancel()
+    with pytest.raises(RequestTimeout):
+        await echo.options(timeout_s=0.2).wait_and_tidy_up.remote("tidied up late")
+
+    for name in ("tidied up", "tidied up late"):
+        await _has_ended(echo, name)
+
+
 def test_a_result_that_does_not_come_in_time_leaves_the_call_alone(echo):
     response = echo.wait.remote("left alone")
     with pytest.raises(TimeoutError):

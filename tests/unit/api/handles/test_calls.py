@@ -249,8 +249,17 @@ async def test_a_child_inherits_id_deadline_and_cancellation(
     assert 9 < timeouts[2] <= 10
     request_now.cancel()
     assert [True] * 3 == [call.is_cancelled for call in caller.calls]
-    late = handle.remote()
-    assert late.cancelled()
+
+
+async def test_what_tidies_up_in_the_loop_after_the_cancellation_may_call(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, request_now: Request
+):
+    """A thread does not see that it was cancelled, so its calls end at once."""
+    request_now.cancel()
+    response = handle.remote()
+    assert request_now.request_id == response.request_id
+    assert (None, False) == (caller.calls[0].timeout_s, caller.calls[0].is_cancelled)
+    assert (await asyncio.to_thread(handle.remote)).cancelled()
 
 
 async def test_a_detached_call_inherits_the_id_only(
