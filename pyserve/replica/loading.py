@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import cloudpickle
 
 from pyserve.api.code import Code, ShippedCode, prepare_interpreter, receive
+from pyserve.api.context import get_replica_context
 from pyserve.api.ingress import ingress_of
 from pyserve.batching import Batched, drain
 from pyserve.bridge import end_if_forked
@@ -244,8 +245,8 @@ def _constructor(target: Any) -> str:
 async def reconfigure(instance: object, config: object, *, timeout_s: float) -> None:
     """Give the instance its ``user_config``; without one nothing is called.
 
-    A plain ``reconfigure`` runs in the event loop, as the constructor does: calls of ``async def``
-    methods never see half of it.
+    A parameter ``rank`` gets the ``ReplicaRank``, as in Ray Serve. A plain ``reconfigure`` runs in
+    the event loop, as the constructor does: calls of ``async def`` methods never see half of it.
 
     Raises:
         LoadError: ``reconfigure`` raised or took longer than ``timeout_s``, or there is none.
@@ -259,7 +260,8 @@ async def reconfigure(instance: object, config: object, *, timeout_s: float) -> 
     late = asyncio.timeout(timeout_s)
     try:
         async with late:
-            result = hook(config)
+            takes_rank = "rank" in inspect.signature(hook).parameters
+            result = hook(config, rank=get_replica_context().rank) if takes_rank else hook(config)
             if inspect.isawaitable(result):
                 await result
     except StopRequested:

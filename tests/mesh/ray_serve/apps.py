@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyserve as serve
+from pyserve.schema import ReplicaRank
 
 # Longer than a call takes on a busy machine.
 _HOLD_S = 1.0
@@ -87,6 +88,20 @@ class TunedLater:
 
     async def __call__(self) -> tuple[str, int]:
         return serve.get_replica_context().replica_id + str(self._id), self._threshold
+
+
+@serve.deployment
+class Ranked:
+    """Takes its rank on with the configuration."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[str, int]] = []
+
+    def reconfigure(self, config: str, rank: ReplicaRank) -> None:
+        self._taken.append((config, rank.rank))
+
+    def __call__(self) -> list[tuple[str, int]]:
+        return self._taken
 
 
 @serve.deployment

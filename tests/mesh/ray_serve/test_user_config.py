@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pyserve as serve
-from tests.mesh.ray_serve.apps import Combine, Model, Stubborn, Tuned, TunedLater
+from tests.mesh.ray_serve.apps import Combine, Model, Ranked, Stubborn, Tuned, TunedLater
 from tests.mesh.ray_serve.conftest import Run
 from tests.support.waiting import wait_until
 
@@ -79,6 +79,14 @@ def test_what_it_raises_at_a_change_fails_the_deploy_and_the_one_before_serves_o
     run(app(3, 3))
     assert (replica, 3) == later.remote().result(timeout_s=10)
     assert {"threshold": 3} == tuned.remote().result(timeout_s=10)[1]
+
+
+@pytest.mark.parity("G-06")
+@pytest.mark.parity("G-21")
+def test_a_parameter_rank_gets_the_rank(run: Run) -> None:
+    handle = run(Ranked.options(user_config="first").bind())
+    run(Ranked.options(user_config="second").bind())
+    assert [("first", 0), ("second", 0)] == handle.remote().result(timeout_s=10)
 
 
 @pytest.mark.slow
