@@ -14,7 +14,7 @@ from pyserve.config.validation import refuse
 _FIELD = "request_router_config.policy"
 
 # What a replica's class says of itself; values are those of JSON.
-Facts = Mapping[str, object]
+Facts = Mapping[str, Any]
 NO_FACTS: Facts = MappingProxyType({})
 
 
@@ -50,6 +50,11 @@ class Candidate:
         """The models, under the name that Ray Serve uses."""
         return frozenset(self.model_ids)
 
+    @property
+    def max_ongoing_requests(self) -> int:
+        """The capacity, under the name that Ray Serve uses."""
+        return self.capacity
+
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
@@ -72,6 +77,16 @@ class RoutedRequest:
         """What follows the last slash of the path."""
         return self.path.rpartition("/")[2]
 
+    @property
+    def call_method(self) -> str:
+        """The method, under the name that Ray Serve uses."""
+        return self.method_name
+
+    @property
+    def metadata(self) -> RoutedRequest:
+        """This object: Ray Serve keeps what is known of a call there."""
+        return self
+
 
 def policy_class(import_path: str) -> Any:
     """Import the class of a policy, ``module:Class``.
@@ -89,7 +104,8 @@ def policy_class(import_path: str) -> Any:
     except (Exception, SystemExit) as error:
         why = f"{module} raises {type(error).__name__}: {error}"
         raise refuse(_FIELD, import_path, f"a class that can be imported ({why})") from error
-    if not any(callable(getattr(found, each, None)) for each in ("choose", "choose_replicas")):
+    has_method = any(callable(getattr(found, each, None)) for each in ("choose", "choose_replicas"))
+    if inspect.isabstract(found) or not has_method:
         allowed = "a class with a method choose(candidates, request), or choose_replicas"
         raise refuse(_FIELD, import_path, allowed)
     return found

@@ -21,6 +21,8 @@ _NAMES = {
     "build_llm_deployment build_openai_app build_pd_openai_app build_dp_deployment "
     "build_dp_openai_app",
     "metrics": "Counter Gauge Histogram",
+    "request_router": "FIFOMixin LocalityMixin MultiplexMixin PendingRequest ReplicaID "
+    "RequestRouter RunningReplica",
     "schema": "ServeDeploySchema ServeApplicationSchema DeploymentSchema RayActorOptionsSchema "
     "HTTPOptionsSchema gRPCOptionsSchema LoggingConfig TracingConfig EncodingType "
     "CeleryAdapterConfig TaskProcessorConfig TaskResult",
