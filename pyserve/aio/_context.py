@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pyserve.aio._streams import SyncRequestIterator
 
 RPC_FINISHED = "RPC already finished."
+# The second one as Ray Serve's clients write it.
+_REQUEST_ID_KEYS = ("x-request-id", "request_id")
 _MODEL_ID_KEYS = ("multiplexed_model_id", "serve_multiplexed_model_id")
 _SSL_IDENTITY_KEYS = ("x509_subject_alternative_name", "x509_common_name")
 
@@ -63,6 +65,7 @@ class ServicerContext:
     request_made: Request | None = None
     # Of the request to be made; empty: what the metadata say.
     request_id = ""
+    _tells_request_id = False
     _next_uncompressed = False
     _code: grpc.StatusCode | int | None = None
     _details = ""
@@ -269,6 +272,8 @@ class ServicerContext:
         if not details.isascii():  # What is no text for the wire must not keep the call open.
             details = details.encode("utf-8", "backslashreplace").decode()
         trailers = self._trailing_metadata
+        if self._tells_request_id:
+            trailers = (*trailers, ("request_id", self.request().request_id))
         if number != 0 and trailers:
             trailers = self.kit.fitting_trailers(self.method.path, trailers)
         must_flush = call.finish(number, details, trailers, message)
@@ -304,6 +309,11 @@ class ServicerContext:
     def trailing_metadata(self) -> WireMetadata:
         """Return the trailing metadata that was set."""
         return self._trailing_metadata
+
+    def tell_request_id(self) -> None:
+        """Add ``request_id`` to the trailing metadata, whatever else is set there."""
+        self.plain = False
+        self._tells_request_id = True
 
     def invocation_metadata(self) -> tuple[Metadatum, ...]:
         """Return the metadata that the client sent."""
@@ -433,7 +443,7 @@ def _request_of(context: ServicerContext) -> Request:
     request_id = context.request_id
     model_id = ""
     for key, value in context.call.metadata():
-        if key == "x-request-id" and not request_id:
+        if key in _REQUEST_ID_KEYS and not request_id:
             request_id = str(value)
         elif key.replace("-", "_") in _MODEL_ID_KEYS:
             model_id = str(value)

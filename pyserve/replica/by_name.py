@@ -1,8 +1,8 @@
 """RPCs that a class answers by the names of its methods, without the generated base.
 
 Ray Serve finds them so: ``grpc_servicer_functions`` name the services, every application's
-ingress deployment answers those of their methods that it has, and a parameter ``grpc_context``
-gets the context.
+ingress deployment answers those of their methods that it has, a parameter ``grpc_context`` gets
+the context, and the trailing metadata have ``request_id``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
 
+from pyserve.aio import ServicerContext
 from pyserve.batching import Batched
 from pyserve.replica import iterators
 from pyserve.replica.checks import Method, plain_function, where, wrong_kind
@@ -50,7 +51,8 @@ def find_by_name(
         if service.name in inherited or service.name in found:
             continue
         for name, descriptor in service.methods.items():
-            static = inspect.getattr_static(target, name, None)
+            # Not by getattr_static: every class has the __call__ of its metaclass.
+            static = next((vars(each)[name] for each in target.__mro__ if name in vars(each)), None)
             if static is None:
                 continue
             method, mistake = _method(static, descriptor)
@@ -134,8 +136,16 @@ def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], 
 
 
 def _passes_context(bound: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    return lambda request, context: bound(request, grpc_context=context)
+    def call(request: object, context: ServicerContext) -> Any:
+        context.tell_request_id()
+        return bound(request, grpc_context=context)
+
+    return call
 
 
 def _leaves_context_out(bound: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    return lambda request, _context: bound(request)
+    def call(request: object, context: ServicerContext) -> Any:
+        context.tell_request_id()
+        return bound(request)
+
+    return call
