@@ -13,7 +13,6 @@ from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import ControllerOptions, LoggingConfig
 from pyserve.config.http import RoutePrefix
 from pyserve.control.transport import proof
-from pyserve.driver import api
 from pyserve.driver.status import ApplicationStatusOverview, MeshStatus, read_status
 from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
 from pyserve.ingress.in_process import InProcessRouter
@@ -73,6 +72,8 @@ def run_many(
         MeshError: The mesh cannot be reached or started.
         UsageError: Two have the same name.
     """
+    from pyserve.driver import api
+
     names = [each.name for each in targets]
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError(
@@ -161,6 +162,9 @@ def _application(name: str) -> ApplicationStatusOverview:
 def _status() -> MeshStatus:
     """Return what runs; a replica asks the controller itself, without grpcio's threads."""
     if replica_context() is None or local_attachment() is not None:
+        # With all that drivers need; a replica would hold its loop with the import.
+        from pyserve.driver import api
+
         return api.status()
     mesh = attached()
     assert isinstance(mesh, InProcessRouter)
