@@ -5,6 +5,7 @@ The module imports Starlette; only replicas whose handler takes a request import
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request, empty_send
 
 from pyserve.aio import ClientDisconnected
+from pyserve.api.handles.inputs import Input
 from pyserve.replica.asgi.http import HttpExchange
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.bodies import parse_json
@@ -23,11 +25,36 @@ if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Scope
 
 
-class PlainRequest(Request):
+# What of a scope other processes understand.
+_PASSED = (
+    "type", "asgi", "http_version", "server", "client", "scheme", "method", "root_path", "path",
+    "raw_path", "query_string", "headers",
+)  # fmt: skip
+
+
+class PassedRequest(Request):
+    """A request that another deployment was called with: its head, and all of its body.
+
+    Its client cannot be watched from there; the call is cancelled when that client leaves.
+    """
+
+    def __init__(self, scope: Scope, body: bytes) -> None:
+        super().__init__(scope)
+        self._body = body
+
+    def __reduce__(self) -> tuple[type[PassedRequest], tuple[Scope, bytes]]:
+        return PassedRequest, (self.scope, self._body)
+
+    async def is_disconnected(self) -> bool:
+        """Return False: a call whose client has gone is cancelled."""
+        return False
+
+
+class PlainRequest(Request, Input):
     """A ``starlette.requests.Request`` that makes its scope when somebody looks at it.
 
-    ``json()`` raises ``InvalidJson``, a ``json.JSONDecodeError``: a handler that lets it pass is
-    answered with 400.
+    As an argument of a call it is passed on with its body. ``json()`` raises ``InvalidJson``, a
+    ``json.JSONDecodeError``: a handler that lets it pass is answered with 400.
     """
 
     # What the base class sets for each request.
@@ -82,6 +109,27 @@ class PlainRequest(Request):
     async def is_disconnected(self) -> bool:
         """Tell whether the client has gone, or its deadline has passed."""
         return self._http.cancel_reason is not None
+
+    async def arrive(self) -> None:
+        """Wait for the body, for a call with this request.
+
+        Raises:
+            ClientDisconnect: The client went before it had sent everything.
+        """
+        loop = self._http.kit.loop
+        if loop is asyncio.get_running_loop():
+            await self.body()
+        else:  # For a `def`, whose calls have a loop of their own.
+            body = asyncio.run_coroutine_threadsafe(self.body(), loop)
+            await asyncio.wrap_future(body)
+
+    def lease(self) -> None:
+        """Return None: the request is here."""
+
+    def value(self) -> PassedRequest:
+        """Return what a call carries of this request."""
+        scope = {name: self.scope[name] for name in _PASSED if name in self.scope}
+        return PassedRequest(scope, self._body)
 
     async def _read(self) -> bytes:
         try:
