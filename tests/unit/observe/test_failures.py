@@ -137,8 +137,7 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "pyserve.aio._call_state",
-        "pyserve.aio._context",
+        "pyserve.aio._callbacks",
         "pyserve.aio._http_tasks",
         "pyserve.aio._outcome",
         "pyserve.batching.results",

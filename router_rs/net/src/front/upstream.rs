@@ -238,17 +238,18 @@ impl Directory {
                 Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET))
             }
             None => {
-                let text = format!(
-                    "none of {} route prefixes leads to {path}{}",
-                    table.http_prefixes_count(),
-                    did_you_mean(table.methods(), path, sees)
-                );
-                // Word for word Ray Serve's, which its clients may look for.
-                let body = format!(
-                    "Path '{path}' not found. Ping http://.../-/routes for available routes."
-                );
+                let near = did_you_mean(table.methods(), path, sees);
+                let count = table.http_prefixes_count();
+                let text = format!("none of {count} route prefixes leads to {path}{near}");
                 let failure = HttpFailure::new(StatusCode::NOT_FOUND, text);
-                Err(HttpFailure { body: Some(body.into()), ..failure })
+                // Word for word Ray Serve's, which its clients may look for; who misspelt a method
+                // is helped more by ours.
+                let body = near.is_empty().then(|| {
+                    format!(
+                        "Path '{path}' not found. Ping http://.../-/routes for available routes."
+                    )
+                });
+                Err(HttpFailure { body: body.map(Into::into), ..failure })
             }
         })
     }

@@ -26,7 +26,7 @@ from pyserve.request import get_request_context
 from tests.support.waiting import eventually
 from tests.unit.replica.http.serving import Answer, answer_of, serving, written
 
-INTERNAL, DEADLINE_EXCEEDED, NOT_FOUND = 13, 4, 5
+DEADLINE_EXCEEDED, NOT_FOUND = 4, 5
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 Pair = namedtuple("Pair", "left right")
@@ -115,7 +115,7 @@ async def test_results_have_their_kind_of_body(result: Any, kind: str, body: byt
 
 async def test_what_is_no_json_is_an_error_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
     answer = await _answer({"lock": threading.Lock()})
-    assert INTERNAL == answer.code
+    assert (500, b"Internal Server Error") == (answer.status, answer.body)
     assert "_thread.lock is none; return a dict" in caplog.text
 
 
@@ -132,7 +132,7 @@ async def test_a_long_number_hides_nothing_else_that_is_no_json(
     for value, text in cases:
         caplog.clear()
         answer = await _answer(value)
-        assert INTERNAL == answer.code
+        assert (500, b"Internal Server Error") == (answer.status, answer.body)
         assert "the result is no JSON: " in caplog.text
         assert text in caplog.text
 
@@ -240,7 +240,7 @@ async def test_a_def_that_raises_stop_iteration_is_an_error(
         raise StopIteration
 
     async with serving(handler) as client:
-        assert INTERNAL == (await client()).code
+        assert 500 == (await client()).status
     assert "a handler raised StopIteration" in caplog.text
 
 
@@ -259,7 +259,9 @@ async def test_a_timeout_is_the_callers_where_its_deadline_has_passed(
         call.remaining_s = remaining_s
         answer = await answer_of(call)
     is_late = remaining_s == 0.0
-    assert (DEADLINE_EXCEEDED if is_late else INTERNAL) == answer.code
+    assert (
+        (DEADLINE_EXCEEDED, 0) == (answer.code, answer.status) if is_late else 500 == answer.status
+    )
     assert is_late == ("unexpected" not in caplog.text)
 
 
@@ -276,10 +278,25 @@ async def test_exceptions_keep_their_text_outside_of_development(
 ) -> None:
     hidden = await _failure(ValueError("a secret"))
     shown = await _failure(ValueError("a secret"), development=True)
-    assert [INTERNAL, INTERNAL] == [hidden.code, shown.code]
-    assert b"secret" not in hidden.body
-    assert b"ValueError: a secret" == shown.body
+    assert {(500, b"Internal Server Error")} == {
+        (each.status, each.body) for each in (hidden, shown)
+    }
+    assert "secret" not in hidden.headers["x-pyserve-error"]
+    assert "ValueError: a secret" == shown.headers["x-pyserve-error"]
     assert "a secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("two\r\nx-own: 1", "ValueError: two  x-own: 1"),
+        ("\0\x7f\x1b[0m", "ValueError:    [0m"),
+        ("größer €", r"ValueError: gr\xf6\xdfer \u20ac"),
+    ],
+)
+async def test_the_text_of_an_exception_is_one_line_of_a_header(text: str, told: str) -> None:
+    answer = await _failure(ValueError(text), development=True)
+    assert told == answer.headers["x-pyserve-error"]
 
 
 async def test_abort_chooses_the_status_and_its_text() -> None:
