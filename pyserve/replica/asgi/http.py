@@ -132,7 +132,8 @@ class HttpExchange:
                 body = bytes(body)
             more = message.get("more_body", False)
             if self._is_head:
-                body = b""
+                # Nobody wants a stream: what is sent of it ends the call as if its client had left.
+                body = body if more else b""
             elif self._bytes_left is not None:
                 self._count(len(body), more=more)
             head = self._head

@@ -96,7 +96,7 @@ def _answer_unexpected(http: HttpCall, error: Exception) -> None:
 def _as_header(text: str) -> bytes:
     """Return a text as a header may have it: in one line, of ASCII."""
     line = "".join(each if each.isprintable() else " " for each in text)
-    return line.strip().encode("ascii", "backslashreplace")
+    return line.strip().encode("ascii", "backslashreplace")[:_DETAILS_MAX]
 
 
 def _text_of(error: Exception) -> str:

@@ -46,6 +46,9 @@ pub fn http_status(code: Code, queue_full: StatusCode) -> StatusCode {
     }
 }
 
+/// Of a sentence that goes into a header: proxies have little room for those of answers.
+const ERROR_CHARS_MAX: usize = 500;
+
 /// A failure as plain HTTP tells it: a status and one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpFailure {
@@ -83,8 +86,9 @@ impl HttpFailure {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         let body = self.body.as_ref();
         headers.insert(CONTENT_LENGTH, body.map_or(self.text.len() + 1, |it| it.len()).into());
-        if let (Some(_), Ok(text)) = (body, HeaderValue::from_str(&self.text)) {
-            headers.insert(ERROR, text);
+        if body.is_some() {
+            let text: String = self.text.chars().take(ERROR_CHARS_MAX).collect();
+            headers.extend(HeaderValue::from_str(&text).ok().map(|text| (ERROR, text)));
         }
         headers.insert(ANSWERED_BY, answered_by);
         if let Some(delay) = self.retry_after {

@@ -176,11 +176,14 @@ impl CallTask {
                 self.notice_gone();
             }
             Some(Command::Message { payload, may_compress }) => {
+                let has_content = !payload.is_empty();
                 self.exchange.link.sent(payload.len());
                 if let Err(status) = self.send(payload, may_compress) {
                     self.fail(&status, CancelReason::Client);
                 }
-                self.notice_gone();
+                if has_content {
+                    self.notice_gone();
+                }
             }
             Some(Command::Respond { status, headers, body }) => {
                 self.respond(status, headers, body);
@@ -226,8 +229,8 @@ impl CallTask {
 
     fn start_response(&mut self, status: StatusCode, headers: HeaderMap) {
         match self.outlet.start_response(status, headers, self.load()) {
-            // There is no more to send, and user code need not stop for that.
-            Ok(Started::Whole) => drop(self.exchange.link.end()),
+            // There is no more to send. User code need not stop for that, until it sends more.
+            Ok(Started::Whole) => {}
             Ok(Started::Open) => self.notice_gone(),
             Err(status) => self.fail(&status, CancelReason::Client),
         }
