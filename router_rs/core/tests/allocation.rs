@@ -38,7 +38,8 @@ fn calls_of_known_models_and_sessions_do_not_allocate() {
         }
         let mut play = |rounds: Range<u64>| {
             for round in rounds {
-                let offer = Offer { model: "m", session: "s", ..Offer::default() };
+                let model = if round % 2 == 0 { "m" } else { "" };
+                let offer = Offer { model, session: "s", ..Offer::default() };
                 send_and_complete_in_turn(&mut router, offer, round);
             }
         };

@@ -100,6 +100,16 @@ fn sessions_stay_where_they_are_while_calls_wait() {
 }
 
 #[test]
+fn bursts_of_calls_do_not_part_sessions() {
+    check_policy("l7_prefixes_loop", PolicyKind::ConsistentHash);
+}
+
+#[test]
+fn replicas_with_popular_sessions_have_fewer_of_them() {
+    check_policy("l7_prefixes_serial", PolicyKind::ConsistentHash);
+}
+
+#[test]
 fn caches_that_nobody_tells_of_keep_nobody_waiting() {
     check("prefixes_unknown");
 }

@@ -24,6 +24,7 @@ use std::fmt;
 use crate::learnt::Pool;
 use crate::replica::{Load, Replica, ReplicaId, Tier};
 use crate::rng::SplitMix64;
+use crate::router::Demand;
 use crate::time::Nanos;
 
 /// Which policy a router uses.
@@ -35,7 +36,7 @@ pub enum PolicyKind {
     Least,
     /// One after the other.
     RoundRobin,
-    /// The one that the call's session hashes to, unless it has far more calls than the others.
+    /// The one that the call's session hashes to, see [`ConsistentHash`].
     ConsistentHash,
     /// The one that is expected to be done first.
     Predicted,
@@ -46,12 +47,13 @@ impl PolicyKind {
     pub const ALL: [Self; 5] =
         [Self::P2c, Self::Least, Self::RoundRobin, Self::ConsistentHash, Self::Predicted];
 
-    pub(crate) fn build(self) -> Box<dyn Policy> {
+    /// `load_bound` is that of [`ConsistentHash::new`].
+    pub(crate) fn build(self, load_bound: f64) -> Box<dyn Policy> {
         match self {
             Self::P2c => Box::new(P2c),
             Self::Least => Box::new(Least),
             Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::ConsistentHash => Box::new(ConsistentHash),
+            Self::ConsistentHash => Box::new(ConsistentHash::new(load_bound)),
             Self::Predicted => Box::new(Predicted),
         }
     }
@@ -100,6 +102,8 @@ pub(crate) struct Scene {
     pub(crate) session: u64,
     /// Calls of this router at all members.
     pub(crate) in_flight: u64,
+    /// The same of late, see [`Candidates::demand`].
+    pub(crate) demand: Demand,
     pub(crate) members: u32,
 }
 
@@ -145,6 +149,26 @@ impl<'a> Candidates<'a> {
     #[inline]
     pub fn fleet_in_flight(&self) -> u64 {
         self.scene.in_flight
+    }
+
+    /// How many calls of this router the candidate had of late: their integral over time, in
+    /// nanoseconds, of which older parts count less.
+    #[inline]
+    pub fn demand(&self, index: usize) -> u64 {
+        let replica = &self.replicas[self.open[index] as usize];
+        replica.demand.past(replica.in_flight, self.scene.now)
+    }
+
+    /// The same of all members together.
+    #[inline]
+    pub fn fleet_demand(&self) -> u64 {
+        self.scene.demand.past(self.scene.in_flight as u32, self.scene.now)
+    }
+
+    /// How many nanoseconds a call without company takes; before the first has ended any value.
+    #[inline]
+    pub fn alone_ns(&self) -> f64 {
+        self.pool.finish_ns(1)
     }
 
     /// How many members the deployment has, candidates or not.

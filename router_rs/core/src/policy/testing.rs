@@ -4,12 +4,14 @@ use super::{Candidates, Glance, Policy, Scene};
 use crate::learnt::Pool;
 use crate::replica::{Replica, ReplicaId, ReplicaSpec, Tier};
 use crate::rng::SplitMix64;
+use crate::router::Demand;
 use crate::time::Nanos;
 
 pub(crate) struct Fleet {
     replicas: Vec<Replica>,
     glances: Vec<Glance>,
     pool: Pool,
+    demand: Demand,
 }
 
 impl Fleet {
@@ -27,7 +29,22 @@ impl Fleet {
         let replicas: Vec<Replica> = in_flight.iter().zip(0..).map(replica).collect();
         let glances =
             replicas.iter().map(|replica| Glance::of(replica, &pool, Nanos::ZERO)).collect();
-        Self { replicas, glances, pool }
+        Self { replicas, glances, pool, demand: Demand::default() }
+    }
+
+    /// As if each had had so many calls for `time`, below 16 s, and has none now.
+    pub(crate) fn with_demand(mut self, calls: &[u32], time: Nanos) -> Self {
+        let past = |calls| {
+            let mut demand = Demand::default();
+            demand.count(0, Nanos::ZERO);
+            demand.count(calls, time);
+            demand
+        };
+        for (replica, calls) in self.replicas.iter_mut().zip(calls) {
+            replica.demand = past(*calls);
+        }
+        self.demand = past(calls.iter().sum());
+        self
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -36,7 +53,13 @@ impl Fleet {
 
     pub(crate) fn candidates<'a>(&'a self, open: &'a [u32], session: u64) -> Candidates<'a> {
         let in_flight = self.replicas.iter().map(|replica| u64::from(replica.in_flight)).sum();
-        let scene = Scene { now: Nanos::ZERO, session, in_flight, members: self.len() };
+        let scene = Scene {
+            now: Nanos::ZERO,
+            session,
+            in_flight,
+            demand: self.demand,
+            members: self.len(),
+        };
         Candidates::new((&self.replicas, &self.glances), open, &self.pool, scene)
     }
 }

@@ -66,6 +66,7 @@ pub(super) struct Fleet {
     candidates: Vec<u32>,
     /// Calls sent and not over, at whatever replica.
     in_flight: u64,
+    demand: Demand,
     pub(super) members: u32,
     /// When the last of the new replicas has its full share.
     warm_at: Nanos,
@@ -115,6 +116,7 @@ impl Fleet {
             open: Vec::new(),
             candidates: Vec::new(),
             in_flight: 0,
+            demand: Demand::default(),
             members: 0,
             warm_at: Nanos::ZERO,
             backoffs: TimerHeap::default(),
@@ -273,6 +275,7 @@ impl Fleet {
             now: query.now,
             session: query.session,
             in_flight: self.in_flight,
+            demand: self.demand,
             members: self.members,
         }
     }
@@ -306,6 +309,7 @@ impl Fleet {
             batch.on_sent(now);
         }
         replica.in_flight += 1;
+        self.demand.count(self.in_flight as u32, now);
         self.in_flight += 1;
         replica.health.on_sent();
         self.glance(slot, now);
@@ -330,6 +334,7 @@ impl Fleet {
         let learnt = replica.pace.on_departure(&mut self.pool, leaving, others, now);
         replica.demand.count(own, now);
         replica.in_flight -= 1;
+        self.demand.count(self.in_flight as u32, now);
         self.in_flight -= 1;
         replica.health.on_ended();
         self.glance(slot, now);

@@ -110,7 +110,7 @@ enum State {
 impl Router {
     /// A router without replicas: it parks what is offered until the first snapshot.
     pub fn new(config: RouterConfig) -> Self {
-        let policy = config.policy.build();
+        let policy = config.policy.build(config.load_bound);
         Self::with_policy(config, policy)
     }
 

@@ -8,8 +8,9 @@ impl Router {
     /// as it was told when it parked. The seed stays.
     pub fn configure(&mut self, config: RouterConfig, now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
-        if config.policy != self.config.policy {
-            self.fleet.set_policy(config.policy.build(), now);
+        let rule = |config: &RouterConfig| (config.policy, config.load_bound);
+        if rule(&config) != rule(&self.config) {
+            self.fleet.set_policy(config.policy.build(config.load_bound), now);
         }
         self.config = config;
         self.release(now, released);

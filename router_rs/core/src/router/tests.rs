@@ -223,7 +223,9 @@ fn a_session_keeps_its_replica() {
     let config = RouterConfig { policy: PolicyKind::ConsistentHash, ..config() };
     let mut router = with_replicas(Router::new(config), &[9; 8]);
     let offer = Offer { session: "anna", ..Offer::default() };
-    let home = places(&mut router, offer, 1)[0];
+    let together = places(&mut router, offer, 3);
+    let home = together[0];
+    assert!(together.iter().all(|place| *place == home), "{together:?}");
     let mut others = Vec::new();
     for round in 0..20 {
         let Decision::Send(assignment) = router.offer(offer, Nanos(round)) else {
@@ -232,8 +234,20 @@ fn a_session_keeps_its_replica() {
         others.push(assignment.replica.0);
         router.complete(assignment.ticket, DONE, Nanos(round), &mut Vec::new());
     }
-    // One call is open at home: with eight replicas the second is above the bound.
+    // With so few calls the fourth is above the bound, and has one place to go to.
     assert!(others.iter().all(|place| *place == others[0] && *place != home), "{others:?}");
+}
+
+#[test]
+fn a_changed_bound_counts_from_the_next_call_on() {
+    let bounded =
+        |load_bound| RouterConfig { policy: PolicyKind::ConsistentHash, load_bound, ..config() };
+    let mut router = with_replicas(Router::new(bounded(4.0)), &[9; 8]);
+    let offer = Offer { session: "anna", ..Offer::default() };
+    let together = places(&mut router, offer, 3);
+    assert!(together.iter().all(|place| *place == together[0]), "{together:?}");
+    router.configure(bounded(1.25), Nanos::ZERO, &mut Vec::new());
+    assert_ne!(together[0], places(&mut router, offer, 1)[0]);
 }
 
 /// Calls per mille that the second replica gets at `at`, when it joined the first at 0.

@@ -26,6 +26,9 @@ pub struct RouterConfig {
     pub promise_max: Nanos,
     /// Which replica gets a call.
     pub policy: PolicyKind,
+    /// Of [`PolicyKind::ConsistentHash`]: how many times the mean of the calls in flight a replica
+    /// may have of late; above 1.
+    pub load_bound: f64,
     /// Which near replicas come first.
     pub locality: Locality,
     /// How long a new replica takes to get its full share; 0: it has it at once.
@@ -51,6 +54,7 @@ impl Default for RouterConfig {
             model_wait_max: Nanos::from_secs(1),
             promise_max: Nanos::from_secs(10),
             policy: PolicyKind::Predicted,
+            load_bound: 1.25,
             locality: Locality::default(),
             slow_start: Nanos::ZERO,
             retries: RetryConfig::default(),

@@ -32,7 +32,7 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 24] = [
+pub(crate) const BARS: [Bar; 26] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
@@ -45,6 +45,8 @@ pub(crate) const BARS: [Bar; 24] = [
     Bar { scenario: "l6_models_hot", measure: hot_models },
     Bar { scenario: "l7_prefixes", measure: prefixes },
     Bar { scenario: "l7_prefixes_full", measure: waiting_prefixes },
+    Bar { scenario: "l7_prefixes_loop", measure: looping_prefixes },
+    Bar { scenario: "l7_prefixes_serial", measure: serial_prefixes },
     Bar { scenario: "prefixes_unknown", measure: unknown_prefixes },
     Bar { scenario: "l8_batches", measure: batches },
     Bar { scenario: "l10_near_replicas", measure: near_replicas },
@@ -201,6 +203,34 @@ fn waiting_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<F
         at_least("hits / hits of pure hashing", ours.hit_share() / hashed.hit_share(), 0.7),
         at_most("p99 / p99 of p2c", p99(&ours.latencies_ms()) / p99(&p2c), 0.1),
     ]
+}
+
+fn looping_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let hashed = run(&without_bound(scenario), Rule::Router(PolicyKind::ConsistentHash), seed);
+    vec![
+        at_least("hits / hits without a bound", ours.hit_share() / hashed.hit_share(), 1.0),
+        at_least("calls a second / those without", rate(&ours) / rate(&hashed), 1.0),
+        at_most("most / mean in flight", ours.imbalance(), 1.25),
+    ]
+}
+
+fn serial_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let hashed = run(&without_bound(scenario), Rule::Router(PolicyKind::ConsistentHash), seed);
+    vec![
+        at_least("calls a second / those without a bound", rate(&ours) / rate(&hashed), 1.1),
+        at_most("most / mean in flight", ours.imbalance(), 1.25),
+    ]
+}
+
+/// Sessions stay where they belong, whatever happens there.
+fn without_bound(scenario: &Scenario) -> Scenario {
+    Scenario { load_bound: 1_000.0, ..scenario.clone() }
+}
+
+fn rate(log: &Log) -> f64 {
+    log.goodput_per_s()
 }
 
 fn unknown_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {

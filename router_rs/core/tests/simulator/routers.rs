@@ -89,6 +89,7 @@ impl Routers {
         let config = |index: u64| RouterConfig {
             queue_len_max: scenario.queue_len_max,
             locality: Locality { prefer_node: near, prefer_zone: near },
+            load_bound: scenario.load_bound,
             retries: RetryConfig {
                 attempts_max: scenario.attempts_max,
                 budget_percent: BUDGET_PERCENT,
@@ -112,7 +113,9 @@ impl Routers {
             desks: (0..scenario.routers as u64).map(desk).collect(),
             calls: BTreeMap::new(),
             names: (0..scenario.models.max(scenario.sessions))
-                .map(|key| format!("k{key}"))
+                .map(|key| {
+                    if scenario.fresh_names { format!("k{key}/{seed}") } else { format!("k{key}") }
+                })
                 .collect(),
             what_keys_are: match (scenario.models, scenario.sessions) {
                 (0, 0) => Keys::Nothing,

@@ -50,6 +50,8 @@ pub(crate) struct Scenario {
     pub(crate) on_node: usize,
     pub(crate) in_zone: usize,
     pub(crate) prefer_near: bool,
+    /// `RouterConfig::load_bound`.
+    pub(crate) load_bound: f64,
     /// One way through the network, to the node, the zone and beyond.
     pub(crate) network_ms: Vec<f64>,
 
@@ -103,6 +105,8 @@ pub(crate) struct Scenario {
     /// Calls belong to one of so many sessions, alike.
     pub(crate) sessions: usize,
     pub(crate) zipf: f64,
+    /// Each seed has other names for them, so that none is lucky with where sessions belong.
+    pub(crate) fresh_names: bool,
     /// Models, or the prefixes of sessions, that a replica keeps: the least recently used leaves.
     pub(crate) slots: usize,
     /// What the load of a model takes, in mean works.
@@ -129,6 +133,7 @@ impl Default for Scenario {
             on_node: 0,
             in_zone: 0,
             prefer_near: false,
+            load_bound: 1.25,
             network_ms: vec![0.1, 0.1, 0.1],
             load: 0.9,
             jump_at_s: 0.0,
@@ -160,6 +165,7 @@ impl Default for Scenario {
             models: 0,
             sessions: 0,
             zipf: 1.0,
+            fresh_names: false,
             slots: 0,
             load_works: 0.0,
             prefix_saves: 0.0,
@@ -211,6 +217,7 @@ impl Scenario {
         fields.number("on_node", &mut self.on_node);
         fields.number("in_zone", &mut self.in_zone);
         fields.number("prefer_near", &mut self.prefer_near);
+        fields.number("load_bound", &mut self.load_bound);
         fields.list("network_ms", &mut self.network_ms);
     }
 
@@ -256,6 +263,7 @@ impl Scenario {
         fields.number("models", &mut self.models);
         fields.number("sessions", &mut self.sessions);
         fields.number("zipf", &mut self.zipf);
+        fields.number("fresh_names", &mut self.fresh_names);
         fields.number("slots", &mut self.slots);
         fields.number("load_works", &mut self.load_works);
         fields.number("prefix_saves", &mut self.prefix_saves);

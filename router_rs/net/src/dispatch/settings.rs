@@ -20,6 +20,8 @@ const PROMISE_MAX: Nanos = Nanos::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouterSettings {
     pub policy: PolicyKind,
+    /// See [`RouterConfig::load_bound`].
+    pub load_bound: f64,
     pub locality: Locality,
     /// How long a replica that has refused is left alone, how much longer after each further
     /// refusal, and the longest time.
@@ -40,6 +42,7 @@ impl Default for RouterSettings {
         let core = RouterConfig::default();
         Self {
             policy: core.policy,
+            load_bound: core.load_bound,
             locality: core.locality,
             backoff_initial: core.backoff_initial,
             backoff_multiplier: core.backoff_multiplier,
@@ -65,6 +68,7 @@ pub(super) fn config_of(route: &DeploymentRoute, seed: u64) -> RouterConfig {
         model_wait_max: nanos(route.model_matching_timeout),
         promise_max: PROMISE_MAX,
         policy: settings.policy,
+        load_bound: settings.load_bound,
         locality: settings.locality,
         slow_start: settings.slow_start,
         retries: settings.retries,

@@ -20,6 +20,12 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
+    /// The sum of a replica that has had so many calls for an interval.
+    #[inline]
+    pub(crate) fn of(calls: u32) -> u64 {
+        INTERVAL.saturating_mul(calls.into()).0
+    }
+
     /// Counts the time up to `now`, at which the replica has `in_flight` calls. Must come before
     /// that changes.
     #[inline]
@@ -36,7 +42,14 @@ impl Demand {
     /// stay for an interval: behind any of them the next one waits.
     pub(crate) fn at(mut self, in_flight: u32, now: Nanos) -> u64 {
         self.count(in_flight, now);
-        self.call_ns.saturating_add(INTERVAL.saturating_mul(in_flight.into()).0)
+        self.call_ns.saturating_add(Self::of(in_flight))
+    }
+
+    /// The sum at `now` of what is past.
+    #[inline]
+    pub(crate) fn past(mut self, in_flight: u32, now: Nanos) -> u64 {
+        self.count(in_flight, now);
+        self.call_ns
     }
 
     #[cold]

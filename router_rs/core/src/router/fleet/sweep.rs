@@ -126,7 +126,7 @@ mod tests {
 
     /// Each of which is held back, though nothing is known that says so.
     fn fleet_held_back(len: u64) -> Fleet {
-        let mut fleet = Fleet::new(PolicyKind::Predicted.build(), 1);
+        let mut fleet = Fleet::new(PolicyKind::Predicted.build(1.25), 1);
         let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: 4 };
         let specs: Vec<ReplicaSpec> = (0..len).map(spec).collect();
         fleet.apply(&specs, (Nanos::ZERO, Nanos::ZERO), |_| {});
