@@ -498,6 +498,7 @@ class RouterSettings:
         ejection_rise: int = 2,  # good answers in a row
         ejection_interval_s: float = 5.0,
         retry_codes: Sequence[int] | None = None,  # of gRPC; None: UNAVAILABLE, RESOURCE_EXHAUSTED
+        load_bound: float = 1.25,  # of consistent_hash; above 1
     ) -> RouterSettings: ...
 
 @final

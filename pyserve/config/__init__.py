@@ -25,10 +25,16 @@ from pyserve.config.parts import (
     BatchingConfig,
     Resources,
 )
-from pyserve.config.routing import DEFAULT_POLICY, RequestRouterConfig, RouterDefaults
+from pyserve.config.routing import (
+    DEFAULT_LOAD_BOUND,
+    DEFAULT_POLICY,
+    RequestRouterConfig,
+    RouterDefaults,
+)
 from pyserve.config.telling import ControllerOptions, EncodingType, LoggingConfig, TracingConfig
 
 __all__ = [
+    "DEFAULT_LOAD_BOUND",
     "DEFAULT_POLICY",
     "AggregationFunction",
     "AutoscalingConfig",

@@ -29,12 +29,16 @@ from pyserve.errors import OptionError
 # docs/decisions/0019 says why.
 DEFAULT_POLICY = "predicted"
 POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
+# The mean plus a quarter: measured with caches (docs/concepts/routing.md).
+DEFAULT_LOAD_BOUND = 1.25
 # From near to far. The last one is always there and need not be written.
 TIERS = ("node", "zone", "any")
 ATTEMPTS_MAX = 100
 # A day. Backoffs, ejections and slow starts that are longer would keep replicas out for good.
 _TIME_S_MAX = 86_400.0
 _MULTIPLIER_MAX = 100.0
+# What nobody reaches in a fleet of a thousand replicas.
+_LOAD_BOUND_MAX = 1_000.0
 # What Ray Serve calls the same settings.
 ALIASES = {
     "PYSERVE_ROUTER_INITIAL_BACKOFF_S": "RAY_SERVE_ROUTER_RETRY_INITIAL_BACKOFF_S",
@@ -86,6 +90,9 @@ class RequestRouterConfig(Part):
     Attributes:
         policy: who is picked: a name of ``POLICIES``, or a class or its import path.
         policy_kwargs: arguments for that class.
+        load_bound: of ``"consistent_hash"``: how many times the mean of the calls in flight a
+            replica may have of late, above 1; near it sessions move away. For a moment it may have
+            three standard deviations more, as chance would have it.
         prefer_local_node: replicas on the router's node first; ``None``: for the ingress only.
         prefer_local_zone: replicas in its zone before farther ones.
         initial_backoff_s: how long a replica that has refused a call is left alone.
@@ -109,6 +116,7 @@ class RequestRouterConfig(Part):
 
     policy: str = DEFAULT_POLICY
     policy_kwargs: Mapping[str, object] = field(default_factory=dict)
+    load_bound: float = DEFAULT_LOAD_BOUND
     prefer_local_node: bool | None = None
     prefer_local_zone: bool | None = None
     initial_backoff_s: float | None = None
@@ -134,6 +142,7 @@ class RequestRouterConfig(Part):
     ) -> None:
         self._take_router_class(request_router_class, request_router_kwargs)
         self._check_policy()
+        self._check_load_bound()
         for name in ("prefer_local_node", "prefer_local_zone"):
             if getattr(self, name) is not None:
                 check_flag(f"{_OWNER}.{name}", getattr(self, name))
@@ -185,6 +194,13 @@ class RequestRouterConfig(Part):
                 dict(self.policy_kwargs),
                 f"none for {self.policy!r}; they are for a policy of your own, {allowed}",
             )
+
+    def _check_load_bound(self) -> None:
+        option, policy = f"{_OWNER}.load_bound", "consistent_hash"
+        check_number(option, self.load_bound, minimum=1, maximum=_LOAD_BOUND_MAX, exclusive=True)
+        if self.load_bound != DEFAULT_LOAD_BOUND and self.policy != policy:
+            allowed = f"none for {self.policy!r}; it is for policy={policy!r}"
+            raise refuse(option, self.load_bound, allowed)
 
     def _check_codes(self) -> None:
         codes = _check_codes(f"{_OWNER}.retryable_status_codes", self.retryable_status_codes)

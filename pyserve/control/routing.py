@@ -18,6 +18,7 @@ def router_settings(
     """
     settings = mesh_pb2.RouterSettings(
         policy="" if config.policy_path else config.policy,
+        load_bound=config.load_bound,
         prefer_node=config.prefer_local_node,
         prefer_zone=config.prefer_local_zone,
         initial_backoff_s=config.initial_backoff_s,

@@ -9,7 +9,7 @@ from typing import TypeVar
 from google.protobuf import descriptor_pb2
 
 from pyserve import _router
-from pyserve.config import DEFAULT_POLICY, RouterDefaults
+from pyserve.config import DEFAULT_LOAD_BOUND, DEFAULT_POLICY, RouterDefaults
 from pyserve.ingress.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
@@ -61,6 +61,7 @@ def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> _route
     initial_s = choose("initial_backoff_s", defaults.initial_backoff_s)
     return _router.RouterSettings(
         policy=said.policy or DEFAULT_POLICY,
+        load_bound=choose("load_bound", DEFAULT_LOAD_BOUND),
         prefer_node=choose("prefer_node", defaults.prefer_local_node),
         prefer_zone=choose("prefer_zone", defaults.prefer_local_zone),
         initial_backoff_s=initial_s,

@@ -25,7 +25,7 @@ impl RouterSettings {
         *, policy = "predicted", prefer_node = false, prefer_zone = false, initial_backoff_s = 0.025,
         backoff_multiplier = 2.0, max_backoff_s = 0.5, slow_start_s = 0.0, retry_attempts_max = 1,
         retry_budget_percent = 20, hedging = false, ejection_fall = 5, ejection_rise = 2,
-        ejection_interval_s = 5.0, retry_codes = None,
+        ejection_interval_s = 5.0, retry_codes = None, load_bound = 1.25,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -43,13 +43,18 @@ impl RouterSettings {
         ejection_rise: u32,
         ejection_interval_s: f64,
         retry_codes: Option<Vec<u32>>,
+        load_bound: f64,
     ) -> PyResult<Self> {
         if !(backoff_multiplier.is_finite() && backoff_multiplier >= 1.0) {
             return Err(PyValueError::new_err("backoff_multiplier must be at least 1"));
         }
+        if !(load_bound.is_finite() && load_bound > 1.0) {
+            return Err(PyValueError::new_err("load_bound must be above 1"));
+        }
         let defaults = dispatch::RouterSettings::default();
         let settings = dispatch::RouterSettings {
             policy: policy_kind(policy)?,
+            load_bound,
             locality: Locality { prefer_node, prefer_zone },
             backoff_initial: convert::nanos("initial_backoff_s", initial_backoff_s)?,
             backoff_multiplier,

@@ -16,8 +16,13 @@ pytestmark = pytest.mark.slow
 _PREFIXES, _PROMPTS = 48, 8
 
 
-def run(policy: str) -> pyserve.DeploymentHandle:
-    app = Prefixes.options(request_router_config={"policy": policy}).bind()
+def run(
+    policy: str, *, max_ongoing_requests: int = 20, **config: object
+) -> pyserve.DeploymentHandle:
+    app = Prefixes.options(
+        max_ongoing_requests=max_ongoing_requests,
+        request_router_config={"policy": policy, **config},
+    ).bind()
     return pyserve.run(app, name="prefixes", route_prefix=None)
 
 
@@ -40,19 +45,31 @@ async def test_prompts_that_begin_alike_find_what_was_worked_out(base_url: str) 
     assert await misses(run("p2c")) > 2 * _PREFIXES
 
 
-@pytest.mark.parity("G-74")
-async def test_a_prefix_that_everybody_asks_for_is_shared_out(base_url: str) -> None:
-    """No replica has more than 1.25 times the mean, those who look included: seven of fifteen."""
-    handle = run("consistent_hash")
-    calls = [asyncio.ensure_future(ask(handle, "hot", "hold")) for _ in range(12)]
+async def spread(handle: pyserve.DeploymentHandle, count: int) -> list[int]:
+    """Return how many of so many calls with one beginning each replica has."""
+    calls = [asyncio.ensure_future(ask(handle, "hot", "hold")) for _ in range(count)]
     held: list[int] = []
 
     async def all_held() -> bool:
         held[:] = await handle.broadcast("held")
-        return sum(held) == 12
+        return sum(held) == count
 
     await eventually(all_held)
-    assert max(held) <= 7
-    assert min(held) >= 1
     await handle.broadcast("open")
     await asyncio.gather(*calls)
+    return held
+
+
+@pytest.mark.parity("G-74")
+async def test_a_prefix_that_everybody_asks_for_is_shared_out(base_url: str) -> None:
+    """A share of 43 calls, those who look included, is 18, and three deviations more are 31."""
+    held = await spread(run("consistent_hash", max_ongoing_requests=100), 40)
+    assert max(held) <= 31
+    assert sum(held) - max(held) >= 9
+
+
+@pytest.mark.parity("G-74")
+async def test_a_bound_that_nobody_reaches_keeps_a_prefix_at_one_replica(base_url: str) -> None:
+    """Three times the mean of three replicas is all."""
+    handle = run("consistent_hash", max_ongoing_requests=100, load_bound=3)
+    assert [0, 0, 40] == sorted(await spread(handle, 40))

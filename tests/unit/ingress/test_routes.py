@@ -57,6 +57,8 @@ def test_what_a_deployment_says_wins(said):
     assert ("least", True, 0) == (found["policy"], found["prefer_node"], found["ejection_fall"])
     codes = said(RequestRouterConfig(retryable_status_codes=("ABORTED", "UNAUTHENTICATED")))
     assert ([10, 16], None) == (codes["retry_codes"], found["retry_codes"])
+    bounded = said(RequestRouterConfig(policy="consistent_hash", load_bound=1.5))
+    assert (1.5, 1.25) == (bounded["load_bound"], found["load_bound"])
     # A default of the process never contradicts what the deployment has said.
     assert (3.0, 3.0) == (found["initial_backoff_s"], found["max_backoff_s"])
 
@@ -70,8 +72,16 @@ def test_every_policy_is_known_to_the_native_half(policy: str):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"policy": "fastest"}, {"initial_backoff_s": -1}, {"backoff_multiplier": 0.5}]
+    "wrong",
+    [
+        {"policy": "fastest"},
+        {"initial_backoff_s": -1},
+        {"backoff_multiplier": 0.5},
+        {"load_bound": 1.0},
+    ],
 )
 def test_native_settings_check_themselves(wrong: dict[str, object]):
-    with pytest.raises(ValueError, match=r"fastest|initial_backoff_s|backoff_multiplier"):
+    with pytest.raises(
+        ValueError, match=r"fastest|initial_backoff_s|backoff_multiplier|load_bound"
+    ):
         _router.RouterSettings(**wrong)  # type: ignore[arg-type]  # wrong on purpose
