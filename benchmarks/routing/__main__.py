@@ -2,7 +2,8 @@
 
 Sleeping replicas under a closed loop, an ensemble of ten, many no-op replicas, and the recursive
 maze in which every request of the guide timed out. The guides' figures stand beside ours; they are
-of other machines, so they are no ratios.
+of other machines, so they are no ratios. And sessions of replicas with caches, with a bound and
+without.
 
 Before them what a decision takes, and a call that waits for a place (``native.py``).
 
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
+import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from pyserve import DeploymentHandle
 
 _RESULTS = ROOT / "benchmarks" / "results" / "routing.json"
 _TIMEOUT_S = 30.0
+# What is asked of an application, and measured.
+Work = Callable[[DeploymentHandle], Coroutine[Any, Any, dict[str, object]]]
 
 
 class Clients:
@@ -115,6 +120,26 @@ async def plain(handle: DeploymentHandle, clients_count: int, seconds: float) ->
     return clients.figures(await clients.run(clients_count, seconds))
 
 
+async def sessions(handle: DeploymentHandle, seconds: float) -> dict[str, object]:
+    """32 clients ask for 200 sessions, a few of them often (Zipf); also the share of the hits."""
+    names = [f"session-{number}" for number in range(200)]
+    weights = [1 / (rank + 1) for rank in range(len(names))]
+    draws = random.Random(1)
+    hits: list[bool] = []
+
+    async def call(_: int) -> None:
+        (session,) = draws.choices(names, weights)
+        call = handle.options(session_id=session, timeout_s=_TIMEOUT_S)
+        hits.append(await call.remote(session))
+
+    clients = Clients(call)
+    await clients.run(32, min(4.0, seconds / 2))
+    clients.forget()
+    hits.clear()
+    took_s = await clients.run(32, seconds)
+    return {**clients.figures(took_s), "hits": round(statistics.fmean(hits), 4)}
+
+
 async def maze(handle: DeploymentHandle, seconds: float) -> dict[str, object]:
     """Each call goes through up to five random deployments."""
     clients = Clients(lambda seed: handle.options(timeout_s=_TIMEOUT_S).remote(seed))
@@ -124,7 +149,7 @@ async def maze(handle: DeploymentHandle, seconds: float) -> dict[str, object]:
 def measure(
     name: str,
     application: Any,
-    work: Callable[[DeploymentHandle], Coroutine[Any, Any, dict[str, object]]],
+    work: Work,
 ) -> dict[str, object]:
     """Deploy, measure, and take away."""
     handle = pyserve.run(application, timeout_s=300.0)
@@ -136,45 +161,49 @@ def measure(
     return figures
 
 
+def measurements(seconds: float, many: int) -> Iterator[tuple[str, Callable[[], Any], Work]]:
+    """Yield what is measured on a mesh: its name, its application and what is asked of it."""
+    for policy in ("predicted", "p2c"):
+        app = functools.partial(applications.sleepers, 8, 1.0, policy)
+        yield f"router_8_{policy}", app, lambda handle: sleepers(handle, 8, seconds)
+    yield "ensemble_10", applications.ensemble, ensemble
+    for replicas in (8, many):
+        app = functools.partial(applications.noops, replicas)
+        yield f"noop_{replicas}", app, lambda handle: plain(handle, 64, seconds / 4)
+    app = functools.partial(applications.maze, 2)
+    yield "maze_10x2", app, lambda handle: maze(handle, seconds / 4)
+    for name, load_bound in (("sessions_6", 1.25), ("sessions_6_without_bound", 1000.0)):
+        app = functools.partial(applications.caches, load_bound)
+        yield name, app, lambda handle: sessions(handle, seconds / 4)
+
+
 def main() -> int:
     """Measure everything, print it, write ``results/routing.json``."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.routing", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement")
     parser.add_argument("--noop-replicas", type=int, default=32)
+    parser.add_argument("--only", default="", help="what has this in its name; nothing is written")
     parser.add_argument("--output", default=str(_RESULTS))
     options = parser.parse_args()
-    seconds, many = options.seconds, options.noop_replicas
     results: dict[str, object] = {"machine": stamp(), "seeds": SEEDS}
-    for name, work in (
-        ("picks", native.picks),
-        ("loaded", native.loaded),
-        ("parked", native.parked),
-    ):
-        results[name] = work()
-        print(name, json.dumps(results[name]), flush=True)
+    for work in (native.picks, native.loaded, native.parked):
+        if options.only in work.__name__:
+            results[work.__name__] = work()
+            print(work.__name__, json.dumps(results[work.__name__]), flush=True)
     pyserve.start(address="127.0.0.1:0")
     try:
-        for policy in ("predicted", "p2c"):
-            results[f"router_8_{policy}"] = measure(
-                f"router_8_{policy}",
-                applications.sleepers(8, 1.0, policy),
-                lambda handle: sleepers(handle, 8, seconds),
-            )
-        results["ensemble_10"] = measure("ensemble_10", applications.ensemble(), ensemble)
-        for replicas in (8, many):
-            results[f"noop_{replicas}"] = measure(
-                f"noop_{replicas}",
-                applications.noops(replicas),
-                lambda handle: plain(handle, 64, seconds / 4),
-            )
-        results["maze_10x2"] = measure(
-            "maze_10x2", applications.maze(2), lambda handle: maze(handle, seconds / 4)
-        )
+        for name, application, ask in measurements(options.seconds, options.noop_replicas):
+            if options.only in name:
+                results[name] = measure(name, application(), ask)
     finally:
         pyserve.shutdown(grace_s=1.0)
-    Path(options.output).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     failed = [name for name, figures in results.items() if _failed(figures)]
-    print(f"results: {options.output}" if not failed else f"calls failed in {failed}")
+    if failed:
+        print(f"calls failed in {failed}")
+    if not options.only:
+        text = json.dumps(results, indent=2) + "\n"
+        Path(options.output).write_text(text, encoding="utf-8")
+        print(f"results: {options.output}")
     return 1 if failed else 0
 
 

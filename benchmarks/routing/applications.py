@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import OrderedDict
 from typing import Any
 
 import pyserve
@@ -12,6 +13,8 @@ from pyserve import DeploymentHandle
 
 CAP_S = 10.0
 MAZE = 10
+_KEPT = 20
+_HIT_S, _MISS_S = 0.005, 0.05
 _DEPTH_MAX = 5
 
 
@@ -77,6 +80,32 @@ def sleepers(replicas: int, mean_s: float, policy: str) -> Any:
     )(Sleeper)
     caller = pyserve.deployment(num_replicas=replicas, max_ongoing_requests=5)(Caller)
     return caller.bind(child.bind(mean_s, limit))
+
+
+class Cached:
+    """Keeps the sessions that it was asked for last; a call of another takes ten times as long."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, None] = OrderedDict()
+
+    async def __call__(self, session: str) -> bool:
+        """Return whether the session was kept."""
+        is_kept = session in self._kept
+        self._kept[session] = None
+        self._kept.move_to_end(session)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        await asyncio.sleep(_HIT_S if is_kept else _MISS_S)
+        return is_kept
+
+
+def caches(load_bound: float) -> Any:
+    """Return six replicas with caches, and calls that go where their sessions belong."""
+    config = {"policy": "consistent_hash", "load_bound": load_bound}
+    child = pyserve.deployment(
+        num_replicas=6, max_ongoing_requests=100, request_router_config=config
+    )(Cached)
+    return child.bind()
 
 
 class Member:
