@@ -51,11 +51,17 @@ class Steps:
         """Note that ``run`` has begun with ``batch``."""
         self._running[run] = (now, len(batch.items))
 
-    def end(self, run: object, now: float, *, has_failed: bool) -> None:
-        """Note that ``run`` has ended; a failure teaches nothing about the time."""
-        started, size = self._running.pop(run)
-        if not has_failed:
-            self._times.learn(size, now - started)
+    def is_running(self, run: object) -> bool:
+        """Return whether ``run`` has begun and not ended."""
+        return run in self._running
+
+    def end(self, run: object, now: float) -> float:
+        """Note that ``run`` has ended and return how long it took, in seconds."""
+        return now - self._running.pop(run)[0]
+
+    def learn(self, size: int, duration_s: float) -> None:
+        """Take the time of one step that has not failed."""
+        self._times.learn(size, duration_s)
 
     def state(
         self, now: float, *, size_max: int, executors: int, wakeup: float | None

@@ -106,16 +106,13 @@ class _Lane(Generic[Item]):
         self.has_deadlines = False
         self.flushing = 0  # This many at the head leave without a wait: flushing <= len(waiting).
 
-    def pop(self) -> _Waiting[Item]:
-        head = self.waiting.popleft()
-        self.size = self.size - head[2] if self.waiting else 0
-        self.flushing -= self.flushing > 0
-        return head
-
-    def push_back(self, entries: list[_Waiting[Item]], flushing: int) -> None:
-        self.waiting.extendleft(reversed(entries))
-        self.size += sum(size for _, _, size, _ in entries)
-        self.flushing += flushing
+    def remove(self, count: int, size: float) -> None:
+        """Take the first ``count`` away, which have ``size`` together."""
+        waiting = self.waiting
+        for _ in range(count):
+            waiting.popleft()
+        self.size = self.size - size if waiting else 0
+        self.flushing = max(0, self.flushing - count)
 
     def find_deadline(self, count: int) -> None:
         """Look for the earliest deadline among the first ``count``."""
@@ -334,7 +331,7 @@ class Batcher(Generic[Item]):
         chosen_reason, chosen_score = Reason.FULL, -1.0
         for lane in tuple(self._lanes.values()):
             if lane.deadline <= now:
-                self._prune(lane, now)
+                self._prune(lane, now, len(lane.waiting))
                 if not lane.waiting:
                     continue
             leaves, reason = self._leaves_at(lane)
@@ -348,56 +345,49 @@ class Batcher(Generic[Item]):
     def _close(self, lane: _Lane[Item], reason: Reason, now: float) -> Batch[Item] | None:
         """Take the batch out of its lane, or only callers who have gone and return ``None``."""
         size_max = self.options.max_batch_size
-        entries: list[_Waiting[Item]] = []
+        is_live = self._is_live
+        items: list[Item] = []
         size_sum: float = 0
-        flushed = 0  # of `entries`
-        has_dropped = False
-        waiting = lane.waiting
-        while waiting and size_sum < size_max:
-            head = waiting[0]
-            _, deadline, size, item = head
-            is_fine = deadline > now and size <= size_max and self._is_live(item)
-            if not is_fine and not self._keep(head, now):
-                self._count -= 1
-                has_dropped = True
-                lane.pop()
-                continue
-            if size_sum + size > size_max:
+        seen = 0
+        for _, deadline, size, item in lane.waiting:
+            if size_sum >= size_max:
                 break
-            flushed += lane.flushing > 0
-            lane.pop()
-            entries.append(head)
-            size_sum += size
-        if has_dropped:
+            if deadline > now and size <= size_max and is_live(item):
+                if size_sum + size > size_max:
+                    break
+                items.append(item)
+                size_sum += size
+            seen += 1
+        if seen > len(items):
             # They neither fill a batch nor open its window, so the decision is made once more.
-            lane.push_back(entries, flushed)
-        else:
-            self._count -= len(entries)
-        if not waiting:
-            del self._lanes[lane.key]
-        elif not has_dropped:
-            lane.find_deadline(size_max)
-        if has_dropped:
+            self._prune(lane, now, seen)
             return None
-        return Batch([item for _, _, _, item in entries], reason, lane.key, size_sum)
+        lane.remove(seen, size_sum)
+        self._count -= seen
+        if not lane.waiting:
+            del self._lanes[lane.key]
+        elif lane.has_deadlines:
+            lane.find_deadline(size_max)
+        return Batch(items, reason, lane.key, size_sum)
 
     def _sweep(self) -> None:
         # A storm of cancels during one long run must not pile up; twice as many until the next
         # time make it one look per item.
         for lane in tuple(self._lanes.values()):
-            self._prune(lane, -_INFINITE)
+            self._prune(lane, -_INFINITE, len(lane.waiting))
         self._sweep_at = max(_SWEEP_MIN, 2 * self._count)
 
-    def _prune(self, lane: _Lane[Item], now: float) -> None:
-        """Let go of every caller of the lane who has gone or, at ``now``, is late."""
-        entries = list(lane.waiting)
-        flushing = lane.flushing
-        kept = [self._keep(entry, now) for entry in entries]
-        lane.waiting.clear()
-        lane.size = lane.flushing = 0
-        lane.push_back([e for e, keep in zip(entries, kept, strict=True) if keep], 0)
-        lane.flushing = sum(kept[:flushing])
-        self._count -= kept.count(False)
+    def _prune(self, lane: _Lane[Item], now: float, count: int) -> None:
+        """Let go of every caller among the first ``count`` who has gone or, at ``now``, is late."""
+        entries = [lane.waiting.popleft() for _ in range(count)]
+        keeps = [self._keep(entry, now) for entry in entries]
+        lane.waiting.extendleft(
+            entry for entry, keep in zip(reversed(entries), reversed(keeps), strict=True) if keep
+        )
+        self._count -= keeps.count(False)
+        gone = sum(size for (_, _, size, _), keep in zip(entries, keeps, strict=True) if not keep)
+        lane.size = lane.size - gone if lane.waiting else 0
+        lane.flushing -= keeps[: lane.flushing].count(False)
         lane.find_deadline(self.options.max_batch_size)
         if not lane.waiting:
             del self._lanes[lane.key]

@@ -56,14 +56,14 @@ class BatchQueue:
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        self._runs: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
+        self._tasks: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
         self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
         self._steps = Steps()
 
     @property
     def is_busy(self) -> bool:
         """Whether calls wait or run here, which a closed loop would never answer. Any thread."""
-        return not self.loop.is_closed() and bool(self._runs or len(self._batcher))
+        return not self.loop.is_closed() and bool(self._tasks or len(self._batcher))
 
     # --- callers ---------------------------------------------------------------------------
 
@@ -104,9 +104,8 @@ class BatchQueue:
                 deadline=math.inf if deadline is None else deadline,
                 size=size,
             )
-        # Decided at the end of the turn: what arrives in one turn leaves together.
-        if has_news and self._soon is None:
-            self._soon = self.loop.call_soon(self._on_soon)
+        if has_news:
+            self._look_soon()
 
     # --- limits and ends ---------------------------------------------------------------------
 
@@ -114,18 +113,18 @@ class BatchQueue:
         """Replace the limits, for the calls that wait too."""
         self._options = options
         self._batcher.configure(options)
-        self._pump()
+        self._look_soon()
 
     def flush(self) -> None:
         """Let the calls that wait now leave without waiting for more."""
         self._batcher.flush()
-        self._pump()
+        self._look_soon()
 
     async def drain(self) -> None:
         """Let every call leave without a wait, and return once none waits or runs."""
         self._batcher.drain()
-        self._pump()
-        while self._runs or len(self._batcher):
+        self._look_soon()
+        while self._tasks or len(self._batcher):
             if self._idle is None:
                 self._idle = self.loop.create_future()
             await asyncio.shield(self._idle)
@@ -136,11 +135,24 @@ class BatchQueue:
 
     # --- the loop ----------------------------------------------------------------------------
 
+    def _look_soon(self) -> None:
+        # Decided at the end of the turn: what arrives in one turn leaves together, and the
+        # function begins in nobody else's call.
+        if self._soon is None:
+            self._soon = self.loop.call_soon(self._on_soon)
+
     def _pump(self) -> None:
         """Start every batch that may leave, then arrange for the next look."""
-        now = self._clock()
+        self._start_all(self._clock())
+        self._wait()
+
+    def _start_all(self, now: float) -> None:
         while (batch := self._batcher.take(now)) is not None:
             self._start(batch, now)
+            now = self._clock()
+
+    def _wait(self) -> None:
+        now = self._clock()
         for call, why in self._batcher.drops():
             call.fail(self._refusal(why))
         wakeup = self._batcher.next_wakeup()
@@ -151,14 +163,19 @@ class BatchQueue:
     def _start(self, batch: Batch[Any], now: float) -> None:
         run: Run | StreamRun
         if self.is_stream:
-            run = StreamRun(self._function, batch, self._label)
+            run = StreamRun(self._function, batch, self._label, on_free=self._on_free)
         else:
-            isolates = self._options.isolate_failures
-            run = Run(self._function, batch, self._label, isolate_failures=isolates)
+            run = Run(
+                self._function,
+                batch,
+                self._label,
+                isolate_failures=self._options.isolate_failures,
+                on_free=self._on_free,
+            )
+        self._steps.begin(run, batch, now)
         task = run.start(self.loop)
-        self._runs.add(task)
-        self._steps.begin(task, batch, now)
-        task.add_done_callback(lambda done: self._on_run_done(done, run, now))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._on_run_done(done, run))
 
     def _report(self, now: float, wakeup: float | None) -> None:
         options = self._options
@@ -187,27 +204,42 @@ class BatchQueue:
     def _on_soon(self) -> None:
         self._soon = None
         self._pump()
+        self._end_drain()
 
     def _on_timer(self) -> None:
         self._timer = None
         self._pump()
 
-    def _on_run_done(self, task: asyncio.Task[None], run: Run | StreamRun, started: float) -> None:
-        self._runs.discard(task)
+    def _on_free(self, run: Run | StreamRun) -> None:
+        # A function that never waits keeps the loop to itself: what it answers has to go out
+        # before the next batch runs, which is when its task is done.
+        if run.task is not None:
+            self._go_on(run, has_failed=run.has_failed)
+
+    def _on_run_done(self, task: asyncio.Task[None], run: Run | StreamRun) -> None:
+        self._tasks.discard(task)
         run.source.end()
-        batch: Batch[Any] = run.batch
-        if task.cancelled():
-            # It may never have had a first step, in which it would have told its callers.
-            for call in batch.items:
-                call.cancel()
+        if self._steps.is_running(run):
+            self._go_on(run, has_failed=run.has_failed or task.cancelled())
+        self._end_drain()
+
+    def _go_on(self, run: Run | StreamRun, *, has_failed: bool) -> None:
+        """Start what follows ``run``; whatever can be done later is."""
         now = self._clock()
-        self._steps.end(task, now, has_failed=run.has_failed or task.cancelled())
-        if not run.has_failed and not task.cancelled():
-            self._batcher.learn(batch.size, now - started, now, batch.key)
+        duration_s = self._steps.end(run, now)
+        batch: Batch[Any] = run.batch
+        if not has_failed:
+            self._batcher.learn(batch.size, duration_s, now, batch.key)
         self._batcher.complete(batch, now)
-        if not self.loop.is_closed():
-            self._pump()
-        if self._idle is not None and not self._runs and not len(self._batcher):
+        if self.loop.is_closed():
+            return
+        self._start_all(now)
+        if not has_failed:  # A failure teaches nothing about the time.
+            self._steps.learn(len(batch.items), duration_s)
+        self._wait()
+
+    def _end_drain(self) -> None:
+        if self._idle is not None and not self._tasks and not len(self._batcher):
             self._idle.set_result(None)
             self._idle = None
 

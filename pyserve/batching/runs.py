@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from pyserve.batching.batcher import Batch
+from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all, sendable
 from pyserve.errors import BatchError
 from pyserve.request import CURRENT, Request
@@ -54,20 +55,20 @@ class Call:
 class BatchRequestSource:
     """Makes the request that a batch runs under when somebody asks for it."""
 
-    __slots__ = ("_is_cancelled", "_is_ended", "_made", "_members", "key")
+    __slots__ = ("_calls", "_is_cancelled", "_is_ended", "_made", "key")
 
-    def __init__(self, members: list[Request | None], key: str) -> None:
-        self._members = members
+    def __init__(self, batch: Batch[Any]) -> None:
+        self._calls = batch.items
         self._made: Request | None = None
         self._is_cancelled = False
         self._is_ended = False
-        self.key = key
+        self.key = batch.key
 
     def request(self) -> Request:
         """Return the request of the batch: its model, the latest deadline of its members."""
         if self._made is None:
             # A member without a request never stops to wait.
-            known = [m if m is not None else Request() for m in self._members]
+            known = [c.request if c.request is not None else Request() for c in self._calls]
             self._made = Request.of_batch(known)
             if self._is_cancelled:
                 self._made.cancel()
@@ -103,24 +104,42 @@ class Run:
         batch: The calls.
         label: What messages call the function.
         isolate_failures: Whether halves are run again after an exception.
+        on_free: Called with the run when the function has ended, before the last callers are
+            answered.
     """
 
-    __slots__ = ("_function", "_isolate", "_label", "batch", "has_failed", "source", "task")
+    __slots__ = (
+        "_function",
+        "_isolate",
+        "_label",
+        "_on_free",
+        "batch",
+        "has_failed",
+        "source",
+        "task",
+    )
 
     def __init__(
-        self, function: Function, batch: Batch[Call], label: str, *, isolate_failures: bool
+        self,
+        function: Function,
+        batch: Batch[Call],
+        label: str,
+        *,
+        isolate_failures: bool,
+        on_free: Callable[[Run], None],
     ) -> None:
         self._function = function
         self._label = label
         self._isolate = isolate_failures
+        self._on_free = on_free
         self.batch = batch
-        self.source = BatchRequestSource([call.request for call in batch.items], batch.key)
+        self.source = BatchRequestSource(batch)
         self.task: asyncio.Task[None] | None = None
         self.has_failed = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        """Start the run's task."""
-        self.task = loop.create_task(self._main(), context=context_of(self.source))
+        """Start the run's task, with the function's first step."""
+        self.task = begin(loop, self._main(), context_of(self.source))
         self._watch()
         return self.task
 
@@ -141,54 +160,46 @@ class Run:
         self.task.cancel()
 
     async def _main(self) -> None:
-        calls = self.batch.items
+        groups = [self.batch.items]
         try:
-            await self._run(calls)
+            while groups:
+                calls = groups.pop()
+                if self.has_failed:  # It is a half, and some may have gone meanwhile.
+                    calls = [call for call in calls if call.is_live()]
+                results = await self._results(calls) if calls else ()
+                if results is None:
+                    middle = len(calls) // 2
+                    groups += [calls[middle:], calls[:middle]]
+                    continue
+                if not groups:
+                    self._on_free(self)
+                _answer(calls, results, self._label)
         except asyncio.CancelledError:
-            for call in calls:
+            for call in self.batch.items:
                 call.cancel()
             raise
         except BaseException as error:
-            if not fail_all(calls, error, self._label):
+            if not fail_all(self.batch.items, error, self._label):
                 raise
 
-    async def _run(self, calls: list[Call]) -> None:
+    async def _results(self, calls: list[Call]) -> Sequence[Any] | None:
+        """Return one result or exception for each call, ``None`` where halves have to tell."""
+        columns = [list(column) for column in zip(*[c.arguments for c in calls], strict=True)]
         try:
-            results = await self._call_function(calls)
+            returned = await self._function(*columns)
         except Exception as error:
             self.has_failed = True
-            if self._isolate and len(calls) > 1 and not isinstance(error, _Broken):
-                await self._run_halves(calls)
-                return
-            cause = error.error if isinstance(error, _Broken) else error
-            for call in calls:
-                call.fail(sendable(cause, self._label))
-        else:
-            for call, result in zip(calls, results, strict=True):
-                if isinstance(result, BaseException):
-                    call.fail(sendable(result, self._label))
-                elif not call.future.done():  # Its caller may have gone while the batch ran.
-                    call.future.set_result(result)
-
-    async def _call_function(self, calls: list[Call]) -> Sequence[Any]:
-        columns = [list(column) for column in zip(*[c.arguments for c in calls], strict=True)]
-        returned = await self._function(*columns)
+            return None if self._isolate and len(calls) > 1 else [error] * len(calls)
         try:
             return checked(returned, len(calls), self._label)
-        except BatchError as error:
-            raise _Broken(error) from None
-
-    async def _run_halves(self, calls: list[Call]) -> None:
-        middle = len(calls) // 2
-        for half in (calls[:middle], calls[middle:]):
-            live = [call for call in half if call.is_live()]
-            if live:
-                await self._run(live)
+        except BatchError as error:  # No item is to blame.
+            self.has_failed = True
+            return [error] * len(calls)
 
 
-class _Broken(Exception):
-    """The function returned, but not what it should: no item is to blame."""
-
-    def __init__(self, error: BatchError) -> None:
-        super().__init__(error)
-        self.error = error
+def _answer(calls: list[Call], results: Sequence[Any], label: str) -> None:
+    for call, result in zip(calls, results, strict=True):
+        if isinstance(result, BaseException):
+            call.fail(sendable(result, label))
+        elif not call.future.done():  # Its caller may have gone while the batch ran.
+            call.future.set_result(result)

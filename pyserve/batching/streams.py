@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from pyserve.batching.batcher import Batch
+from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all
 from pyserve.batching.runs import BatchRequestSource, context_of
 from pyserve.request import Request
@@ -156,22 +157,40 @@ class StreamRun:
         function: Takes one list for each argument, yields one list of results a step.
         batch: The calls.
         label: What messages call the function.
+        on_free: Called with the run when the generator is closed, before the callers' streams end.
     """
 
-    __slots__ = ("_function", "_label", "_room", "batch", "has_failed", "source", "task")
+    __slots__ = (
+        "_function",
+        "_label",
+        "_on_free",
+        "_room",
+        "batch",
+        "has_failed",
+        "source",
+        "task",
+    )
 
-    def __init__(self, function: Callable[..., Any], batch: Batch[StreamCall], label: str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        batch: Batch[StreamCall],
+        label: str,
+        *,
+        on_free: Callable[[StreamRun], None],
+    ) -> None:
         self._function = function
         self._label = label
+        self._on_free = on_free
         self._room: asyncio.Future[None] | None = None
         self.batch = batch
-        self.source = BatchRequestSource([call.request for call in batch.items], batch.key)
+        self.source = BatchRequestSource(batch)
         self.task: asyncio.Task[None] | None = None
         self.has_failed = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        """Start the run's task."""
-        self.task = loop.create_task(self._main(), context=context_of(self.source))
+        """Start the run's task, with the generator's first step."""
+        self.task = begin(loop, self._main(), context_of(self.source))
         for call in self.batch.items:
             call.on_moved = self._on_moved
         return self.task
@@ -201,12 +220,14 @@ class StreamRun:
             raise
         except Exception as error:
             self.has_failed = True
+            self._on_free(self)
             for call in calls:
                 call.fail(error)
         except BaseException as error:
             if not fail_all(calls, error, self._label):
                 raise
         else:
+            self._on_free(self)
             for call in calls:
                 call.fail(StopAsyncIteration())
 
