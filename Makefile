@@ -110,8 +110,10 @@ bench-doors: build ## HTTP against uvicorn + FastAPI, TLS against none, in pairs
 	$(PY) -m benchmarks.doors $(ARGS)
 
 .PHONY: bench-batching
-bench-batching: build ## The learnt wait against fixed windows, virtual and live (ten minutes)
+bench-batching: build ## The learnt wait against fixed windows, a saturated batcher (ten minutes)
+	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.batching $(ARGS)
+	$(PY) -m benchmarks.saturated
 
 .PHONY: bench-pipeline
 bench-pipeline: build ## A film in three stages: chunk by chunk against stage by stage (a minute)

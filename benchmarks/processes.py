@@ -25,6 +25,8 @@ CONTESTANTS: Mapping[str, tuple[str, ...]] = {
     "pyserve": ("benchmarks.pyserve_mesh",),
     "pyserve.aio": ("benchmarks.aio_server", "--library", "pyserve.aio"),
     "grpc.aio": ("benchmarks.aio_server", "--library", "grpc.aio"),
+    "batched mesh": ("benchmarks.batched_server", "mesh"),
+    "batched grpc.aio": ("benchmarks.batched_server", "plain"),
     "uvicorn": ("benchmarks.doors.uvicorn_server",),
     "mesh plain": ("benchmarks.doors.mesh", "plain"),
     "mesh fastapi": ("benchmarks.doors.mesh", "fastapi"),

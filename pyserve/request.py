@@ -41,6 +41,9 @@ class Source(Protocol):
     def request(self) -> Request:
         """Return the same object every time."""
 
+    def model_and_deadline(self) -> tuple[str, float | None]:
+        """Return these two of the request, which a batch needs of each, without making it."""
+
 
 class Request:
     """One request while user code handles it.
@@ -101,6 +104,10 @@ class Request:
     def request(self) -> Request:
         """Return itself: a request is its own source."""
         return self
+
+    def model_and_deadline(self) -> tuple[str, float | None]:
+        """Return ``multiplexed_model_id`` and ``deadline``."""
+        return self.multiplexed_model_id, self.deadline
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline, never below 0; ``None`` without one."""

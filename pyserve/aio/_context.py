@@ -132,6 +132,14 @@ class ServicerContext:
             found = self.adopt_request(_request_of(self))
         return found
 
+    def model_and_deadline(self) -> tuple[str, float | None]:
+        """Return these two of the request, without making it."""
+        if self.request_made is not None:
+            return self.request_made.model_and_deadline()
+        remaining_s = self.call.time_remaining()
+        deadline = None if remaining_s is None else time.monotonic() + remaining_s
+        return self.call.model_id, deadline
+
     def adopt_request(self, request: Request) -> Request:
         """Make ``request`` the one of this call, and return it."""
         self.request_made = request

@@ -174,6 +174,10 @@ class HttpCall:
                 found.cancel()
         return found
 
+    def model_and_deadline(self) -> tuple[str, float | None]:
+        """Return these two of the request."""
+        return self.request().model_and_deadline()
+
     def _make_request(self) -> Request:
         request_id = model_id = ""
         for name, value in self.headers:

@@ -22,7 +22,7 @@ from pyserve.batching.options import BatchOptions, size_of
 from pyserve.batching.runs import Call, Run
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
-from pyserve.request import Request, current_request
+from pyserve.request import CURRENT, Source
 
 
 class BatchQueue:
@@ -74,8 +74,8 @@ class BatchQueue:
             Exception: What ``batch_size_fn`` raised.
         """
         future: asyncio.Future[Any] = self.loop.create_future()
-        request = current_request()
-        self._add(Call(arguments, future, request), arguments, request)
+        source = CURRENT.get()
+        self._add(Call(arguments, future, source), arguments, source)
         return future
 
     def open(self, arguments: tuple[object, ...]) -> BatchStream:
@@ -84,23 +84,23 @@ class BatchQueue:
         Raises:
             Exception: What ``batch_size_fn`` raised.
         """
-        request = current_request()
-        call = StreamCall(arguments, request, self.loop)
-        self._add(call, arguments, request)
+        source = CURRENT.get()
+        call = StreamCall(arguments, source, self.loop)
+        self._add(call, arguments, source)
         return BatchStream(call, self.loop)
 
-    def _add(self, call: object, arguments: tuple[object, ...], request: Request | None) -> None:
+    def _add(self, call: object, arguments: tuple[object, ...], source: Source | None) -> None:
         size_fn = self._options.batch_size_fn
         size = 1 if size_fn is None else size_of(size_fn, arguments)
         now = self._clock()
-        if request is None:
+        if source is None:
             has_news = self._batcher.add(call, now, size=size)
         else:
-            deadline = request.deadline
+            model_id, deadline = source.model_and_deadline()
             has_news = self._batcher.add(
                 call,
                 now,
-                key=request.multiplexed_model_id,
+                key=model_id,
                 deadline=math.inf if deadline is None else deadline,
                 size=size,
             )

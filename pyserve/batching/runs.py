@@ -11,7 +11,7 @@ from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all, sendable
 from pyserve.errors import BatchError
-from pyserve.request import CURRENT, Request
+from pyserve.request import CURRENT, Request, Source
 
 # The user's function: what it takes and returns is checked by kind and length, not by type.
 Function = Callable[..., Awaitable[Any]]
@@ -23,20 +23,20 @@ class Call:
     Attributes:
         arguments: In the order of the function's parameters.
         future: Cancelling it takes the call out of its batch.
-        request: The caller's, ``None`` outside of one.
+        source: Of the caller's request, ``None`` outside of one.
     """
 
-    __slots__ = ("arguments", "future", "request")
+    __slots__ = ("arguments", "future", "source")
 
     def __init__(
         self,
         arguments: tuple[object, ...],
         future: asyncio.Future[Any],
-        request: Request | None,
+        source: Source | None,
     ) -> None:
         self.arguments = arguments
         self.future = future
-        self.request = request
+        self.source = source
 
     def is_live(self) -> bool:
         """Return whether the caller still waits."""
@@ -68,13 +68,19 @@ class BatchRequestSource:
         """Return the request of the batch: its model, the latest deadline of its members."""
         if self._made is None:
             # A member without a request never stops to wait.
-            known = [c.request if c.request is not None else Request() for c in self._calls]
-            self._made = Request.of_batch(known)
+            sources = [call.source for call in self._calls]
+            self._made = Request.of_batch(
+                s.request() if s is not None else Request() for s in sources
+            )
             if self._is_cancelled:
                 self._made.cancel()
             if self._is_ended:
                 self._made.end()
         return self._made
+
+    def model_and_deadline(self) -> tuple[str, float | None]:
+        """Return these two of the request of the batch."""
+        return self.request().model_and_deadline()
 
     def cancel(self) -> None:
         """Record that every member has gone, and cancel what the batch called."""

@@ -16,7 +16,7 @@ from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all
 from pyserve.batching.runs import BatchRequestSource, context_of
-from pyserve.request import Request
+from pyserve.request import Source
 
 # Results that a reader may be behind. Arbitrary; more only helps readers of uneven pace.
 BUFFER_MAX = 16
@@ -35,17 +35,17 @@ class StreamCall:
         "arguments",
         "has_left",
         "on_moved",
-        "request",
+        "source",
     )
 
     def __init__(
         self,
         arguments: tuple[object, ...],
-        request: Request | None,
+        source: Source | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.arguments = arguments
-        self.request = request
+        self.source = source
         self.has_left = False
         # Set by the run: this caller took a result, or left.
         self.on_moved: Callable[[], None] | None = None

@@ -14,7 +14,7 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -407,7 +407,8 @@ def _tell_steps(
     if state is None:
         clear()
     else:
-        tell(**asdict(state))
+        # `dataclasses.asdict` copies deeply, for each batch.
+        tell(**{name: getattr(state, name) for name in StepState.__slots__})
 
 
 def _ready(

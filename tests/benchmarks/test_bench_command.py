@@ -13,18 +13,7 @@ from benchmarks.machine import ROOT, cpu_model, stamp
 from benchmarks.measure import METRICS
 from benchmarks.processes import CpuSets, running_server
 from benchmarks.workloads import WORKLOADS
-
-BUILD_TIMEOUT_S = 600
-
-
-@pytest.fixture(scope="session")
-def program():
-    try:
-        return find_generator()
-    except GeneratorError:
-        command = ["cargo", "build", "--locked", "--quiet", "-p", "pyserve-loadgen"]
-        subprocess.run(command, cwd=ROOT, check=True, timeout=BUILD_TIMEOUT_S)
-        return find_generator()
+from tests.benchmarks.conftest import BUILD_TIMEOUT_S
 
 
 def test_server_and_generator_get_cpus_of_their_own_where_there_are_two():

@@ -431,3 +431,40 @@ async def test_isolation_drops_callers_who_left_in_between():
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [asyncio.CancelledError, ValueError] == [type(result) for result in results]
     assert [[0, 1], [1]] == batches
+
+
+# --- requests of the callers -------------------------------------------------------------------
+
+
+class Asked:
+    """A source that counts how often its request is made."""
+
+    def __init__(self, model_id: str, deadline: float) -> None:
+        self.made = 0
+        self._request = Request(multiplexed_model_id=model_id, deadline=deadline)
+
+    def model_and_deadline(self) -> tuple[str, float | None]:
+        return self._request.model_and_deadline()
+
+    def request(self) -> Request:
+        self.made += 1
+        return self._request
+
+
+@virtual
+async def test_requests_of_callers_are_made_only_where_the_batch_asks_for_its_own():
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=1)
+    async def run(asks: list[bool]) -> list[float | None]:
+        request = current_request() if any(asks) else None
+        return [None if request is None else request.deadline] * len(asks)
+
+    sources = [Asked("m", 5000.0), Asked("m", 6000.0)]
+
+    async def call(source: Asked, *, ask: bool) -> Any:
+        CURRENT.set(source)
+        return await run(ask)
+
+    for ask, deadline in ((False, None), (True, 6000.0)):
+        calls = [asyncio.create_task(call(source, ask=ask)) for source in sources]
+        assert [deadline, deadline] == await asyncio.gather(*calls)
+        assert [int(ask)] * 2 == [source.made for source in sources]

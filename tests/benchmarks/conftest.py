@@ -1,0 +1,22 @@
+"""What the tests of the benchmarks share."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.generator import GeneratorError, find_generator
+from benchmarks.machine import ROOT
+
+BUILD_TIMEOUT_S = 600
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """The load generator, built if it is not there."""
+    try:
+        return find_generator()
+    except GeneratorError:
+        command = ["cargo", "build", "--locked", "--quiet", "-p", "pyserve-loadgen"]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=BUILD_TIMEOUT_S)
+        return find_generator()
