@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pyserve.config.parts import check_names
 from pyserve.config.validation import check_mapping, check_text, refuse
 from pyserve.errors import OptionError
 
@@ -57,22 +58,48 @@ def check_directory(field: str, value: object) -> str:
 def read_requirements(field: str, value: object) -> tuple[str, ...]:
     """Return the lines of requirements that ``pip`` of a ``runtime_env`` stands for.
 
+    Paths in them become whole ones, and files that are included (``-r``) are read.
+
     Args:
         field: For messages.
         value: A list of them, the path of a file with them, or a mapping with ``packages``.
 
     Raises:
-        OptionError: It is something else, or the file cannot be read.
+        OptionError: It is something else, or a file cannot be read.
     """
     if isinstance(value, Mapping):
-        packages = check_mapping(field, value).get("packages")
-        return read_requirements(f"{field}['packages']", packages)
+        given = check_mapping(field, value)
+        check_names(field, given, ("packages", "pip_check", "pip_version"))
+        return read_requirements(f"{field}['packages']", given.get("packages"))
     if isinstance(value, str):
-        try:
-            lines = Path(value).read_text().splitlines()
-        except OSError as error:
-            raise refuse(field, value, f"a file that can be read ({error.strerror})") from error
-        return tuple(line for line in map(str.strip, lines) if line and line[0] != "#")
+        return tuple(_lines_of_file(field, Path(value).absolute()))
     if not isinstance(value, list | tuple):
         raise refuse(field, value, "a list of packages, or the path of a file with them")
-    return tuple(check_text(field, each, "the name of a package") for each in value)
+    lines = [check_text(field, each, "the name of a package") for each in value]
+    return tuple(_whole_path(each, Path.cwd()) for each in lines)
+
+
+def _lines_of_file(field: str, file: Path) -> Iterator[str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise refuse(field, str(file), f"a file that can be read ({why})") from error
+    for line in text.replace("\\\n", " ").splitlines():
+        requirement = line.strip()
+        if not requirement or requirement.startswith("#"):
+            continue
+        option, _, path = requirement.partition(" ")
+        if option in ("-r", "--requirement"):
+            yield from _lines_of_file(field, file.parent / path.strip())
+        elif option in ("-c", "--constraint"):
+            yield f"-c {file.parent / path.strip()}"
+        else:
+            yield _whole_path(requirement, file.parent)
+
+
+def _whole_path(requirement: str, folder: Path) -> str:
+    if not requirement.startswith(("./", "../")) and not requirement.endswith((".whl", ".tar.gz")):
+        return requirement
+    place = folder / requirement
+    return str(place.resolve()) if place.exists() else requirement

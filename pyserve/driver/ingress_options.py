@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyserve.aio.certificates import check_server_files
+from pyserve.api.code import import_attribute
 from pyserve.config import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.http import check_location
 from pyserve.config.ingress import environment_of
 from pyserve.config.tls import TlsFiles, environment_of_files, files_of
-from pyserve.errors import MeshError
+from pyserve.config.validation import check_import_path
+from pyserve.errors import MeshError, OptionError
 
 if TYPE_CHECKING:
     from pyserve.driver.client import ControlClient
@@ -47,9 +49,12 @@ class IngressOptions:
         found = None if http is None else HTTPOptions.of("http_options", http)
         if found is not None and (files := files_of(found)) is not None:
             check_server_files(files)
+        asked = None if grpc is None else gRPCOptions.of("grpc_options", grpc)
+        for path in () if asked is None else asked.grpc_servicer_functions:
+            _check_function(path)
         return cls(
             http=found,
-            grpc=None if grpc is None else gRPCOptions.of("grpc_options", grpc),
+            grpc=asked,
             location=None if location is None else check_location("proxy_location", location),
         )
 
@@ -113,3 +118,16 @@ class IngressOptions:
         """Return what the user wrote that sets a variable, where that is known."""
         files = self.tls or (None if self.http is None else files_of(self.http))
         return variable if files is None else files.origin_of(variable)
+
+
+def _check_function(path: str) -> None:
+    """Import a generated function, so that a slip is told where it was written.
+
+    Raises:
+        OptionError: It cannot be imported here.
+    """
+    field = "grpc_options.grpc_servicer_functions"
+    try:
+        import_attribute(check_import_path(field, path))
+    except Exception as error:
+        raise OptionError(f"{field} has {path!r}, which cannot be imported: {error}") from error

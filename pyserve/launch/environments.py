@@ -9,17 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import lzma
+import re
 import shutil
 import site
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 # Of an installer's output; its last lines say what was wrong.
 _SHOWN_LINES = 8
+# What a folder in which something is made is called, and how old one is that nobody works in.
+_HALF_MADE = re.compile(r"(packages|archive)-[0-9a-f]{64}\..+")
+_LEFT_S = 24 * 3600.0
+# What zipfile raises for bytes that are none, or of another kind; RuntimeError: encrypted ones.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+)
+
+Run: TypeAlias = "Callable[..., None]"
+"""Runs a command of an installer to its end."""
 
 
 class Environments:
@@ -31,20 +52,23 @@ class Environments:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._making: dict[str, asyncio.Future[Path]] = {}
-        self._installers: set[subprocess.Popen[str]] = set()
+        self._making: dict[str, _Making] = {}
+        self._has_swept = False
 
     async def interpreter(self, requirements: Sequence[str]) -> str:
         """Return an interpreter that has these packages, before those of this one.
+
+        Cancelled, it ends the installation, unless others wait for it too.
 
         Raises:
             OSError: They cannot be installed; the text has the installer's last lines.
         """
         if not requirements:
             return sys.executable
-        lines = "\n".join(sorted(requirements))
-        digest = hashlib.sha256(f"{sys.executable}\0{sys.version}\0{lines}".encode()).hexdigest()
-        place = await self._made(f"packages-{digest}", lambda part: self._install(part, lines))
+        digest = await asyncio.to_thread(_digest_of_requirements, requirements)
+        place = await self._made(
+            f"packages-{digest}", lambda part, run: _install(part, requirements, run)
+        )
         return str(place / "bin" / "python")
 
     async def directory(self, path: str) -> str:
@@ -56,79 +80,138 @@ class Environments:
         digest = await asyncio.to_thread(_digest_of_archive, path) if path else ""
         if not digest:
             return path
-        return str(await self._made(f"archive-{digest}", lambda part: _unpack(path, part)))
+        return str(await self._made(f"archive-{digest}", lambda part, _: _unpack(path, part)))
 
     def close(self) -> None:
         """Stop what is under way; whoever waits for it gets an error."""
-        for installer in self._installers.copy():
-            installer.kill()
+        for making in self._making.values():
+            making.stop()
 
-    async def _made(self, name: str, make: Callable[[Path], None]) -> Path:
+    async def _made(self, name: str, make: Callable[[Path, Run], None]) -> Path:
         """Return what has been made under a name; replicas that want the same wait together."""
         making = self._making.get(name)
         if making is None:
-            making = asyncio.ensure_future(asyncio.to_thread(_make, self._folder / name, make))
-            self._making[name] = making
-            making.add_done_callback(lambda _: self._making.pop(name))
-        return await asyncio.shield(making)
+            making = self._making[name] = _Making()
+            work = asyncio.to_thread(self._make, self._folder / name, make, making.run)
+            making.result = asyncio.ensure_future(work)
+            making.result.add_done_callback(lambda _: self._making.pop(name))
+        making.waiting += 1
+        try:
+            return await asyncio.shield(making.result)
+        finally:
+            making.waiting -= 1
+            if not making.waiting:
+                making.stop()
 
-    def _install(self, place: Path, requirements: str) -> None:
-        beside = str(Path(sys.executable).parent)
-        uv = shutil.which("uv") or shutil.which("uv", path=beside)
-        if uv is None:
-            raise OSError(
-                "packages of a runtime_env are installed by uv, which is not on PATH here; install "
-                "it (pip install uv), or install the packages where the mesh runs"
-            )
-        self._run(uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(place))
-        (packages,) = place.glob("lib/python*/site-packages")
-        # What this interpreter has comes behind, with its own .pth files.
-        lines = (f"import site; site.addsitedir({each!r})\n" for each in site.getsitepackages())
-        (packages / "pyserve-of-the-launcher.pth").write_text("".join(lines))
-        listed = place / "requirements.txt"
-        listed.write_text(requirements)
-        python = str(place / "bin" / "python")
-        self._run(uv, "pip", "install", "--quiet", "--python", python, "-r", str(listed))
-
-    def _run(self, *command: str) -> None:
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            self._installers.add(process)
+    def _make(self, place: Path, make: Callable[[Path, Run], None], run: Run) -> Path:
+        if place.exists():
+            return place
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._has_swept:
+            self._has_swept = True
+            _sweep(self._folder)
+        with tempfile.TemporaryDirectory(
+            prefix=f"{place.name}.", dir=self._folder, ignore_cleanup_errors=True
+        ) as folder:
+            part = Path(folder) / "part"
+            make(part, run)
             try:
-                output, _ = process.communicate()
-            finally:
-                self._installers.discard(process)
+                part.rename(place)
+            except OSError:
+                if not place.exists():  # Else another mesh was faster.
+                    raise
+        return place
+
+
+class _Making:
+    """One thing that is being made, and the installer that runs for it.
+
+    Attributes:
+        result: Where it will be.
+        waiting: How many wait for it.
+    """
+
+    result: asyncio.Future[Path]
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._installer: subprocess.Popen[str] | None = None
+        self._is_stopped = False
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """Kill the installer, and start no other."""
+        with self._lock:
+            self._is_stopped = True
+            if self._installer is not None:
+                self._installer.kill()
+
+    def run(self, *command: str) -> None:
+        """Run an installer to its end; on the thread of the work.
+
+        Raises:
+            OSError: It fails, or is stopped.
+        """
+        with self._lock:
+            if self._is_stopped:
+                raise OSError("the installation for a runtime_env was stopped")
+            self._installer = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        with self._installer as process:
+            output, _ = process.communicate()
         if process.returncode:
             last = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
             raise OSError(f"`uv {command[1]}` for a runtime_env failed: {last}")
 
 
-def _make(place: Path, make: Callable[[Path], None]) -> Path:
-    if place.exists():
-        return place
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f"{place.name}.", dir=place.parent, ignore_cleanup_errors=True
-    ) as folder:
-        part = Path(folder) / "part"
-        make(part)
-        try:
-            part.rename(place)
-        except OSError:
-            if not place.exists():  # Else another mesh was faster.
-                raise
-    return place
+def _sweep(folder: Path) -> None:
+    """Remove what meshes that were killed have left half made."""
+    for left in folder.iterdir():
+        if _HALF_MADE.fullmatch(left.name) and time.time() - left.stat().st_mtime > _LEFT_S:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _install(place: Path, requirements: Sequence[str], run: Run) -> None:
+    beside = str(Path(sys.executable).parent)
+    uv = shutil.which("uv") or shutil.which("uv", path=beside)
+    if uv is None:
+        raise OSError(
+            "packages of a runtime_env are installed by uv, which is not on PATH here; install "
+            "it (pip install uv), or install the packages where the mesh runs"
+        )
+    run(uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(place))
+    (packages,) = place.glob("lib/python*/site-packages")
+    # What this interpreter has comes behind, with its own .pth files.
+    lines = (f"import site; site.addsitedir({each!r})\n" for each in site.getsitepackages())
+    (packages / "pyserve-of-the-launcher.pth").write_text("".join(lines))
+    listed = place / "requirements.txt"
+    listed.write_text("\n".join(requirements))
+    python = str(place / "bin" / "python")
+    run(uv, "pip", "install", "--quiet", "--python", python, "-r", str(listed))
+
+
+def _digest_of_requirements(requirements: Sequence[str]) -> str:
+    """Return the digest of what is written, of this interpreter, and of files that are named."""
+    digest = hashlib.sha256(f"{sys.executable}\0{sys.version}".encode())
+    for requirement in requirements:
+        digest.update(f"\0{requirement}".encode())
+        place = Path(requirement)
+        if place.is_absolute() and place.exists():
+            for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+                found = file.stat()
+                digest.update(f"\0{file}\0{found.st_size}\0{found.st_mtime_ns}".encode())
+    return digest.hexdigest()
 
 
 def _digest_of_archive(path: str) -> str:
     """Return the digest of a zip archive, "" for a folder."""
-    if not path.endswith(".zip") or Path(path).is_dir():
+    if not path.lower().endswith(".zip") or Path(path).is_dir():
         return ""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -138,6 +221,5 @@ def _unpack(path: str, place: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(place)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        # RuntimeError: it is encrypted.
+    except _UNREADABLE as error:
         raise OSError(f"the working_dir {path} cannot be unpacked: {error}") from error

@@ -71,6 +71,7 @@ class LocalLauncher:
         self._module = module
         self._ledger = ledger or machine_ledger(inherited_environment({}))
         self._processes: dict[ReplicaId, Process] = {}
+        self._preparing: dict[ReplicaId, asyncio.Future[tuple[str, str]]] = {}
         self._processors = usable_processors()
         # The writing end stays in this process alone: every exec closes it.
         self._liveness_reader, self._liveness_writer = os.pipe()
@@ -78,8 +79,7 @@ class LocalLauncher:
 
     async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
         """Start a replica; see ``Launcher.start``."""
-        directory = await self._environments.directory(order.working_directory)
-        interpreter = await self._environments.interpreter(order.requirements)
+        directory, interpreter = await self._prepare(order)
         controller = await self._controller()
         if self._closed:
             raise OSError("the launcher is closed")
@@ -110,6 +110,23 @@ class LocalLauncher:
         pin(process.pid, grant)
         return process.pid
 
+    async def _prepare(self, order: ReplicaOrder) -> tuple[str, str]:
+        """Return folder and interpreter of a replica; ``kill`` ends the wait for them."""
+
+        async def prepare() -> tuple[str, str]:
+            directory = await self._environments.directory(order.working_directory)
+            return directory, await self._environments.interpreter(order.requirements)
+
+        preparing = self._preparing[order.replica_id] = asyncio.ensure_future(prepare())
+        try:
+            await asyncio.wait({preparing})
+            if preparing.cancelled():
+                raise OSError("it was stopped while what its runtime_env names was made")
+            return preparing.result()
+        finally:
+            del self._preparing[order.replica_id]
+            preparing.cancel()
+
     def room(self) -> Room:
         """Return how many may start at a time; see ``Launcher.room``."""
         stocks = read_stocks(self._client_connections())
@@ -117,6 +134,8 @@ class LocalLauncher:
 
     def kill(self, replica_id: ReplicaId) -> None:
         """Kill the replica and its group; see ``Launcher.kill``."""
+        if (preparing := self._preparing.get(replica_id)) is not None:
+            preparing.cancel()
         process = self._processes.get(replica_id)
         if process is not None:
             process.kill()

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from pyserve.aio import ServicerContext
 from pyserve.batching import Batched
+from pyserve.observe.places import describe
 from pyserve.replica import iterators
 from pyserve.replica.checks import Method, plain_function, where, wrong_kind
 from pyserve.replica.servicers import Service, service_of_function
@@ -23,6 +24,7 @@ from pyserve.types import ServiceName
 _CONTEXT = "grpc_context"
 _KINDS = inspect.Parameter
 _NAMED = {_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD, _KINDS.KEYWORD_ONLY}
+_BY_KEYWORD = {_KINDS.POSITIONAL_OR_KEYWORD, _KINDS.KEYWORD_ONLY}
 _FIRST = {_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD, _KINDS.VAR_POSITIONAL}
 
 
@@ -31,23 +33,29 @@ def find_by_name(
 ) -> tuple[tuple[Service, ...], dict[str, Method], list[str]]:
     """Return the services of which a class has methods, and these by path.
 
-    A method that cannot be called as its RPC is left out with a line to log: other
-    applications may be meant by the list.
+    What cannot be imported, and a method that cannot be called as its RPC, is left out with a
+    line to log: other applications may be meant by the list.
 
     Args:
         target: The class.
         functions: Import paths of generated ``add_XServicer_to_server``.
         besides: Services that it implements by their bases; they are not looked at.
 
-    Raises:
-        ServicerError: Something in the list is not such a function.
-        ImportPathError: It cannot be imported.
     """
     inherited = {service.name for service in besides}
     found: dict[ServiceName, Service] = {}
     methods: dict[str, Method] = {}
     lines: list[str] = []
-    for service in map(service_of_function, functions):
+    for path in functions:
+        try:
+            service = service_of_function(path)
+        except Exception as error:
+            # The list is the mesh's; this application may have nothing to do with it.
+            lines.append(
+                f"grpc_servicer_functions has {path}, which cannot be used here, so "
+                f"{target.__qualname__} does not answer its service: {describe(error)}"
+            )
+            continue
         if service.name in inherited or service.name in found:
             continue
         for name, descriptor in service.methods.items():
@@ -78,12 +86,15 @@ def _method(static: object, descriptor: MethodDescriptor) -> tuple[Method | None
     if not isinstance(static, staticmethod):
         parameters = parameters[1:]  # self, or cls
     others = [each for each in parameters if each.name != _CONTEXT]
+    context = next((each for each in parameters if each.name == _CONTEXT), None)
+    if context is not None and (context is parameters[0] or context.kind not in _BY_KEYWORD):
+        return None, f"takes {_CONTEXT} where the request goes, or by its position only"
     needed = [each.name for each in others if each.default is each.empty and each.kind in _NAMED]
     # The request comes first; no call has anything else.
     if not others or others[0].kind not in _FIRST or set(needed) - {others[0].name}:
         given = ", ".join(each.name for each in others) or "nothing"
         return None, f"takes {given} besides self, but a call has the request and {_CONTEXT} only"
-    return Method(descriptor, static, len(others) < len(parameters), by_name=True), ""
+    return Method(descriptor, static, context is not None, by_name=True), ""
 
 
 def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], Any]:
@@ -95,7 +106,8 @@ def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], 
             generator of either kind.
     """
     call = _passes_context(bound) if method.takes_context else _leaves_context_out(bound)
-    if inspect.isasyncgenfunction(bound):
+    written = inspect.unwrap(bound)  # A decorator's wrapper hands on what it returns.
+    if inspect.isasyncgenfunction(written):
         # An async generator itself, so that closing it closes the user's.
         async def yielding(request: object, context: object) -> AsyncIterator[object]:
             messages = call(request, context)
@@ -106,10 +118,10 @@ def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], 
                 await messages.aclose()
 
         return yielding
-    is_async = inspect.iscoroutinefunction(bound)
+    is_async = inspect.iscoroutinefunction(written)
     kind = method.descriptor
     # A `def` that hands an iterator of requests on has to be in the loop, where that is async.
-    hands_on = kind.client_streaming and not inspect.isgeneratorfunction(bound)
+    hands_on = kind.client_streaming and not inspect.isgeneratorfunction(written)
     if not is_async and not (kind.server_streaming and hands_on):
         return call
     if kind.server_streaming:

@@ -70,6 +70,7 @@ class Frames:
         self.numbers = numbers
         self.factor = 2
         self.gate = asyncio.Event()
+        self.endless_streams = 0
         self.patience = asyncio.Event()
         self.began: set[str] = set()
         self.finished: list[str] = []
@@ -116,6 +117,23 @@ class Frames:
         """Yields without a wait between the items."""
         items = (f"data: {number}\n\n" for number in range(count))
         return StreamingResponse(items, headers={"x-accel-buffering": "no"})
+
+    @api.api_route("/endless", methods=["GET", "HEAD"])
+    async def endless(self) -> StreamingResponse:
+        async def items() -> AsyncIterator[bytes]:
+            self.endless_streams += 1
+            try:
+                while True:
+                    yield b"more"
+                    await asyncio.sleep(0.01)
+            finally:
+                self.endless_streams -= 1
+
+        return StreamingResponse(items())
+
+    @api.get("/endless-streams")
+    async def count_endless_streams(self) -> int:
+        return self.endless_streams
 
     @api.get("/open")
     async def open(self) -> None:

@@ -95,6 +95,13 @@ def test_def_endpoints_run_side_by_side(mesh: RunningMesh) -> None:
     assert [0, 1] == sorted(found)
 
 
+def test_a_head_of_a_stream_ends_it(mesh: RunningMesh) -> None:
+    for _ in range(3):
+        answered = ask(mesh.address, Asked("HEAD", "/endless"))
+        assert (200, b"") == (answered.status, answered.body)
+    wait_until(lambda: _get(mesh, "/endless-streams") == 0)
+
+
 def test_each_item_of_an_unbuffered_stream_is_a_chunk_of_its_own(mesh: RunningMesh) -> None:
     connection = h11.Connection(h11.CLIENT)
     items: list[bytes] = []

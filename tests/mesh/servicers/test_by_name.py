@@ -9,7 +9,8 @@ import grpc.aio
 import pytest
 
 import pyserve as serve
-from pyserve.errors import DeploymentFailed, OptionError
+from pyserve.driver.local import end_local
+from pyserve.errors import OptionError
 from pyserve.wire.rayserve import api_pb2, api_pb2_grpc
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.contract.interop import interop_pb2, interop_pb2_grpc
@@ -154,16 +155,24 @@ def test_a_list_that_cannot_be_read_is_refused_before_a_mesh_starts():
 
 
 @pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("services.nowhere:add_EchoServicer_to_server", "services.nowhere"),
-        ("services.echo.echo_pb2_grpc:EchoStub", "name the function add_...Servicer_to_server"),
-    ],
+    "path", ["services.nowhere:add_EchoServicer_to_server", "services.echo:no"]
 )
-def test_a_function_that_is_none_fails_the_deploy(
-    path: str, text: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_function_that_is_none_is_told_where_it_is_written(path: str) -> None:
+    with pytest.raises(OptionError, match=f"has '{path}', which cannot be imported"):
+        serve.start(grpc_options={"port": 0, "grpc_servicer_functions": [path]})
+
+
+@pytest.mark.parametrize(
+    "path", ["services.nowhere:add_EchoServicer_to_server", "services.echo.echo_pb2_grpc:EchoStub"]
+)
+def test_an_application_that_cannot_import_it_serves_all_the_same(
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("PYSERVE_GRPC_SERVICER_FUNCTIONS", path)
 
-    with pytest.raises(DeploymentFailed, match=text):
-        serve.run(other, name="wrong", local_testing_mode=True)
+    handle = serve.run(other, name="wrong", local_testing_mode=True)
+
+    request = interop_pb2.Empty()
+    assert request == handle.EmptyCall.remote(request).result(timeout_s=TIMEOUT_S)
+    assert f"grpc_servicer_functions has {path}, which cannot be used here" in caplog.text
+    end_local()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,22 @@ def test_packages_are_a_list_or_a_file_or_a_mapping(tmp_path: Path) -> None:
     assert ("numpy",) == DeploymentOptions.of({"runtime_env": {"uv": ["numpy"]}}).pip
 
 
+def test_files_may_include_others_and_name_paths(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "ours-1.0-py3-none-any.whl").touch()
+    (tmp_path / "sub" / "base.txt").write_text("../ours-1.0-py3-none-any.whl\n-c limits.txt\n")
+    listed = tmp_path / "requirements.txt"
+    listed.write_text("-r sub/base.txt\nzebra \\\n    ==1.0\napple\n")
+
+    options = DeploymentOptions.of({"pip": str(listed)})
+
+    wheel, limits, zebra, apple = options.pip
+    assert str(tmp_path / "ours-1.0-py3-none-any.whl") == wheel
+    assert f"-c {tmp_path / 'sub' / 'limits.txt'}" == limits
+    # In the order of the file.
+    assert (["zebra", "==1.0"], "apple") == (zebra.split(), apple)
+
+
 @pytest.mark.parametrize(
     ("runtime_env", "text"),
     [
@@ -62,6 +79,8 @@ def test_packages_are_a_list_or_a_file_or_a_mapping(tmp_path: Path) -> None:
         ({"pip": ["a"], "uv": ["b"]}, "keep one"),
         ({"pip": 7}, "a list of packages"),
         ({"pip": "/no/such/file"}, "No such file"),
+        ({"pip": sys.executable}, "it is no text"),
+        ({"pip": {"package": ["a"]}}, "did you mean 'packages'"),
         ({"working_dir": "s3://bucket/code.zip"}, "has to be fetched before"),
         ({"env_vars": {"A": 1}}, "a mapping of strings to strings"),
         (["env_vars"], "a mapping with strings as keys"),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pyserve.launch import Environments
+from pyserve.launch import Environments, environments
+from tests.support.waiting import eventually
 from tests.support.wheels import make_wheel
 
 needs_uv = pytest.mark.skipif(
@@ -94,3 +97,60 @@ async def test_an_archive_that_is_none_says_so(tmp_path: Path) -> None:
         await Environments(tmp_path / "made").directory(str(tmp_path / "a.zip"))
     with pytest.raises(FileNotFoundError):
         await Environments(tmp_path / "made").directory(str(tmp_path / "missing.zip"))
+
+
+async def test_packages_of_another_content_are_another_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(
+        environments, "_install", lambda place, _lines, _run: made.append(str(place.mkdir()))
+    )
+    places = set()
+    for version in ("1.0", "1.00"):
+        wheel = make_wheel(tmp_path, "of_ours", "1.0", f"version = {version!r}\n")
+        places.add(await Environments(tmp_path / "made").interpreter([str(wheel)]))
+    assert 2 == len(places) == len(made)
+
+
+@pytest.mark.slow
+async def test_an_installation_that_nobody_waits_for_any_more_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = tmp_path / "begun"
+
+    def install(_place: Path, _lines: object, run: Callable[..., None]) -> None:
+        begun.touch()
+        run(sys.executable, "-c", "import time; time.sleep(600)")
+
+    monkeypatch.setattr(environments, "_install", install)
+    made = Environments(tmp_path / "made")
+    first = asyncio.ensure_future(made.interpreter(["any"]))
+    second = asyncio.ensure_future(made.interpreter(["any"]))
+    await eventually(begun.exists)
+
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert not second.done()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+
+    await eventually(lambda: not any((tmp_path / "made").iterdir()))
+
+
+async def test_what_killed_meshes_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    old, new = (folder / f"archive-{'0' * 64}.{name}" for name in ("old", "new"))
+    own = folder / "archive-of-mine.old"
+    for each in (old, new, own):
+        each.mkdir(parents=True)
+    for each in (old, own):
+        os.utime(each, (0, 0))
+
+    await Environments(folder).directory(str(archive(tmp_path / "a.zip", model="FLAVOUR = 1")))
+
+    assert not old.exists()
+    assert new.exists()
+    assert own.exists()
