@@ -36,6 +36,7 @@ class LocalCall:
         reservation: The place that it has already, if any.
         replica: Where it runs; ``None``: nowhere.
         on_room: Called on the replica's loop when the reader of a stream has taken a message.
+        on_stop: Called there before its method is told to stop.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class LocalCall:
         "deadline",
         "message",
         "on_room",
+        "on_stop",
         "replica",
         "reservation",
         "route",
@@ -67,6 +69,7 @@ class LocalCall:
         self.reservation = reservation
         self.replica: LocalReplica | None = None
         self.on_room: Callable[[], object] | None = None
+        self.on_stop: Callable[[], object] | None = None
         # Until the call is over: the receiver knows the call, and a cycle of the two would keep
         # values that are held for it until the garbage collector comes.
         self._receiver: Receiver | None = receiver

@@ -241,6 +241,7 @@ class LocalReplica:
             deployment=self.context.deployment,
             method=method,
         )
+        call.on_stop = request.cancel
         given: Any = {
             "subtype": call.route.codec,
             "framed": True,
@@ -309,6 +310,8 @@ class LocalReplica:
             self._withdraw(call)
             task = self._tasks.get(call)
             if task is not None and task is not asyncio.current_task():
+                if call.on_stop is not None:
+                    call.on_stop()
                 task.cancel()
 
     # --- the end ----------------------------------------------------------------------------
