@@ -8,10 +8,13 @@ is whole.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import lzma
+import os
 import re
 import shutil
+import signal
 import site
 import subprocess
 import sys
@@ -140,11 +143,13 @@ class _Making:
         self._lock = threading.Lock()
 
     def stop(self) -> None:
-        """Kill the installer, and start no other."""
+        """Kill the installer with what it builds by, and start no other."""
         with self._lock:
             self._is_stopped = True
-            if self._installer is not None:
-                self._installer.kill()
+            installer = self._installer
+            if installer is not None and installer.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(installer.pid, signal.SIGKILL)
 
     def run(self, *command: str) -> None:
         """Run an installer to its end; on the thread of the work.
@@ -162,6 +167,7 @@ class _Making:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
+                start_new_session=True,
             )
         with self._installer as process:
             output, _ = process.communicate()
