@@ -55,6 +55,7 @@ class Slot:
     start_failures_in_a_row: int = 0
     start_not_before: float = 0.0
     failed_in_user_code: bool = False
+    last_end: str = ""  # until the next one is ready
 
 
 @dataclass(slots=True)
@@ -372,7 +373,8 @@ class MeshState:
         version = self._version(replica)
         if version is not None:
             version.proven = True
-            version.slot(replica.slot).start_failures_in_a_row = 0
+            slot = version.slot(replica.slot)
+            slot.start_failures_in_a_row, slot.last_end = 0, ""
         took_s = now - replica.created_at
         self.notes.append((replica.key, f"replica {replica.id} is ready after {took_s:.1f} s"))
 
@@ -438,7 +440,7 @@ class MeshState:
         if replica.phase is Phase.STARTING:
             self._count_start_failure(replica, Failure(said))
         if replica.phase is not Phase.STOPPING:
-            self._count_death(replica, now)
+            self._count_death(replica, now, said)
             self.notes.append((replica.key, said))
         if replica.phase is Phase.RUNNING:
             # Its last output is in the same terminal already.
@@ -485,12 +487,12 @@ class MeshState:
         self._count_start_failure(replica, failure)
         self.notes.append((replica.key, f"replica {replica.id} failed: {failure.summary}"))
 
-    def _count_death(self, replica: Replica, now: float) -> None:
+    def _count_death(self, replica: Replica, now: float, how: str = "") -> None:
         version = self._version(replica)
         if version is None:
             return
         slot = version.slot(replica.slot)
         if replica.ready_at is not None and now - replica.ready_at >= RESTART_FORGET_S:
             slot.deaths_in_a_row = 0
-        slot.deaths_in_a_row += 1
+        slot.deaths_in_a_row, slot.last_end = slot.deaths_in_a_row + 1, how
         slot.start_not_before = now + restart_delay_s(slot.deaths_in_a_row)

@@ -82,7 +82,8 @@ def _health(state: MeshState, desired: Desired, replicas: list[Replica]) -> tupl
     said = [*_ailments(replicas), *([failure] if failure else [])]
     if serving < desired.target.num_replicas:
         missing = f"{serving} of {desired.target.num_replicas} replicas serve"
-        return "UNHEALTHY", "; ".join([missing, *said])
+        ends = dict.fromkeys(slot.last_end for slot in desired.target.slots.values())
+        return "UNHEALTHY", "; ".join([missing, *filter(None, ends), *said])
     return "HEALTHY", "; ".join(said)
 
 
