@@ -26,6 +26,7 @@ from pyserve.config.parts import (
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.runtime_env import (
     check_directory,
+    check_environment,
     options_of_runtime_env,
     read_requirements,
 )
@@ -148,7 +149,7 @@ class DeploymentOptions:
         self._check_times()
         self._check_sizes()
         check_json("user_config", self.user_config)
-        check_text_mapping("env_vars", self.env_vars)
+        check_environment("env_vars", self.env_vars)
         if self.working_dir is not None:
             object.__setattr__(
                 self, "working_dir", check_directory("working_dir", self.working_dir)

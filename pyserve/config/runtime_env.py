@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyserve.config.parts import check_names
-from pyserve.config.validation import check_mapping, check_text, refuse
+from pyserve.config.validation import check_mapping, check_text, check_text_mapping, refuse
 from pyserve.errors import OptionError
 
 # Of a package's installation; nothing here depends on them.
@@ -43,6 +43,19 @@ def options_of_runtime_env(field: str, value: object) -> dict[str, object]:
     return given
 
 
+def check_environment(field: str, value: object) -> dict[str, str]:
+    """Return variables that a process can be started with.
+
+    Raises:
+        OptionError: A name or a value is none that the system takes; the text has the name.
+    """
+    variables = check_text_mapping(field, value)
+    for name, content in variables.items():
+        if not name or "=" in name or "\0" in name + content:
+            raise refuse(f"{field}[{name!r}]", content, "a name without '=', and no NUL in either")
+    return variables
+
+
 def check_directory(field: str, value: object) -> str:
     """Return the whole path of a folder or a zip archive, which need not be on this machine.
 
@@ -50,6 +63,8 @@ def check_directory(field: str, value: object) -> str:
         OptionError: It is no path, or an address.
     """
     text = check_text(field, value, "the path of a folder or a .zip file")
+    if "\0" in text:
+        raise refuse(field, value, "a path without NUL")
     if "://" in text:
         raise refuse(field, value, "a path; what lies elsewhere has to be fetched before")
     return str(Path(text).absolute())

@@ -198,9 +198,12 @@ def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
                 yield replica.kill_at, KillReplica(replica.id, "its grace has passed")
         case Phase.STARTING:
             limit_s = options.startup_timeout_s
+            late = "its module or constructor hangs" if replica.pid else "its process has not begun"
+            if not replica.pid and replica.options.pip:
+                late = "its packages (pip) are not installed yet"
             summary = (
-                f"replica {replica.id} was not ready after {limit_s:g} s; its module or "
-                "constructor hangs, or startup_timeout_s is too small"
+                f"replica {replica.id} was not ready after {limit_s:g} s; {late}, or "
+                "startup_timeout_s is too small"
             )
             failure = Failure(summary, user_code=True)
             yield replica.created_at + limit_s, KillReplica(replica.id, "hangs", failure)

@@ -37,8 +37,19 @@ def answer_failure(http: HttpCall, error: Exception) -> None:
     if http.cancel_reason is not None or isinstance(error, ClientDisconnected):
         # Often the consequence of the client's leave: nobody waits for the answer.
         _LOGGER.debug("%s raised after its client left", _path(http), exc_info=error)
-    elif http.started or not _answer_expected(http, error):
+    elif http.started or not _may_answer(http, error):
         _answer_unexpected(http, error)
+
+
+def _may_answer(http: HttpCall, error: Exception) -> bool:
+    """As ``_answer_expected``; what an error says may be nothing that can be sent."""
+    try:
+        return _answer_expected(http, error)
+    except (TypeError, ValueError) as wrong:  # UnicodeError is one.
+        _LOGGER.error(
+            "%s in %s cannot be answered with: %s", type(error).__name__, _path(http), wrong
+        )
+        return False
 
 
 def _answer_expected(http: HttpCall, error: Exception) -> bool:

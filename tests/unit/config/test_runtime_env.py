@@ -83,6 +83,10 @@ def test_files_may_include_others_and_name_paths(tmp_path: Path) -> None:
         ({"pip": {"package": ["a"]}}, "did you mean 'packages'"),
         ({"working_dir": "s3://bucket/code.zip"}, "has to be fetched before"),
         ({"env_vars": {"A": 1}}, "a mapping of strings to strings"),
+        ({"env_vars": {"A=B": "1"}}, "a name without '='"),
+        ({"env_vars": {"": "1"}}, "a name without '='"),
+        ({"env_vars": {"A": "1\0"}}, "no NUL"),
+        ({"working_dir": "a\0b"}, "a path without NUL"),
         (["env_vars"], "a mapping with strings as keys"),
     ],
 )

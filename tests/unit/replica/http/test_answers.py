@@ -287,6 +287,21 @@ async def test_exceptions_keep_their_text_outside_of_development(
 
 
 @pytest.mark.parametrize(
+    "error",
+    [
+        HTTPException(503, headers={"x-euro": "€"}),
+        HTTPException(404, detail={"lock": threading.Lock()}),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_exception_that_cannot_be_sent_is_an_unexpected_one(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await _failure(error)
+    assert (500, b"Internal Server Error") == (answer.status, answer.body)
+    assert "HTTPException in POST / cannot be answered with" in caplog.text
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("two\r\nx-own: 1", "ValueError: two  x-own: 1"),
