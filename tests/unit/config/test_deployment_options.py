@@ -102,6 +102,10 @@ def test_auto_starts_with_the_fewest_replicas():
     assert 4 == DeploymentOptions(autoscaling_config=scaling).initial_num_replicas
 
 
+def _text(*, but: str, min_size: int = 0) -> st.SearchStrategy[str]:
+    return st.text(st.characters(exclude_characters=but), min_size=min_size)
+
+
 @given(
     st.fixed_dictionaries(
         {},
@@ -114,7 +118,7 @@ def test_auto_starts_with_the_fewest_replicas():
                 {}, optional={"methods": st.lists(st.text(min_size=1))}
             ),
             "resources": st.fixed_dictionaries({}, optional={"num_gpus": st.floats(0, 8)}),
-            "env_vars": st.dictionaries(st.text(), st.text()),
+            "env_vars": st.dictionaries(_text(but="=\0", min_size=1), _text(but="\0")),
         },
     )
 )
