@@ -149,6 +149,7 @@ async fn an_address_that_goes_on_is_served_later_and_never_closed() {
         client.send(NONSENSE).await;
         assert_eq!(400, client.reply().await.status);
         client.closed().await;
+        drop(client); // Else it is read on for a while, see `linger`.
         until("the end of the connection", || front.stat("connections") == 1).await;
         if front.stat("delayed_connections") > 0 {
             assert!(begun.elapsed() >= LONG);
