@@ -15,6 +15,7 @@ import grpc
 
 from pyserve import _router
 from pyserve.aio._context import ServicerContext, SyncServicerContext
+from pyserve.aio._deferred import DeferredUnary, starter_of_deferred
 from pyserve.aio._handlers import (
     CallKit,
     Method,
@@ -66,6 +67,8 @@ def runner_of(method: Method, kit: CallKit) -> AsyncRunner:
 
 def compile_method(method: Method, kit: CallKit, threads: CallKit) -> CallStarter:
     """Return what starts the calls of ``method`` when no interceptor has a say."""
+    if isinstance(method.function, DeferredUnary):
+        return starter_of_deferred(method.function, method, kit)
     if is_async_handler(method):
         return starter_of(runner_of(method, kit), method, kit)
 

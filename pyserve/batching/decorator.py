@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Executor
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -18,13 +26,16 @@ from pyserve.batching.calls import Parameters, check_parameters
 from pyserve.batching.collated import collating
 from pyserve.batching.options import BatchOptions, Wait
 from pyserve.batching.queue import BatchQueue
+from pyserve.batching.runs import Caller
 from pyserve.config.parts import BatchingConfig
 from pyserve.errors import BatchError
+from pyserve.request import Source
 
 Result = TypeVar("Result")
 
 # Under this name an instance keeps what is bound to it, so that it lives as long as it does.
 _BOUND = "__pyserve_batched__"
+_NO_KEYWORDS: Mapping[str, object] = {}
 
 
 class _BoundMethods:
@@ -173,8 +184,32 @@ class Submit:
             BatchError: Calls of another loop still wait or run.
             Exception: What ``batch_size_fn`` raised.
         """
+        queue = self._running_queue()
+        row = self._row(arguments, keywords)
+        return queue.open(row) if queue.is_stream else queue.submit(row)
+
+    def submit_for(
+        self, caller: Caller, source: Source | None, arguments: tuple[object, ...]
+    ) -> None:
+        """Queue one call of the running loop whose result goes to ``caller``.
+
+        For functions that are no generators; as ``__call__`` does otherwise.
+
+        Args:
+            caller: Cancelling it takes the call out of its batch.
+            source: Of the caller's request.
+            arguments: By position.
+        """
+        self._running_queue().submit_for(caller, source, self._row(arguments, _NO_KEYWORDS))
+
+    def _row(
+        self, arguments: tuple[object, ...], keywords: Mapping[str, object]
+    ) -> tuple[object, ...]:
         if keywords or len(arguments) != self._direct_count:
-            arguments = self._parameters.row(arguments, keywords)
+            return self._parameters.row(arguments, keywords)
+        return arguments
+
+    def _running_queue(self) -> BatchQueue:
         queue = self._queue
         loop = asyncio.get_running_loop()
         if queue is None or queue.loop is not loop:
@@ -186,7 +221,7 @@ class Submit:
             queue = self._queue = BatchQueue(
                 self._columns_function, label=self.label, options=self.options, loop=loop
             )
-        return queue.open(arguments) if queue.is_stream else queue.submit(arguments)
+        return queue
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
         """Set the most items of a batch, at least 1.

@@ -19,7 +19,7 @@ from grpc import StatusCode
 from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
 from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop
 from pyserve.batching.options import BatchOptions, size_of
-from pyserve.batching.runs import Call, Run
+from pyserve.batching.runs import Call, Caller, Run
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
 from pyserve.request import CURRENT, Source
@@ -74,9 +74,18 @@ class BatchQueue:
             Exception: What ``batch_size_fn`` raised.
         """
         future: asyncio.Future[Any] = self.loop.create_future()
-        source = CURRENT.get()
-        self._add(Call(arguments, future, source), arguments, source)
+        self.submit_for(future, CURRENT.get(), arguments)
         return future
+
+    def submit_for(
+        self, caller: Caller, source: Source | None, arguments: tuple[object, ...]
+    ) -> None:
+        """Queue one call whose result goes to ``caller``, with the request of ``source``.
+
+        Raises:
+            Exception: What ``batch_size_fn`` raised.
+        """
+        self._add(Call(arguments, caller, source), arguments, source)
 
     def open(self, arguments: tuple[object, ...]) -> BatchStream:
         """Queue one call of an async generator and return the iterator of its results.
@@ -260,7 +269,7 @@ class BatchQueue:
 
 
 def _waits(call: Call) -> bool:
-    return not call.future.done()
+    return not call.caller.done()
 
 
 def _reads(call: StreamCall) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
@@ -17,39 +17,58 @@ from pyserve.request import CURRENT, Request, Source
 Function = Callable[..., Awaitable[Any]]
 
 
+class Caller(Protocol):
+    """Who waits for one result: a future, or what has this much of one."""
+
+    def done(self) -> bool:
+        """Return whether it was answered or waits no more."""
+
+    def cancel(self) -> bool:
+        """Wait no more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Take the result, once."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Take an exception in place of the result."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Call ``callback`` in a later turn of the loop than that in which it is done."""
+
+
 class Call:
-    """One caller who waits for one result.
+    """One call that waits for its result.
 
     Attributes:
         arguments: In the order of the function's parameters.
-        future: Cancelling it takes the call out of its batch.
+        caller: Cancelling it takes the call out of its batch.
         source: Of the caller's request, ``None`` outside of one.
     """
 
-    __slots__ = ("arguments", "future", "source")
+    __slots__ = ("arguments", "caller", "source")
 
     def __init__(
         self,
         arguments: tuple[object, ...],
-        future: asyncio.Future[Any],
+        caller: Caller,
         source: Source | None,
     ) -> None:
         self.arguments = arguments
-        self.future = future
+        self.caller = caller
         self.source = source
 
     def is_live(self) -> bool:
         """Return whether the caller still waits."""
-        return not self.future.done()
+        return not self.caller.done()
 
     def cancel(self) -> None:
         """Tell the caller that its call was cancelled, if it still waits."""
-        self.future.cancel()
+        self.caller.cancel()
 
     def fail(self, error: BaseException) -> None:
         """Answer the caller with an exception, if it still waits."""
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self.caller.done():
+            self.caller.set_exception(error)
 
 
 class BatchRequestSource:
@@ -159,8 +178,8 @@ class Run:
         if self.task.done():
             return
         for call in self.batch.items:
-            if not call.future.done():
-                call.future.add_done_callback(self._watch)
+            if not call.caller.done():
+                call.caller.add_done_callback(self._watch)
                 return
         self.source.cancel()
         self.task.cancel()
@@ -207,5 +226,5 @@ def _answer(calls: list[Call], results: Sequence[Any], label: str) -> None:
     for call, result in zip(calls, results, strict=True):
         if isinstance(result, BaseException):
             call.fail(sendable(result, label))
-        elif not call.future.done():  # Its caller may have gone while the batch ran.
-            call.future.set_result(result)
+        elif not call.caller.done():  # Its caller may have gone while the batch ran.
+            call.caller.set_result(result)

@@ -14,13 +14,16 @@ from typing import Any
 
 import grpc
 
+from pyserve.aio._deferred import DeferredUnary
 from pyserve.aio._handlers import Messages
 from pyserve.api.method import options_of
 from pyserve.batching import Batched
+from pyserve.batching.decorator import Submit
 from pyserve.errors import Abort
 from pyserve.replica import by_name
 from pyserve.replica.checks import Method
 from pyserve.replica.servicers import Handlers, Service
+from pyserve.request import Source
 
 # The user's callables: what they take and return is checked by kind and count, not by type.
 Behavior = Callable[[Any, Any], Any]
@@ -85,7 +88,7 @@ async def _unimplemented(_request: object, context: grpc.aio.ServicerContext[Any
 
 
 def _without_batch_layer(bound: Any, *, takes_context: bool) -> Behavior:
-    submit: Callable[..., Any] = bound.__pyserve_submit__
+    submit: Submit = bound.__pyserve_submit__
     if inspect.isasyncgenfunction(bound.__wrapped__):
 
         async def stream(request: object, context: object) -> AsyncIterator[object]:
@@ -97,17 +100,20 @@ def _without_batch_layer(bound: Any, *, takes_context: bool) -> Behavior:
                 await results.aclose()
 
         return stream
+    submit_for = submit.submit_for
     if takes_context:
 
-        async def handle_with_context(request: object, context: object) -> object:
-            return await submit(request, context)
+        def queue_with_context(
+            request: object, context: object, source: Source | None, reply: Any
+        ) -> None:
+            submit_for(reply, source, (request, context))
 
-        return handle_with_context
+        return DeferredUnary(queue_with_context)
 
-    async def handle(request: object, _context: object) -> object:
-        return await submit(request)
+    def queue(request: object, _context: object, source: Source | None, reply: Any) -> None:
+        submit_for(reply, source, (request,))
 
-    return handle
+    return DeferredUnary(queue)
 
 
 def _without_context(bound: Any) -> Behavior:
