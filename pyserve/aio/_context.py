@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from pyserve import _router
-from pyserve.aio._auth import auth_context_of
 from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import (
     MetadataLike,
@@ -337,14 +336,15 @@ class ServicerContext:
         """Return what the transport knows of the client, with the names of grpc.
 
         ``transport_security_type`` (``ssl`` or ``insecure``) and ``security_level`` are always
-        there, the names and the PEM of a client's certificate when it has shown one.
+        there, facts of the handshake with TLS, the names and the PEM of a client's certificate
+        when it has shown one.
         """
-        return auth_context_of(self.call.auth_context())
+        return self.call.auth_context()
 
     def peer_identity_key(self) -> str | None:
         """Return the property that names the client, ``None`` when nothing proves it."""
         known = self.call.auth_context()
-        return next((key for key in _SSL_IDENTITY_KEYS if known.get(key)), None)
+        return next((key for key in _SSL_IDENTITY_KEYS if any(known.get(key, ()))), None)
 
     def peer_identities(self) -> Iterable[bytes] | None:
         """Return the proven names of the client, ``None`` when there are none."""

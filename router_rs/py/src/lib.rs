@@ -5,6 +5,7 @@
 
 mod access;
 mod allocator;
+mod auth_context;
 mod client;
 mod convert;
 mod descriptors;

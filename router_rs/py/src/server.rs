@@ -348,7 +348,7 @@ impl ServerCall {
     }
 
     fn auth_context<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        crate::tls::auth_context(py, &self.exchange.connection)
+        crate::auth_context::auth_context(py, &self.exchange.connection)
     }
 
     fn time_remaining(&self) -> Option<f64> {

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
 use router_core::NamePattern;
 use router_net::io::tls::{self, ClientTlsOptions, PemPair, ServerTlsOptions};
-use router_net::server::ConnectionInfo;
 
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
@@ -119,26 +117,4 @@ fn identity<'a>(
         (None, None) => Ok(None),
         _ => Err(value_error("give both private_key and certificate_chain, or neither")),
     }
-}
-
-/// What grpc calls the auth context: who the peer proved to be.
-pub(crate) fn auth_context<'py>(
-    py: Python<'py>,
-    connection: &ConnectionInfo,
-) -> PyResult<Bound<'py, PyDict>> {
-    let context = PyDict::new(py);
-    let set = |name: &str, values: Vec<Vec<u8>>| {
-        let values: Vec<_> = values.iter().map(|value| PyBytes::new(py, value)).collect();
-        context.set_item(name, PyList::new(py, values)?)
-    };
-    if connection.is_tls {
-        set("transport_security_type", vec![b"ssl".to_vec()])?;
-    }
-    if let Some(leaf) = connection.certificates.as_ref().and_then(|chain| chain.first()) {
-        let identity = router_net::io::identity::of_certificate(leaf);
-        set("x509_common_name", identity.common_name.into_iter().collect())?;
-        set("x509_subject_alternative_name", identity.alternative_names)?;
-        set("x509_pem_cert", vec![identity.pem.into_bytes()])?;
-    }
-    Ok(context)
 }

@@ -9,11 +9,15 @@ import pytest
 from tests.contract.aio.sides import SERVICE, Network, Stub, echo, failure, responses, unary, within
 from tests.support.authority import Authority, Leaf
 
-# Of the auth context; what else is there is a matter of the handshake.
+# Of every auth context.
 _PROTECTED = {
     "transport_security_type": [b"ssl"],
     "security_level": [b"TSI_PRIVACY_AND_INTEGRITY"],
+    "ssl_session_reused": [b"false"],
+    "ssl_tls_version": [b"TLSv1.3"],
 }
+# What an end offers in a handshake is its own affair.
+_GROUP = "ssl_negotiated_key_exchange_group"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,9 @@ async def test_tls_call_succeeds(network: Network, authority: Authority, server_
     stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
     for name in ("Call", "Plain"):
         assert b"x" == await within(stub.unary(name)(b"x"))
-        assert _PROTECTED.items() <= seen.pop().items()
+        context = seen.pop()
+        assert context.pop(_GROUP)
+        assert {**_PROTECTED, "ssl_requested_server_name": [b"localhost"]} == context
 
 
 async def test_tls_streams_large_messages(
@@ -132,7 +138,7 @@ async def test_client_certificate_names_the_peer(
         seen["identities"],
     )
     assert [b"client"] == list(seen["context"]["x509_common_name"])
-    assert {**_PROTECTED, "ssl_session_reused": [b"false"]}.items() <= seen["context"].items()
+    assert _PROTECTED.items() <= seen["context"].items()
     assert client_leaf.chain.startswith(seen["context"]["x509_pem_cert"][0].strip())
 
 
@@ -152,20 +158,56 @@ async def test_names_that_a_certificate_lacks(
         root_certificates=authority.certificate,
         require_client_auth=True,
     )
-    names = ("x509_common_name", "x509_subject_alternative_name")
+    handshake = {*_PROTECTED, _GROUP, "ssl_requested_server_name", "x509_pem_cert"}
     for leaf, expected in (
-        (authority.issue("a.test", common_name=None), {names[0]: [b""], names[1]: [b"a.test"]}),
-        (authority.issue(common_name="a"), {names[0]: [b"a"]}),
         (
-            authority.issue("a.test", "spiffe://mesh/a", "10.0.0.1", common_name="a"),
-            {names[0]: [b"a"], names[1]: [b"a.test", b"spiffe://mesh/a", b"10.0.0.1"]},
+            authority.issue("a.test", "b.test", common_name=None),
+            {
+                "x509_subject": [b""],
+                "x509_common_name": [b""],
+                "x509_subject_alternative_name": [b"a.test", b"b.test"],
+                "peer_dns": [b"a.test", b"b.test"],
+            },
+        ),
+        (
+            authority.issue(common_name=' a, "b" <c>; \u00e9\\+=#'),
+            {
+                "x509_subject": [rb"CN=\ a\, \"b\" \<c\>\; \C3\A9\\\+=#"],
+                "x509_common_name": [' a, "b" <c>; \u00e9\\+=#'.encode()],
+            },
+        ),
+        (
+            authority.issue("a.test", "spiffe://mesh/a", "10.0.0.1", "::1", common_name="a"),
+            {
+                "x509_subject": [b"CN=a"],
+                "x509_common_name": [b"a"],
+                "x509_subject_alternative_name": [
+                    b"a.test",
+                    b"spiffe://mesh/a",
+                    b"10.0.0.1",
+                    b"::1",
+                ],
+                "peer_dns": [b"a.test"],
+                "peer_uri": [b"spiffe://mesh/a"],
+                "peer_ip": [b"10.0.0.1", b"::1"],
+                "peer_spiffe_id": [b"spiffe://mesh/a"],
+            },
+        ),
+        (
+            authority.issue("http://a.test/b", common_name="a"),
+            {
+                "x509_subject": [b"CN=a"],
+                "x509_common_name": [b"a"],
+                "x509_subject_alternative_name": [b"http://a.test/b"],
+                "peer_uri": [b"http://a.test/b"],
+            },
         ),
     ):
         credentials = grpc.ssl_channel_credentials(authority.certificate, leaf.key, leaf.chain)
         stub = Stub(network.secure_channel(f"localhost:{port}", credentials))
         assert b"x" == await within(stub.unary()(b"x"))
         context = seen.pop()
-        assert expected == {name: context[name] for name in names if name in context}
+        assert expected == {name: context[name] for name in context if name not in handshake}
 
 
 async def test_missing_client_certificate_is_refused(

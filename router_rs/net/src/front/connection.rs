@@ -164,7 +164,7 @@ pub(crate) async fn open(
         guest,
         caller,
         number: next_token(),
-        is_tls: client.is_tls,
+        is_tls: client.tls.is_some(),
         is_suspect,
         gauge,
         visit,

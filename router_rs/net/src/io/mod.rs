@@ -18,7 +18,7 @@ pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub(crate) use listen::{accept_each, pause_accepting};
 pub use poller_mark::poller_marks;
 pub(crate) use stream::has_ended;
-pub use stream::{Peer, PeerCertificates, Stream};
+pub use stream::{Peer, PeerCertificates, Stream, TlsSession};
 pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};
 pub(crate) use trim::on_buffers_freed;
 pub use trim::set_trim;

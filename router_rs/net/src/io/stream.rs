@@ -6,6 +6,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use rustls::crypto::SupportedKxGroup;
+use rustls::{HandshakeKind, NamedGroup, ProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
@@ -41,7 +43,35 @@ pub enum Stream {
     Tls(Box<TlsStream<CountedTcp>>),
 }
 
+/// What the handshake of a TLS connection has come to.
+#[derive(Debug)]
+pub struct TlsSession {
+    pub certificates: Option<PeerCertificates>,
+    /// The name that the client asked for (SNI); `None` at a client.
+    pub server_name: Option<String>,
+    pub version: Option<ProtocolVersion>,
+    pub key_exchange_group: Option<NamedGroup>,
+    pub is_resumed: bool,
+}
+
 impl Stream {
+    /// `None` without TLS.
+    pub fn tls_session(&self) -> Option<TlsSession> {
+        let Stream::Tls(stream) = self else { return None };
+        let server_name = match &**stream {
+            TlsStream::Server(server) => server.get_ref().1.server_name().map(str::to_owned),
+            TlsStream::Client(_) => None,
+        };
+        let (_, session) = stream.get_ref();
+        Some(TlsSession {
+            certificates: session.peer_certificates().map(Arc::from),
+            server_name,
+            version: session.protocol_version(),
+            key_exchange_group: session.negotiated_key_exchange_group().map(SupportedKxGroup::name),
+            is_resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
+        })
+    }
+
     pub fn peer_certificates(&self) -> Option<PeerCertificates> {
         let Stream::Tls(stream) = self else { return None };
         let (_, session) = stream.get_ref();

@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use super::http_head::HttpHead;
 use super::probation::Probation;
 use crate::grpc::subtype;
-use crate::io::{Peer, PeerCertificates, Stream};
+use crate::io::{Peer, Stream, TlsSession};
 use crate::link::{Link, Mailbox};
 use crate::mesh::names;
 
@@ -17,8 +17,7 @@ use crate::mesh::names;
 #[derive(Debug)]
 pub struct ConnectionInfo {
     pub peer: Peer,
-    pub certificates: Option<PeerCertificates>,
-    pub is_tls: bool,
+    pub tls: Option<Arc<TlsSession>>,
     /// Calls come through a door of this process, for a client that has such a connection.
     pub(super) is_inner: bool,
     /// The server belongs to no mesh's data plane: mesh headers mean nothing there.
@@ -32,8 +31,7 @@ impl ConnectionInfo {
     pub(crate) fn new(peer: Peer, stream: &Stream) -> Self {
         Self {
             peer,
-            certificates: stream.peer_certificates(),
-            is_tls: stream.is_tls(),
+            tls: stream.tls_session().map(Arc::new),
             is_inner: false,
             is_outside: false,
             is_trusted: AtomicBool::new(false),
@@ -56,8 +54,7 @@ impl ConnectionInfo {
     pub(super) fn inner(client: &ConnectionInfo) -> Self {
         Self {
             peer: client.peer.clone(),
-            certificates: client.certificates.clone(),
-            is_tls: client.is_tls,
+            tls: client.tls.clone(),
             is_inner: true,
             is_outside: false,
             is_trusted: AtomicBool::new(false),
