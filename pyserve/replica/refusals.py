@@ -1,20 +1,24 @@
 """What a client is told where a call that its handler has made failed in the mesh.
 
 User code that lets such an error through has nothing of its own to say, and whether it helps to
-come again is not the same for all of them. The statuses are those of ``grpc/http_status.rs``.
+come again is not the same for all of them. An ``Abort`` says everything itself. The statuses are
+those of ``grpc/http_status.rs``.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc import StatusCode
 
 from pyserve.aio import Status
-from pyserve.errors import BackPressure, ModelLoadFailed, RequestError
+from pyserve.errors import Abort, BackPressure, ModelLoadFailed, RequestError
 from pyserve.observe.failures import failure_logger
+
+if TYPE_CHECKING:
+    from pyserve.errors import Metadata
 
 _LOGGER = failure_logger(__name__)
 
@@ -24,10 +28,22 @@ CallFailure = RequestError | ModelLoadFailed
 
 _RETRY_AFTER_S = 1  # As the router says where it knows nothing better.
 _STATUSES = {
-    StatusCode.CANCELLED: 499,
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.FAILED_PRECONDITION: 400,
+    StatusCode.OUT_OF_RANGE: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.NOT_FOUND: 404,
     StatusCode.DEADLINE_EXCEEDED: 408,
-    StatusCode.UNAVAILABLE: 503,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.CANCELLED: 499,
+    StatusCode.UNKNOWN: 500,
+    StatusCode.INTERNAL: 500,
     StatusCode.DATA_LOSS: 500,
+    StatusCode.UNIMPLEMENTED: 501,
+    StatusCode.RESOURCE_EXHAUSTED: 503,
+    StatusCode.UNAVAILABLE: 503,
 }
 _TEXTS = {
     StatusCode.CANCELLED: "A call to a deployment behind this one was cancelled.",
@@ -46,11 +62,13 @@ class Refusal:
         status: Its status.
         text: For people; it tells nothing about the inside of the mesh.
         retry_after_s: Whole seconds; ``None``: it does not help to come again soon.
+        metadata: More headers; those of bytes are no headers.
     """
 
     status: int
     text: str
     retry_after_s: int | None
+    metadata: Metadata = ()
 
     @property
     def body(self) -> bytes:
@@ -62,6 +80,9 @@ class Refusal:
         found = [(b"content-type", b"text/plain; charset=utf-8")]
         if self.retry_after_s is not None:
             found.append((b"retry-after", str(self.retry_after_s).encode()))
+        for name, value in self.metadata:
+            if isinstance(value, str):
+                found.append((name.lower().encode(), value.encode()))
         return found
 
 
@@ -69,11 +90,14 @@ def refusal_of(error: BaseException) -> Refusal | None:
     """Return how to answer a request whose handler let ``error`` through.
 
     Returns:
-        ``None``: It is no failure of a call in the mesh.
+        ``None``: It is neither a failure of a call in the mesh nor an ``Abort``.
     """
+    if isinstance(error, Abort):
+        text = error.details or error.code.name
+        return Refusal(_STATUSES[error.code], text, None, error.trailing_metadata)
     if not isinstance(error, CallFailure):
         return None
-    status = _STATUSES.get(error.code, 500)
+    status = _STATUSES[error.code]
     after_s: float | None = None
     if isinstance(error, BackPressure):
         status, after_s = error.status_code, error.retry_after_s

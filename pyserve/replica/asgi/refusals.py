@@ -1,4 +1,4 @@
-"""Answers of web applications to failures of calls that their handlers have made.
+"""Answers of web applications to failures of calls that their handlers have made, and to Abort.
 
 Starlette answers what nobody handles with 500 before anybody around it sees the exception, so the
 answer has to be a handler of the application's own, where it has no other one.
@@ -7,14 +7,18 @@ answer has to be a handler of the application's own, where it has no other one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, get_args
 
+from pyserve.errors import Abort
 from pyserve.replica.refusals import CallFailure, refusal_of
 
 if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Application
 
-_TRY_AGAIN_LATER = 1013  # of WebSockets
+# Of WebSockets: RFC 6455, 7.4.1 and IANA's registry. A reason has so many bytes, 5.5.1.
+_INTERNAL_ERROR, _TRY_AGAIN_LATER = 1011, 1013
+_REASON_BYTES_MAX = 123
 
 
 def answer_refusals(app: Application) -> None:
@@ -25,7 +29,7 @@ def answer_refusals(app: Application) -> None:
     handlers = getattr(app, "exception_handlers", None)
     if isinstance(handlers, dict) and hasattr(app, "add_exception_handler"):
         handler = _handler()
-        for kind in get_args(CallFailure):
+        for kind in (*get_args(CallFailure), Abort):
             handlers.setdefault(kind, handler)
     for route in getattr(app, "routes", ()):
         mounted = getattr(route, "app", None)
@@ -41,7 +45,9 @@ def _handler() -> Callable[[Any, Exception], Awaitable[object]]:
         refusal = refusal_of(error)
         assert refusal is not None, "invariant: it handles no other errors"
         if isinstance(connection, WebSocket):
-            await connection.close(_TRY_AGAIN_LATER, refusal.text)
+            is_final = isinstance(error, Abort) and refusal.status != HTTPStatus.SERVICE_UNAVAILABLE
+            reason = refusal.text.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+            await connection.close(_INTERNAL_ERROR if is_final else _TRY_AGAIN_LATER, reason)
             return None
         response = Response(refusal.body, refusal.status)
         response.raw_headers.extend(refusal.headers())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import grpc
 from fastapi import FastAPI, Request, WebSocket
 from starlette.responses import PlainTextResponse
 
@@ -73,6 +74,15 @@ class Web(Calls):
     @api.get("/sync/{what}")
     def ask_blocking(self, what: str) -> str:
         return str(self.call(what).result())
+
+    @api.get("/abort/{code}")
+    async def abort(self, code: str) -> None:
+        raise pyserve.Abort(grpc.StatusCode[code], "as it says", [("x-why", "asked")])
+
+    @api.websocket("/abort/{code}")
+    async def abort_talk(self, websocket: WebSocket, code: str) -> None:
+        await websocket.accept()
+        await self.abort(code)
 
     @api.websocket("/socket/{what}")
     async def talk(self, websocket: WebSocket, what: str) -> None:

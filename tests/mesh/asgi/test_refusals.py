@@ -79,6 +79,23 @@ def test_a_websocket_is_closed_with_come_again_later(refusing: RunningMesh) -> N
 
 
 @pytest.mark.parametrize(
+    ("code", "status", "close"),
+    [("NOT_FOUND", 404, 1011), ("UNAVAILABLE", 503, 1013), ("INTERNAL", 500, 1011)],
+)
+def test_an_abort_is_answered_by_its_code(
+    refusing: RunningMesh, code: str, status: int, close: int
+) -> None:
+    answered = ask(refusing.address, Asked("GET", f"/refusals-web/abort/{code}"))
+    assert (status, b"as it says\n") == (answered.status, answered.body)
+    assert b"asked" == dict(answered.headers)[b"x-why"]
+    url = f"ws://{refusing.address}/refusals-web/abort/{code}"
+    with connect(url, open_timeout=_TIMEOUT_S) as socket, pytest.raises(ConnectionClosed) as closed:
+        socket.recv(_TIMEOUT_S)
+    assert closed.value.rcvd is not None
+    assert (close, "as it says") == (closed.value.rcvd.code, closed.value.rcvd.reason)
+
+
+@pytest.mark.parametrize(
     ("what", "code"),
     [
         ("full", grpc.StatusCode.RESOURCE_EXHAUSTED),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from grpc import StatusCode
 
 from pyserve.errors import (
+    Abort,
     BackPressure,
     DeploymentUnavailable,
     ModelLoadFailed,
@@ -43,6 +45,23 @@ def test_a_full_deployment_says_with_what_and_when(told_s: float | None, expecte
     assert refusal is not None
     assert (429, expected_s) == (refusal.status, refusal.retry_after_s)
     assert (b"retry-after", str(expected_s).encode()) in refusal.headers()
+
+
+def test_an_abort_says_everything_itself() -> None:
+    metadata = (("X-Why", "gone"), ("more-bin", b"\0"))
+    refusal = refusal_of(Abort(StatusCode.NOT_FOUND, "no such house", metadata))
+    assert refusal is not None
+    assert (404, "no such house", None) == (refusal.status, refusal.text, refusal.retry_after_s)
+    assert (b"x-why", b"gone") in refusal.headers()
+    assert b"more-bin" not in dict(refusal.headers())
+
+
+@pytest.mark.parametrize("code", [code for code in StatusCode if code is not StatusCode.OK])
+def test_each_code_has_a_status(code: StatusCode) -> None:
+    refusal = refusal_of(Abort(code))
+    assert refusal is not None
+    assert 400 <= refusal.status < 600
+    assert code.name == refusal.text
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), RemoteError("m:E", "theirs")])
