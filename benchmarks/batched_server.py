@@ -1,6 +1,7 @@
 """A server of ``batched.py``, ours in a mesh or the one by hand on grpc.aio with uvloop.
 
 Prints its address and process id as one line of JSON and serves until its standard input ends.
+With ``steps SECONDS`` it serves nobody: it prints what the steps allow.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import asyncio
 import json
 import os
 import sys
+import time
 
 import grpc.aio
 import uvloop
 
 import pyserve
 from benchmarks.aio_server import end_of_input
-from benchmarks.batched import Batched, Plain
-from services.echo import echo_pb2_grpc
+from benchmarks.batched import SIZE_MAX, Batched, Plain, step
+from services.echo import echo_pb2, echo_pb2_grpc
 
 
 def serve_mesh() -> None:
@@ -43,9 +45,23 @@ async def serve_plain() -> None:
     await server.stop(1.0)
 
 
+async def step_alone(seconds: float) -> None:
+    """Do step after step for that long."""
+    requests = [echo_pb2.EchoRequest(payload=bytes(100)) for _ in range(SIZE_MAX)]
+    begun, steps = time.monotonic(), 0
+    while time.monotonic() < begun + seconds:
+        await step(requests)
+        steps += 1
+    answers_per_s = steps * SIZE_MAX / (time.monotonic() - begun)
+    print(json.dumps({"answers_per_s": answers_per_s}), flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["mesh"]:
+    if sys.argv[1] == "mesh":
         serve_mesh()
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve_plain())
+            if sys.argv[1] == "plain":
+                runner.run(serve_plain())
+            else:
+                runner.run(step_alone(float(sys.argv[2])))

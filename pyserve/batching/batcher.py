@@ -101,8 +101,9 @@ class _Lane(Generic[Item]):
         self.key = key
         self.waiting: deque[_Waiting[Item]] = deque()
         self.size: float = 0  # The sum over `waiting`, callers who have gone included.
-        # The earliest deadline of what may be in the next batch, while an executor is free.
-        self.deadline = _INFINITE
+        # The earliest deadline of what may be in the next batch; ``None``: nobody has asked since
+        # that changed.
+        self.deadline: float | None = None
         self.has_deadlines = False
         self.flushing = 0  # This many at the head leave without a wait: flushing <= len(waiting).
 
@@ -113,12 +114,18 @@ class _Lane(Generic[Item]):
             waiting.popleft()
         self.size = self.size - size if waiting else 0
         self.flushing = max(0, self.flushing - count)
+        self.deadline = None
 
-    def find_deadline(self, count: int) -> None:
-        """Look for the earliest deadline among the first ``count``."""
-        if self.has_deadlines:
-            entries = zip(self.waiting, range(count), strict=False)
-            self.deadline = min((entry[1] for entry, _ in entries), default=_INFINITE)
+    def deadline_within(self, count: int) -> float:
+        """Return the earliest deadline among the first ``count``."""
+        deadline = self.deadline
+        if deadline is None:
+            deadline = _INFINITE
+            if self.has_deadlines:
+                entries = zip(self.waiting, range(count), strict=False)
+                deadline = min((entry[1] for entry, _ in entries), default=_INFINITE)
+            self.deadline = deadline
+        return deadline
 
 
 class Batcher(Generic[Item]):
@@ -202,7 +209,7 @@ class Batcher(Generic[Item]):
             self._sweep()
         if self._running >= options.max_concurrent_batches:
             return False  # The end of a running batch asks again.
-        is_sooner = deadline < lane.deadline
+        is_sooner = deadline < lane.deadline_within(len(lane.waiting) - 1)
         if is_sooner:
             lane.deadline = deadline
         return (
@@ -219,9 +226,9 @@ class Batcher(Generic[Item]):
             raise AssertionError("complete() without a running batch")
         options = self.options
         if self._running >= options.max_concurrent_batches:
-            # Lanes do not watch deadlines while nothing can leave.
+            # What came meanwhile, while nothing could leave, has not been looked at.
             for lane in self._lanes.values():
-                lane.find_deadline(options.max_batch_size)
+                lane.deadline = None
             if options.stride_s and now >= self._tick:
                 self._tick = _next_tick(now, options.stride_s)
         self._running -= 1
@@ -274,7 +281,11 @@ class Batcher(Generic[Item]):
         """Return when ``take`` should be asked again, ``None`` until something happens."""
         if not self._count or self._running >= self.options.max_concurrent_batches:
             return None
-        wakeup = min(min(self._leaves_at(lane)[0], lane.deadline) for lane in self._lanes.values())
+        size_max = self.options.max_batch_size
+        wakeup = min(
+            min(self._leaves_at(lane)[0], lane.deadline_within(size_max))
+            for lane in self._lanes.values()
+        )
         return None if wakeup == _INFINITE else wakeup
 
     def stats(self) -> BatchStats:
@@ -319,7 +330,8 @@ class Batcher(Generic[Item]):
     def _leaves_by_auto(self, lane: _Lane[Item], opened: float) -> tuple[float, bool]:
         assert self._auto is not None, "configure() makes it"
         since = max(opened, self._idle_since)
-        return self._auto.of(lane.key).leave_at(len(lane.waiting), lane.size, since, lane.deadline)
+        deadline = lane.deadline_within(self.options.max_batch_size)
+        return self._auto.of(lane.key).leave_at(len(lane.waiting), lane.size, since, deadline)
 
     def _choose(self, now: float) -> tuple[_Lane[Item] | None, Reason]:
         """Return the lane that leaves first: age counts, and up to twice for a full batch.
@@ -330,11 +342,14 @@ class Batcher(Generic[Item]):
         chosen: _Lane[Item] | None = None
         chosen_reason, chosen_score = Reason.FULL, -1.0
         for lane in tuple(self._lanes.values()):
-            if lane.deadline <= now:
+            leaves, reason = self._leaves_at(lane)
+            # Of a full batch that leaves `_close` looks at each.
+            closes = leaves <= now and reason is Reason.FULL
+            if not closes and lane.deadline_within(size_max) <= now:
                 self._prune(lane, now, len(lane.waiting))
                 if not lane.waiting:
                     continue
-            leaves, reason = self._leaves_at(lane)
+                leaves, reason = self._leaves_at(lane)
             if leaves > now:
                 continue
             score = (now - lane.waiting[0][0]) * (1 + min(1, lane.size / size_max))
@@ -366,8 +381,6 @@ class Batcher(Generic[Item]):
         self._count -= seen
         if not lane.waiting:
             del self._lanes[lane.key]
-        elif lane.has_deadlines:
-            lane.find_deadline(size_max)
         return Batch(items, reason, lane.key, size_sum)
 
     def _sweep(self) -> None:
@@ -388,7 +401,7 @@ class Batcher(Generic[Item]):
         gone = sum(size for (_, _, size, _), keep in zip(entries, keeps, strict=True) if not keep)
         lane.size = lane.size - gone if lane.waiting else 0
         lane.flushing -= keeps[: lane.flushing].count(False)
-        lane.find_deadline(self.options.max_batch_size)
+        lane.deadline = None
         if not lane.waiting:
             del self._lanes[lane.key]
 

@@ -10,12 +10,13 @@ from services.echo import echo_pb2
 
 
 def test_both_targets_are_named_where_they_are_missed():
-    assert not saturated.failures({"share_of_bound": 0.985, "cpu_us_per_call": 35.0}, [])
-    missed = saturated.failures({"share_of_bound": 0.98, "cpu_us_per_call": 36.0}, [])
-    assert ["98.0% of what the steps allow", "36 us of CPU a call"] == [
-        text.removeprefix("saturated: ").partition(";")[0] for text in missed
-    ]
-    assert 1 == len(saturated.failures({"share_of_bound": 1, "cpu_us_per_call": 1}, [{"x": 1}]))
+    assert not saturated.failures(0.985, 0.25, [])
+    missed = saturated.failures(0.98, 0.26, [])
+    assert [
+        "98.0% of what the steps allow",
+        "0.260 of the CPU a call of the batcher by hand",
+    ] == [text.removeprefix("saturated: ").partition(";")[0] for text in missed]
+    assert 1 == len(saturated.failures(1.0, 0.1, [{"x": 1}]))
 
 
 async def test_the_batcher_by_hand_answers_each_caller(monkeypatch: pytest.MonkeyPatch):
@@ -43,4 +44,5 @@ def test_a_short_run_keeps_the_other_results(program, tmp_path):
     document = json.loads(out.read_text(encoding="utf-8"))
     assert [] == document["rows"]
     assert [] == document["saturated"]["errors"]
-    assert 0 < document["saturated"]["metrics"]["share_of_bound"]["ratio"]["median"]
+    assert 0 < document["saturated"]["share_of_bound"]["batched mesh"]["median"]
+    assert 0 < document["saturated"]["steps_alone_answers_per_s"]["median"] < 3200
