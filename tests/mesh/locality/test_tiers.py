@@ -159,7 +159,9 @@ async def test_who_predicts_spills_when_the_wait_is_longer_and_who_counts_when_a
         return Counter(went)
 
     assert {"node-a": 100} == await closed_loop(2, 100)
-    # It learns that four calls at once end no faster than two.
+    # It learns that four calls at once end no faster than two; on a busy machine it takes longer.
     await closed_loop(4, 240)
-    loaded = await closed_loop(8, 160)
-    assert loaded["node-b"] > 40 if spills else loaded["node-b"] == 0
+    went_elsewhere = [(await closed_loop(8, 160))["node-b"]]
+    while spills and went_elsewhere[-1] <= 40 and len(went_elsewhere) < 10:
+        went_elsewhere.append((await closed_loop(8, 160))["node-b"])
+    assert went_elsewhere[-1] > 40 if spills else went_elsewhere == [0]

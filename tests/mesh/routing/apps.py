@@ -29,7 +29,7 @@ class Front:
         return self.version
 
 
-@pyserve.deployment
+@pyserve.deployment(graceful_shutdown_timeout_s=0)
 class Shadow:
     """Notes the bodies of mirrored requests, and never answers them."""
 
