@@ -1,0 +1,112 @@
+"""One replica as the mesh sees it: plain data, which ``MeshState`` changes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from pyserve.config import DeploymentOptions
+from pyserve.config.control import HEALTH_FAILURES_MAX, SILENT_AFTER_S
+from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
+
+# The slot of replicas that nobody here started (compose, another engine): they fill none.
+EXTERNAL_SLOT = -1
+
+
+class Phase(enum.Enum):
+    """Where a replica is in its life; there is no way back."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a start, or a whole version, failed.
+
+    Attributes:
+        summary: one line: what, where, what to do.
+        traceback: of the replica's process, or "".
+        user_code: raised by, or hanging in, the user's module or constructor.
+    """
+
+    summary: str
+    traceback: str = ""
+    user_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replica runs and how others reach it.
+
+    Attributes:
+        direct_http, direct_grpc: ``host:port`` for balancers outside of the mesh; "": none.
+    """
+
+    node: str = ""
+    zone: str = ""
+    address: str = ""
+    unix_path: str = ""
+    direct_http: str = ""
+    direct_grpc: str = ""
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica as it is known.
+
+    Attributes:
+        options: of the version that it runs.
+        joined: its Join stream stands. Only replicas with one are announced.
+        left_at: when the stream broke, None while it stands or before it first did.
+        health_at: when it last reported a check, or became ready.
+        health_failures: failed checks in a row. After one, another report has to follow.
+        kill_at: when a replica that stops has stopped long enough.
+        ailment: why the last check failed; "": it did not.
+        asked_at: when it was asked for the sign of life that it still owes.
+        silent: it owes one for too long.
+        hangs: it owes one for so long that it is to be replaced.
+        rank: its number, from its first Hello on.
+        routing_stats_json, metadata_json: what its class says of itself; "": nothing.
+        config, config_told: numbers of the user_config it has taken on, and was told last.
+        refusal: why it has not taken on what it was told.
+    """
+
+    id: ReplicaId
+    key: DeploymentKey
+    version: str
+    options: DeploymentOptions
+    slot: int
+    created_at: float
+    phase: Phase = Phase.STARTING
+    joined: bool = False
+    left_at: float | None = None
+    ready_at: float | None = None
+    health_at: float = 0.0
+    health_failures: int = 0
+    kill_at: float | None = None
+    killed: bool = False
+    asked_at: float | None = None
+    silent: bool = False
+    hangs: bool = False
+    ailment: str = ""
+    pid: int = 0
+    place: Place = field(default_factory=Place)
+    rank: ReplicaRank | None = None
+    routing_stats_json: str = ""
+    metadata_json: str = ""
+    config: int = 0
+    config_told: int = 0
+    refusal: Failure | None = None
+
+    @property
+    def silence_limit_s(self) -> float:
+        """How long it may owe a sign of life: as long as the checks that replace it may take."""
+        check_s = self.options.health_check_period_s + self.options.health_check_timeout_s
+        return max(HEALTH_FAILURES_MAX * check_s, SILENT_AFTER_S)
+
+    @property
+    def serves(self) -> bool:
+        """Calls may be sent to it."""
+        return self.phase is Phase.RUNNING and self.joined
