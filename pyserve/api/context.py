@@ -63,7 +63,7 @@ class ReplicaContext:
         replica_id: Unique in the mesh, for as long as it runs.
         servable_object: The instance of the user's class; ``None`` in its constructor.
         rank: Its number among the replicas; see ``ReplicaRank``.
-        world_size: How many replicas there shall be, when it was started.
+        world_size: How many replicas there shall be; a later context may have another number.
     """
 
     app_name: ApplicationName

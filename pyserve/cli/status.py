@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 
 import click
 
@@ -45,7 +46,8 @@ def as_text(found: MeshStatus) -> str:
         )
     for application in found.applications.values():
         prefix = f" ({application.route_prefix})" if application.route_prefix else ""
-        lines.append(f"{application.name}{prefix}")
+        since = f" since {_time(application.since_s)}" if application.since_s else ""
+        lines.append(f"{application.name}{prefix}  {application.status}{since}")
         for deployment in application.deployments.values():
             lines.extend(_deployment_lines(deployment))
     if not found.applications:
@@ -58,10 +60,17 @@ def _deployment_lines(deployment: DeploymentStatusOverview) -> list[str]:
     head = f"  {deployment.name}  {deployment.status}  {running}/{deployment.wanted} replicas"
     services = f"  {', '.join(deployment.services)}" if deployment.services else ""
     lines = [f"{head}{services}"]
-    if deployment.message:
-        lines.append(f"    {deployment.message}")
+    reason = deployment.reason or deployment.message
+    since = f"since {_time(deployment.since_s)}" if deployment.since_s else ""
+    if reason or since:
+        lines.append(f"    {': '.join(filter(None, (since, reason)))}")
     lines += [
         f"    {replica.replica_id}  {replica.state}  pid {replica.pid}  {replica.address}".rstrip()
         for replica in deployment.replicas
     ]
     return lines
+
+
+def _time(unix_s: float) -> str:
+    """Return a time as a clock on the wall has it, with the day."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))

@@ -17,6 +17,10 @@ HEALTH_FAILURES_MAX = 3
 # before the slot counts as failed: one may be bad luck, three in a row are not.
 SILENT_START_FAILURES_MAX = 3
 
+# Starts of a version that may fail for each of its replicas, where max_constructor_retry_count
+# does not allow less: as Ray Serve counts.
+START_FAILURES_PER_REPLICA_MAX = 3
+
 # A replica whose Join broke while its process lives may come back; its own backoff reaches
 # 2 s at most, so ten seconds are several attempts.
 REJOIN_TIMEOUT_S = 10.0

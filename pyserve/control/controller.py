@@ -20,6 +20,7 @@ from pathlib import Path
 from pyserve.config import DeploymentOptions, check_name
 from pyserve.control.applications import Applications
 from pyserve.control.deploys import DeployWatch
+from pyserve.control.health import observe
 from pyserve.control.launching import Launcher, order_of
 from pyserve.control.members import Members
 from pyserve.control.rationing import Waits, held_back, ration
@@ -35,7 +36,7 @@ from pyserve.control.reconcile import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.reconfiguring import Former, Reconfiguring, untold
+from pyserve.control.reconfiguring import Former, Reconfiguring
 from pyserve.control.registry import Registry
 from pyserve.control.replicas import new_replica
 from pyserve.control.runs import Run, Runs
@@ -156,38 +157,23 @@ class Controller:
             assert desired.target is not None, "limits change while a target serves"
             desired.failure = None
             targets[key] = desired.target
-            former[key] = Former(desired.target.options, self._specs[desired.target.id])
+            version_id = desired.target.id
+            former[key] = Former(version_id, desired.target.options, self._specs[version_id])
             self._limit(key, wanted.options)
         self._reconfiguring.begin(self.state, application, former)
         return targets
 
     def _limit(self, key: DeploymentKey, options: DeploymentOptions) -> None:
         for replica_id in self.state.on_limits(key, options):
-            if replica_id in self._sessions:
-                limits = mesh_pb2.Limits(max_ongoing_requests=options.ongoing_requests_limit())
-                self._sessions[replica_id].send(mesh_pb2.ReplicaCommand(limits=limits))
+            self._sessions.tell_limits(self.state.replicas[replica_id])
 
     def _reconfigure(self) -> None:
-        """Tell replicas another user_config; take back what one of them refuses."""
-        if (refused := self._reconfiguring.refused(self.state)) is not None:
-            blamed, failure = refused
-            for key, former in self._reconfiguring.end(blamed.application).items():
-                target = self.state.deployments[key].target
-                assert target is not None, "a newer deploy or a delete ends the change"
-                self._specs[target.id] = former.spec
-                self._limit(key, former.options)
-                for replica in self.state.of_deployment(key):
-                    replica.refusal = None
-            self.state.deployments[blamed].failure = failure
-        self._reconfiguring.replace_unfit(self.state)
-        for replica in untold(self.state):
-            version = self.state.version_of(replica.key, replica.version)
-            assert version is not None, "it has a configuration"
-            replica.config_told, replica.refusal = version.config, None
-            told = mesh_pb2.Reconfigure(
-                config=version.config, user_config_json=version.options.user_config_json
-            )
-            self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(reconfigure=told))
+        """Go on with changes that replicas take on while they serve."""
+        for key, former in self._reconfiguring.taken_back(self.state).items():
+            self._specs[former.version] = former.spec
+            self._limit(key, former.options)
+        for replica_id, told in self._reconfiguring.tell(self.state):
+            self._sessions[replica_id].send(mesh_pb2.ReplicaCommand(reconfigure=told))
         self._reconfiguring.settle(self.state)
 
     def forget(self, watch: DeployWatch) -> None:
@@ -251,10 +237,14 @@ class Controller:
 
     def status(self) -> control_pb2.StatusReply:
         """Return the state of everything."""
+        changing = self._reconfiguring.former
+        observe(self.state, changing, time.time())
         return control_pb2.StatusReply(
             version=version(),
             addresses=self.addresses(),
-            applications=application_statuses(self.state, self._applications, self._waits),
+            applications=application_statuses(
+                self.state, self._applications, self._waits, changing
+            ),
             controller_pid=os.getpid(),
             ingress=self.ingress(),
             development=self.development,
@@ -344,6 +334,7 @@ class Controller:
         self._tell()
         self._drop_unused()
         self._set_timer(now)
+        observe(self.state, self._reconfiguring.former, time.time())
         self._stepped.set_result(None)
         self._stepped = self._loop.create_future()
 

@@ -82,6 +82,15 @@ class Members(Mapping[ReplicaId, Session]):
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
         return session
 
+    def tell_limits(self, replica: Replica) -> None:
+        """Send a replica that has joined its limits, and of how many it is one."""
+        if replica.id in self._sessions:
+            limits = mesh_pb2.Limits(
+                max_ongoing_requests=replica.options.ongoing_requests_limit(),
+                world_size=world_size(self._state, replica),
+            )
+            self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(limits=limits))
+
     def hear(self, session: Session, message: mesh_pb2.ReplicaMessage, now: float) -> bool:
         """Take one message of a replica; return whether it is still this replica's session."""
         replica = self._state.replicas.get(session.replica_id)

@@ -10,8 +10,8 @@ Rules, each of which a test can break:
 - While an older version serves, the new one comes up in steps of ``rolling_update_percentage``,
   and an old replica drains only when a new one serves in its place.
 - A version fails for good when every slot that was tried has failed before any replica was ever
-  ready, or when its starts have failed ``max_constructor_retry_count`` times before it was
-  complete. What served before then serves on.
+  ready, or when its starts have failed ``max_constructor_retry_count`` times, or three times
+  for each replica, before it was complete. What served before then serves on.
 - Three failed checks in a row replace a replica; after a failed one, silence for a period and a
   timeout counts as another. Replicas whose checks succeed are silent.
 - A replica whose process gives no sign of life for as long as three checks may take is killed.
@@ -74,7 +74,7 @@ class FailVersion:
 
 @dataclass(frozen=True, slots=True)
 class CompleteVersion:
-    """The target serves with all its replicas, and nothing else does."""
+    """The target serves with all the replicas that it shall have, and nothing else does."""
 
     key: DeploymentKey
 
@@ -267,8 +267,13 @@ def _approach(
     yield from _start_missing(deployment, target, current, now, limit=limit)
     yield from map(_stop, surplus)
     yield from map(_stop, _replaced(others, target.num_replicas, ready))
-    if ready >= target.num_replicas and not others and not target.completed:
-        yield CompleteVersion(deployment.key)
+    if ready >= target.num_replicas and not others:
+        leaving = any(
+            item.version == target.id and item.slot >= target.num_replicas for item in replicas
+        )
+        is_scaled = target.reached != target.num_replicas and not leaving
+        if not target.completed or is_scaled:
+            yield CompleteVersion(deployment.key)
 
 
 def _live(replicas: Sequence[Replica]) -> list[Replica]:
@@ -286,7 +291,9 @@ def _start_missing(
     taken = {item.slot for item in current}
     # As those that raised, see below, so those that have not been tried: the first word of the
     # others says whether it is worth while.
-    may_try = version.proven or not any(slot.failed_in_user_code for slot in version.slots.values())
+    may_try = _is_proven(version) or not any(
+        slot.failed_in_user_code for slot in version.slots.values()
+    )
     missing = [
         index
         for index in range(version.num_replicas)
@@ -304,7 +311,12 @@ def _start_missing(
 def _may_start_again(version: Version, slot: Slot, now: float) -> bool:
     # While no replica was ever ready, one that raised waits for the others' first word: either
     # all of them fail and so does the version, or one is ready and another try is worth while.
-    return slot.start_not_before <= now and (version.proven or not slot.failed_in_user_code)
+    return slot.start_not_before <= now and (_is_proven(version) or not slot.failed_in_user_code)
+
+
+def _is_proven(version: Version) -> bool:
+    # One that was complete without a replica has nobody who could give it up.
+    return version.proven or version.completed
 
 
 def _replaced(others: Sequence[Replica], wanted: int, ready: int) -> list[Replica]:
@@ -333,8 +345,6 @@ def _final_failure(version: Version) -> Failure | None:
         slot.failed_in_user_code or slot.start_failures_in_a_row >= SILENT_START_FAILURES_MAX
         for slot in version.slots.values()
     )
-    if (hopeless and not version.proven) or (
-        version.start_failures >= version.options.max_constructor_retry_count
-    ):
+    if (hopeless and not version.proven) or (version.start_failures >= version.start_failures_max):
         return version.first_failure
     return None

@@ -14,8 +14,13 @@ from pyserve.wire.v1 import mesh_pb2
 
 _HASH_LENGTH = 8
 
-# Options that replicas are told while they run, or that only routers look at.
+# Options that replicas are told while they run, or that only routers and the controller look at.
 _NOT_OF_REPLICAS = (
+    "num_replicas",
+    "autoscaling_config",
+    "max_constructor_retry_count",
+    "rolling_update_percentage",
+    "max_surge_percent",
     "max_ongoing_requests",
     "user_config",
     "max_queued_requests",
@@ -86,10 +91,11 @@ def changes_limits_only(
 ) -> bool:
     """Return whether running replicas of an application can take on what was deployed.
 
-    That is so when limits of calls, the user_config, or what only routers look at differ somewhere
-    and nothing else does anywhere, and the driver's source files are what they were. Deploying the
-    very same again is a wish for new replicas. So is a first user_config, and none where there was
-    one: replicas could not go back, or forward, to none.
+    That is so when limits of calls, the user_config, the number of replicas, or what only routers
+    and the controller look at differ somewhere and nothing else does anywhere, and the driver's
+    source files are what they were. Deploying the very same again is a wish for new replicas. So
+    is a first user_config, and none where there was one: replicas could not go back, or forward,
+    to none.
     """
     return (
         before != after

@@ -6,16 +6,23 @@ Times are seconds on one clock that never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyserve.config import DeploymentOptions
-from pyserve.config.control import KILL_MARGIN_S, RESTART_FORGET_S, restart_delay_s
+from pyserve.config.control import (
+    KILL_MARGIN_S,
+    RESTART_FORGET_S,
+    START_FAILURES_PER_REPLICA_MAX,
+    restart_delay_s,
+)
 from pyserve.control.observed import EXTERNAL_SLOT, Failure, Phase, Place, Replica
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
 __all__ = [
     "EXTERNAL_SLOT",
+    "Condition",
     "Desired",
     "Failure",
     "MeshState",
@@ -47,6 +54,7 @@ class Version:
         proven: a replica of it has been ready once.
         completed: all its replicas were ready at once, and no older version served any more.
         failed: it was given up, and is not started again.
+        reached: how many replicas it had when it last had as many as it should.
         sys_path: where the driver finds modules.
         config: number of its user_config, which may change.
     """
@@ -57,6 +65,7 @@ class Version:
     proven: bool = False
     completed: bool = False
     failed: bool = False
+    reached: int = 0
     start_failures: int = 0
     first_failure: Failure | None = None
     sys_path: tuple[str, ...] = ()
@@ -66,6 +75,12 @@ class Version:
     def num_replicas(self) -> int:
         """How many replicas this version shall have."""
         return self.options.initial_num_replicas
+
+    @property
+    def start_failures_max(self) -> int:
+        """How many starts may fail before it is given up."""
+        per_replica = START_FAILURES_PER_REPLICA_MAX * max(self.num_replicas, 1)
+        return min(self.options.max_constructor_retry_count, per_replica)
 
     def slot(self, index: int) -> Slot:
         """Return the slot, made on first use."""
@@ -103,6 +118,14 @@ class Desired:
         return self.target is not None and self.target.completed
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How a deployment or an application is, as ``health`` puts it, and since when (Unix time)."""
+
+    word: str
+    since: float
+
+
 @dataclass(slots=True)
 class MeshState:
     """All deployments and replicas of a mesh, and the events that change them.
@@ -110,12 +133,14 @@ class MeshState:
     Attributes:
         notes: what happened since somebody last took them, for whoever waits for a deployment.
         incidents: what befell replicas that had served, for whoever runs the application.
+        conditions: how everything was at the last look.
     """
 
     deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
     replicas: dict[ReplicaId, Replica] = field(default_factory=dict)
     notes: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     incidents: list[tuple[DeploymentKey, str]] = field(default_factory=list)
+    conditions: dict[ApplicationName | DeploymentKey, Condition] = field(default_factory=dict)
 
     def of_application(self, name: ApplicationName) -> Iterator[Desired]:
         """Yield the deployments of one application."""
@@ -124,6 +149,13 @@ class MeshState:
     def of_deployment(self, key: DeploymentKey) -> Iterator[Replica]:
         """Yield the replicas of one deployment, of any version and phase."""
         return (replica for replica in self.replicas.values() if replica.key == key)
+
+    def by_deployment(self) -> defaultdict[DeploymentKey, list[Replica]]:
+        """Return the replicas of each deployment, of any version and phase."""
+        groups: defaultdict[DeploymentKey, list[Replica]] = defaultdict(list)
+        for replica in self.replicas.values():
+            groups[replica.key].append(replica)
+        return groups
 
     def longest_grace_s(self) -> float:
         """Return the longest ``graceful_shutdown_timeout_s`` of the deployments, 0 without any."""
@@ -236,15 +268,28 @@ class MeshState:
         self.deployments[key].failure = failure
 
     def on_version_completed(self, key: DeploymentKey) -> None:
-        """All replicas of the target serve and no other one does."""
+        """As many replicas of the target serve as shall, and no other one does."""
         target = self.deployments[key].target
         assert target is not None
-        target.completed = True
+        note = f"has {target.num_replicas} replicas now" if target.completed else "is ready"
+        target.completed, target.reached = True, target.num_replicas
         application = list(self.of_application(key.application))
         if all(item.is_settled() or item.target is None for item in application):
             for item in application:
                 item.fallback = None
-        self.notes.append((key, "is ready"))
+        self.notes.append((key, note))
+
+    def on_observed(
+        self, words: Mapping[ApplicationName | DeploymentKey, str], *, now: float
+    ) -> None:
+        """This is how all deployments and applications are; ``now`` is Unix time."""
+        before = self.conditions
+        self.conditions = {
+            of: former
+            if (former := before.get(of)) is not None and former.word == word
+            else Condition(word, now)
+            for of, word in words.items()
+        }
 
     def on_forget(self, key: DeploymentKey) -> None:
         """The deployment has ended."""

@@ -15,7 +15,7 @@ from pyserve.wire.v1 import control_pb2
 
 
 class ApplicationStatus(enum.StrEnum):
-    """How an application is; pyserve says all but ``NOT_STARTED``."""
+    """How an application is."""
 
     NOT_STARTED = "NOT_STARTED"
     DEPLOYING = "DEPLOYING"
@@ -26,7 +26,7 @@ class ApplicationStatus(enum.StrEnum):
 
 
 class DeploymentStatus(enum.StrEnum):
-    """How a deployment is; pyserve says the first four."""
+    """How a deployment is."""
 
     UPDATING = "UPDATING"
     HEALTHY = "HEALTHY"
@@ -88,10 +88,12 @@ class DeploymentStatusOverview:
     Attributes:
         name: Unique in its application.
         status: A text, and a member of the enumeration.
-        message: Why, where there is something to say.
+        message: What people should look at; "": nothing is the matter.
         wanted: How many replicas shall run.
         replicas: Those that run, start or stop.
         services: Full names of the gRPC services.
+        reason: Why it has this status, in a sentence.
+        since_s: Unix time from which on it has had it; 0: unknown.
     """
 
     name: str
@@ -100,6 +102,8 @@ class DeploymentStatusOverview:
     wanted: int
     replicas: tuple[ReplicaStatus, ...]
     services: tuple[str, ...]
+    reason: str = ""
+    since_s: float = 0.0
 
     @property
     def replica_states(self) -> Mapping[ReplicaState, int]:
@@ -119,6 +123,8 @@ class ApplicationStatusOverview:
         status: A text, and a member of the enumeration: that of its worst deployment.
         message: What its deployments have to say, with their names.
         last_deployed_time_s: Unix time of the deploy.
+        reason: Why it has this status, in a sentence.
+        since_s: Unix time from which on it has had it; 0: unknown.
     """
 
     name: str
@@ -128,6 +134,8 @@ class ApplicationStatusOverview:
     status: ApplicationStatus
     message: str
     last_deployed_time_s: float
+    reason: str = ""
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +220,8 @@ def _application(message: control_pb2.ApplicationStatus) -> ApplicationStatusOve
         status=ApplicationStatus(message.state),
         message=message.message,
         last_deployed_time_s=message.deployed_at,
+        reason=message.reason,
+        since_s=message.since,
     )
 
 
@@ -239,4 +249,6 @@ def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOvervi
             for each in message.replicas
         ),
         services=tuple(message.services),
+        reason=message.reason,
+        since_s=message.since,
     )

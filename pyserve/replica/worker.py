@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
-from pyserve.api.context import ReplicaContext, attachment, enter_replica
+from pyserve.api.context import ReplicaContext, attachment, enter_replica, get_replica_context
 from pyserve.api.ingress import ingress_of
 from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import MeshSettings, host_port
@@ -179,7 +179,7 @@ class Worker:
         finally:
             self.is_constructing = False
         await self._unless_stopped(initialize(loaded, instance))
-        enter_replica(replace(context, servable_object=instance))
+        enter_replica(replace(get_replica_context(), servable_object=instance))
         options = loaded.options
         await self._unless_stopped(
             reconfigure(instance, options.user_config, timeout_s=options.startup_timeout_s)
@@ -376,6 +376,8 @@ class Worker:
                 self._server.set_maximum_concurrent_rpcs(self._limit)
             if self._threads is not None:
                 self._threads.follow(self._limit)
+            if command.limits.world_size:
+                enter_replica(replace(get_replica_context(), world_size=command.limits.world_size))
         elif kind == "reconfigure" and self._reconfigurer is not None:
             # It comes after Ready only, and what ends needs it no more.
             self._reconfigurer.take(command.reconfigure)

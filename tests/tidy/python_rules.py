@@ -20,6 +20,7 @@ PURE_MODULES = (
     "pyserve/control/reconfiguring.py",
     "pyserve/control/registry.py",
     "pyserve/control/specs.py",
+    "pyserve/control/health.py",
     "pyserve/control/observed.py",
     "pyserve/control/state.py",
     "pyserve/control/status.py",

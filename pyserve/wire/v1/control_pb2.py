@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pyserve.wire.v1 import mesh_pb2 as pyserve_dot_wire_dot_v1_dot_mesh__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpyserve/wire/v1/control.proto\x12\x0fpyserve.wire.v1\x1a\x1apyserve/wire/v1/mesh.proto\"\xd0\x01\n\rDeployRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\x34\n\x0b\x64\x65ployments\x18\x02 \x03(\x0b\x32\x1f.pyserve.wire.v1.DeploymentSpec\x12\x1a\n\x12ingress_deployment\x18\x03 \x01(\t\x12\x14\n\x0croute_prefix\x18\x04 \x01(\t\x12\x1f\n\x17route_prefix_is_default\x18\x05 \x01(\x08\x12!\n\x03run\x18\x06 \x01(\x0b\x32\x14.pyserve.wire.v1.Run\"\x1e\n\x03Run\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\"\xb6\x01\n\x0b\x44\x65ployEvent\x12-\n\x08progress\x18\x01 \x01(\x0b\x32\x19.pyserve.wire.v1.ProgressH\x00\x12-\n\x08\x64\x65ployed\x18\x02 \x01(\x0b\x32\x19.pyserve.wire.v1.DeployedH\x00\x12/\n\x06\x66\x61iled\x18\x03 \x01(\x0b\x32\x1d.pyserve.wire.v1.DeployFailedH\x00\x12\x10\n\x06notice\x18\x04 \x01(\tH\x00\x42\x06\n\x04kind\"K\n\x08Progress\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x05\x12\x0e\n\x06wanted\x18\x03 \x01(\x05\x12\x0c\n\x04note\x18\x04 \x01(\t\"3\n\x08\x44\x65ployed\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x14\n\x0cview_version\x18\x02 \x01(\x03\"F\n\x0c\x44\x65ployFailed\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"\x0f\n\rStatusRequest\"\xda\x01\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x38\n\x0c\x61pplications\x18\x03 \x03(\x0b\x32\".pyserve.wire.v1.ApplicationStatus\x12\x16\n\x0e\x63ontroller_pid\x18\x04 \x01(\x03\x12/\n\x07ingress\x18\x05 \x01(\x0b\x32\x1e.pyserve.wire.v1.IngressStatus\x12\x13\n\x0b\x64\x65velopment\x18\x06 \x01(\x08\x12\x0f\n\x07notices\x18\x07 \x03(\t\"\xe3\x02\n\rIngressStatus\x12\x11\n\tin_flight\x18\x01 \x01(\x03\x12\x0e\n\x06parked\x18\x02 \x01(\x03\x12S\n\x14in_flight_of_replica\x18\x03 \x03(\x0b\x32\x35.pyserve.wire.v1.IngressStatus.InFlightOfReplicaEntry\x12:\n\x06\x63ounts\x18\x04 \x03(\x0b\x32*.pyserve.wire.v1.IngressStatus.CountsEntry\x12\x12\n\nspeaks_tls\x18\x05 \x01(\x08\x12\x0c\n\x04node\x18\x06 \x01(\t\x12\x13\n\x0bis_draining\x18\x07 \x01(\x08\x1a\x38\n\x16InFlightOfReplicaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xc0\x01\n\x11\x41pplicationStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0croute_prefix\x18\x02 \x01(\t\x12\x36\n\x0b\x64\x65ployments\x18\x03 \x03(\x0b\x32!.pyserve.wire.v1.DeploymentStatus\x12\x1a\n\x12ingress_deployment\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65ployed_at\x18\x07 \x01(\x01\"\x94\x01\n\x10\x44\x65ploymentStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x30\n\x08replicas\x18\x05 \x03(\x0b\x32\x1e.pyserve.wire.v1.ReplicaStatus\x12\x10\n\x08services\x18\x06 \x03(\t\"|\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04node\x18\x04 \x01(\t\x12-\n\tendpoints\x18\x05 \x01(\x0b\x32\x1a.pyserve.wire.v1.Endpoints\"$\n\rDeleteRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\"\r\n\x0b\x44\x65leteReply\"\"\n\x0fShutdownRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\"\x0f\n\rShutdownReply\"2\n\rFollowRequest\x12!\n\x03run\x18\x01 \x01(\x0b\x32\x14.pyserve.wire.v1.Run\"\x1b\n\x0b\x46ollowEvent\x12\x0c\n\x04line\x18\x01 \x01(\t\"B\n\x0cLeaveRequest\x12!\n\x03run\x18\x01 \x01(\x0b\x32\x14.pyserve.wire.v1.Run\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\"2\n\nLeaveReply\x12$\n\x06others\x18\x01 \x03(\x0b\x32\x14.pyserve.wire.v1.Run\"H\n\x10\x43onfigureRequest\x12\x1e\n\x11request_timeout_s\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_request_timeout_s\"\x10\n\x0e\x43onfigureReply2\x91\x04\n\x07\x43ontrol\x12H\n\x06\x44\x65ploy\x12\x1e.pyserve.wire.v1.DeployRequest\x1a\x1c.pyserve.wire.v1.DeployEvent0\x01\x12\x46\n\x06Status\x12\x1e.pyserve.wire.v1.StatusRequest\x1a\x1c.pyserve.wire.v1.StatusReply\x12\x46\n\x06\x44\x65lete\x12\x1e.pyserve.wire.v1.DeleteRequest\x1a\x1c.pyserve.wire.v1.DeleteReply\x12L\n\x08Shutdown\x12 .pyserve.wire.v1.ShutdownRequest\x1a\x1e.pyserve.wire.v1.ShutdownReply\x12H\n\x06\x46ollow\x12\x1e.pyserve.wire.v1.FollowRequest\x1a\x1c.pyserve.wire.v1.FollowEvent0\x01\x12\x43\n\x05Leave\x12\x1d.pyserve.wire.v1.LeaveRequest\x1a\x1b.pyserve.wire.v1.LeaveReply\x12O\n\tConfigure\x12!.pyserve.wire.v1.ConfigureRequest\x1a\x1f.pyserve.wire.v1.ConfigureReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpyserve/wire/v1/control.proto\x12\x0fpyserve.wire.v1\x1a\x1apyserve/wire/v1/mesh.proto\"\xd0\x01\n\rDeployRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\x34\n\x0b\x64\x65ployments\x18\x02 \x03(\x0b\x32\x1f.pyserve.wire.v1.DeploymentSpec\x12\x1a\n\x12ingress_deployment\x18\x03 \x01(\t\x12\x14\n\x0croute_prefix\x18\x04 \x01(\t\x12\x1f\n\x17route_prefix_is_default\x18\x05 \x01(\x08\x12!\n\x03run\x18\x06 \x01(\x0b\x32\x14.pyserve.wire.v1.Run\"\x1e\n\x03Run\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\"\xb6\x01\n\x0b\x44\x65ployEvent\x12-\n\x08progress\x18\x01 \x01(\x0b\x32\x19.pyserve.wire.v1.ProgressH\x00\x12-\n\x08\x64\x65ployed\x18\x02 \x01(\x0b\x32\x19.pyserve.wire.v1.DeployedH\x00\x12/\n\x06\x66\x61iled\x18\x03 \x01(\x0b\x32\x1d.pyserve.wire.v1.DeployFailedH\x00\x12\x10\n\x06notice\x18\x04 \x01(\tH\x00\x42\x06\n\x04kind\"K\n\x08Progress\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x05\x12\x0e\n\x06wanted\x18\x03 \x01(\x05\x12\x0c\n\x04note\x18\x04 \x01(\t\"3\n\x08\x44\x65ployed\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x14\n\x0cview_version\x18\x02 \x01(\x03\"F\n\x0c\x44\x65ployFailed\x12\x12\n\ndeployment\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"\x0f\n\rStatusRequest\"\xda\x01\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x38\n\x0c\x61pplications\x18\x03 \x03(\x0b\x32\".pyserve.wire.v1.ApplicationStatus\x12\x16\n\x0e\x63ontroller_pid\x18\x04 \x01(\x03\x12/\n\x07ingress\x18\x05 \x01(\x0b\x32\x1e.pyserve.wire.v1.IngressStatus\x12\x13\n\x0b\x64\x65velopment\x18\x06 \x01(\x08\x12\x0f\n\x07notices\x18\x07 \x03(\t\"\xe3\x02\n\rIngressStatus\x12\x11\n\tin_flight\x18\x01 \x01(\x03\x12\x0e\n\x06parked\x18\x02 \x01(\x03\x12S\n\x14in_flight_of_replica\x18\x03 \x03(\x0b\x32\x35.pyserve.wire.v1.IngressStatus.InFlightOfReplicaEntry\x12:\n\x06\x63ounts\x18\x04 \x03(\x0b\x32*.pyserve.wire.v1.IngressStatus.CountsEntry\x12\x12\n\nspeaks_tls\x18\x05 \x01(\x08\x12\x0c\n\x04node\x18\x06 \x01(\t\x12\x13\n\x0bis_draining\x18\x07 \x01(\x08\x1a\x38\n\x16InFlightOfReplicaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xdf\x01\n\x11\x41pplicationStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0croute_prefix\x18\x02 \x01(\t\x12\x36\n\x0b\x64\x65ployments\x18\x03 \x03(\x0b\x32!.pyserve.wire.v1.DeploymentStatus\x12\x1a\n\x12ingress_deployment\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65ployed_at\x18\x07 \x01(\x01\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\r\n\x05since\x18\t \x01(\x01\"\xb3\x01\n\x10\x44\x65ploymentStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x30\n\x08replicas\x18\x05 \x03(\x0b\x32\x1e.pyserve.wire.v1.ReplicaStatus\x12\x10\n\x08services\x18\x06 \x03(\t\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\r\n\x05since\x18\x08 \x01(\x01\"|\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04node\x18\x04 \x01(\t\x12-\n\tendpoints\x18\x05 \x01(\x0b\x32\x1a.pyserve.wire.v1.Endpoints\"$\n\rDeleteRequest\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\"\r\n\x0b\x44\x65leteReply\"\"\n\x0fShutdownRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\"\x0f\n\rShutdownReply\"2\n\rFollowRequest\x12!\n\x03run\x18\x01 \x01(\x0b\x32\x14.pyserve.wire.v1.Run\"\x1b\n\x0b\x46ollowEvent\x12\x0c\n\x04line\x18\x01 \x01(\t\"B\n\x0cLeaveRequest\x12!\n\x03run\x18\x01 \x01(\x0b\x32\x14.pyserve.wire.v1.Run\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\"2\n\nLeaveReply\x12$\n\x06others\x18\x01 \x03(\x0b\x32\x14.pyserve.wire.v1.Run\"H\n\x10\x43onfigureRequest\x12\x1e\n\x11request_timeout_s\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_request_timeout_s\"\x10\n\x0e\x43onfigureReply2\x91\x04\n\x07\x43ontrol\x12H\n\x06\x44\x65ploy\x12\x1e.pyserve.wire.v1.DeployRequest\x1a\x1c.pyserve.wire.v1.DeployEvent0\x01\x12\x46\n\x06Status\x12\x1e.pyserve.wire.v1.StatusRequest\x1a\x1c.pyserve.wire.v1.StatusReply\x12\x46\n\x06\x44\x65lete\x12\x1e.pyserve.wire.v1.DeleteRequest\x1a\x1c.pyserve.wire.v1.DeleteReply\x12L\n\x08Shutdown\x12 .pyserve.wire.v1.ShutdownRequest\x1a\x1e.pyserve.wire.v1.ShutdownReply\x12H\n\x06\x46ollow\x12\x1e.pyserve.wire.v1.FollowRequest\x1a\x1c.pyserve.wire.v1.FollowEvent0\x01\x12\x43\n\x05Leave\x12\x1d.pyserve.wire.v1.LeaveRequest\x1a\x1b.pyserve.wire.v1.LeaveReply\x12O\n\tConfigure\x12!.pyserve.wire.v1.ConfigureRequest\x1a\x1f.pyserve.wire.v1.ConfigureReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -59,31 +59,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INGRESSSTATUS_COUNTSENTRY']._serialized_start=1257
   _globals['_INGRESSSTATUS_COUNTSENTRY']._serialized_end=1302
   _globals['_APPLICATIONSTATUS']._serialized_start=1305
-  _globals['_APPLICATIONSTATUS']._serialized_end=1497
-  _globals['_DEPLOYMENTSTATUS']._serialized_start=1500
-  _globals['_DEPLOYMENTSTATUS']._serialized_end=1648
-  _globals['_REPLICASTATUS']._serialized_start=1650
-  _globals['_REPLICASTATUS']._serialized_end=1774
-  _globals['_DELETEREQUEST']._serialized_start=1776
-  _globals['_DELETEREQUEST']._serialized_end=1812
-  _globals['_DELETEREPLY']._serialized_start=1814
-  _globals['_DELETEREPLY']._serialized_end=1827
-  _globals['_SHUTDOWNREQUEST']._serialized_start=1829
-  _globals['_SHUTDOWNREQUEST']._serialized_end=1863
-  _globals['_SHUTDOWNREPLY']._serialized_start=1865
-  _globals['_SHUTDOWNREPLY']._serialized_end=1880
-  _globals['_FOLLOWREQUEST']._serialized_start=1882
-  _globals['_FOLLOWREQUEST']._serialized_end=1932
-  _globals['_FOLLOWEVENT']._serialized_start=1934
-  _globals['_FOLLOWEVENT']._serialized_end=1961
-  _globals['_LEAVEREQUEST']._serialized_start=1963
-  _globals['_LEAVEREQUEST']._serialized_end=2029
-  _globals['_LEAVEREPLY']._serialized_start=2031
-  _globals['_LEAVEREPLY']._serialized_end=2081
-  _globals['_CONFIGUREREQUEST']._serialized_start=2083
-  _globals['_CONFIGUREREQUEST']._serialized_end=2155
-  _globals['_CONFIGUREREPLY']._serialized_start=2157
-  _globals['_CONFIGUREREPLY']._serialized_end=2173
-  _globals['_CONTROL']._serialized_start=2176
-  _globals['_CONTROL']._serialized_end=2705
+  _globals['_APPLICATIONSTATUS']._serialized_end=1528
+  _globals['_DEPLOYMENTSTATUS']._serialized_start=1531
+  _globals['_DEPLOYMENTSTATUS']._serialized_end=1710
+  _globals['_REPLICASTATUS']._serialized_start=1712
+  _globals['_REPLICASTATUS']._serialized_end=1836
+  _globals['_DELETEREQUEST']._serialized_start=1838
+  _globals['_DELETEREQUEST']._serialized_end=1874
+  _globals['_DELETEREPLY']._serialized_start=1876
+  _globals['_DELETEREPLY']._serialized_end=1889
+  _globals['_SHUTDOWNREQUEST']._serialized_start=1891
+  _globals['_SHUTDOWNREQUEST']._serialized_end=1925
+  _globals['_SHUTDOWNREPLY']._serialized_start=1927
+  _globals['_SHUTDOWNREPLY']._serialized_end=1942
+  _globals['_FOLLOWREQUEST']._serialized_start=1944
+  _globals['_FOLLOWREQUEST']._serialized_end=1994
+  _globals['_FOLLOWEVENT']._serialized_start=1996
+  _globals['_FOLLOWEVENT']._serialized_end=2023
+  _globals['_LEAVEREQUEST']._serialized_start=2025
+  _globals['_LEAVEREQUEST']._serialized_end=2091
+  _globals['_LEAVEREPLY']._serialized_start=2093
+  _globals['_LEAVEREPLY']._serialized_end=2143
+  _globals['_CONFIGUREREQUEST']._serialized_start=2145
+  _globals['_CONFIGUREREQUEST']._serialized_end=2217
+  _globals['_CONFIGUREREPLY']._serialized_start=2219
+  _globals['_CONFIGUREREPLY']._serialized_end=2235
+  _globals['_CONTROL']._serialized_start=2238
+  _globals['_CONTROL']._serialized_end=2767
 # @@protoc_insertion_point(module_scope)

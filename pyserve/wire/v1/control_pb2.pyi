@@ -128,7 +128,7 @@ class IngressStatus(_message.Message):
     def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ...) -> None: ...
 
 class ApplicationStatus(_message.Message):
-    __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment", "state", "message", "deployed_at")
+    __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment", "state", "message", "deployed_at", "reason", "since")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,8 @@ class ApplicationStatus(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     DEPLOYED_AT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     route_prefix: str
     deployments: _containers.RepeatedCompositeFieldContainer[DeploymentStatus]
@@ -143,23 +145,29 @@ class ApplicationStatus(_message.Message):
     state: str
     message: str
     deployed_at: float
-    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ...) -> None: ...
+    reason: str
+    since: float
+    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
-    __slots__ = ("name", "state", "message", "wanted", "replicas", "services")
+    __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     message: str
     wanted: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
     services: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ...) -> None: ...
+    reason: str
+    since: float
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("replica_id", "state", "pid", "node", "endpoints")

@@ -460,7 +460,7 @@ async def test_starts_wait_while_there_is_no_room_and_status_says_why(mesh):
     await eventually(mesh.status)
 
     status = await mesh.status()
-    message = "replicas start; 3 more wait for their turn: 5 MiB are left"
+    message = "0 of 3 replicas are ready; 3 more wait for their turn: 5 MiB are left"
     assert ("UPDATING", message) == (status["Echo"].state, status["Echo"].message)
     assert [] == mesh.launcher.started
 

@@ -73,9 +73,11 @@ def test_a_replacement_has_the_number_of_the_dead(who: pyserve.DeploymentHandle)
 @pytest.mark.slow
 @pytest.mark.parity("G-21")
 def test_fewer_replicas_have_the_first_numbers(who: pyserve.DeploymentHandle):
+    before = {each["pid"] for each in _answers(who)}
     fewer = pyserve.run(Who.options(num_replicas=2).bind())
 
     assert [(0, 0, 0), (1, 0, 1)] == _ranks(fewer)
+    assert {each["pid"] for each in _answers(fewer)} < before
     assert {2} == {each["world_size"] for each in _answers(fewer)}
 
 

@@ -412,3 +412,35 @@ def test_user_error_is_what_the_failure_tells(world):
     failure = world.state.deployments[key()].failure
 
     assert Failure("ValueError: no model", "Traceback ...", user_code=True) == failure
+
+
+def test_more_replicas_are_started_beside_those_that_serve(world):
+    version = running(world, count=1)
+    before = world.serving()
+    world.scale(3)
+
+    assert [StartReplica(key(), version, slot) for slot in (1, 2)] == world.settle()
+    world.make_ready()
+    assert [CompleteVersion(key())] == world.settle()
+    assert before == world.serving()[:1]
+
+
+def test_fewer_replicas_are_reached_when_the_last_ones_have_ended(world):
+    running(world, count=3)
+    world.scale(1)
+
+    assert {StopReplica} == {type(action) for action in world.settle()}
+    assert [0] == [item.slot for item in world.serving()]
+    world.end_stopped()
+    assert [CompleteVersion(key())] == world.settle()
+
+
+def test_the_first_replica_after_none_is_tried_again_when_it_fails(world):
+    """Nobody gives up what was complete, so somebody has to go on."""
+    version = world.deploy(Echo=0)["Echo"]
+    world.settle()
+    world.scale(1)
+    world.settle()
+    world.fail(*world.replicas())
+
+    assert [StartReplica(key(), version, 0)] == world.settle()

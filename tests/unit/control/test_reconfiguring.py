@@ -90,8 +90,8 @@ class Mesh:
         self.controller = Controller(self.processes, development=True)
         self.replicas: list[Replica] = []
 
-    def deploy(self, config: object) -> DeployWatch:
-        options = DeploymentOptions(num_replicas=2, user_config=config)
+    def deploy(self, config: object, count: int = 2, **others: Any) -> DeployWatch:
+        options = DeploymentOptions(num_replicas=count, user_config=config, **others)
         code = mesh_pb2.Code(import_path="a:Echo", fingerprint=b"same")
         spec = mesh_pb2.DeploymentSpec(name="Echo", code=code, options_json=options.to_json())
         return self.controller.deploy(
@@ -110,6 +110,15 @@ class Mesh:
     def status(self) -> tuple[str, str]:
         [application] = self.controller.status().applications
         return application.deployments[0].state, application.deployments[0].message
+
+    async def fail_one(self, summary: str) -> None:
+        """The newest process that has not joined says that it cannot come up."""
+        order = self.processes.orders[-1]
+        replica = Replica(self.controller, order.key, order.replica_id)
+        await replica.next("assign")
+        replica.say(failed=mesh_pb2.Failed(summary=summary, user_code=True))
+        self.processes.on_exit[order.replica_id]("ended with exit code 1")
+        self.controller.leave(replica.session)
 
 
 @pytest.fixture
@@ -245,3 +254,51 @@ async def test_a_newer_deploy_and_a_delete_end_the_change(mesh: Mesh) -> None:
         replica.answer(4, "too late")
     await eventually(lambda: mesh.status()[1] == "is being removed")
     deleting.cancel()
+
+
+@pytest.mark.parity("G-22")
+async def test_a_deploy_of_more_replicas_keeps_those_that_serve(mesh: Mesh) -> None:
+    watch = mesh.deploy(1, count=3)
+    for each in mesh.replicas:
+        assert 3 == (await each.next("limits")).world_size
+    await eventually(lambda: len(mesh.processes.orders) == 3)
+    assert ("UPSCALING", "2 of 3 replicas serve, up from 2") == mesh.status()
+    assert not watch.done
+    await mesh.bring_up()
+
+    assert "deployed" == await outcome(watch)
+    assert ("HEALTHY", "") == mesh.status()
+    assert 3 == len(mesh.processes.orders)
+
+
+@pytest.mark.parity("G-22")
+async def test_a_deploy_of_fewer_replicas_drains_the_rest(mesh: Mesh) -> None:
+    watch = mesh.deploy(1, count=1)
+    one, other = mesh.replicas
+    assert 1 == (await one.next("limits")).world_size
+    await other.next("limits")
+    await other.next("drain")
+
+    assert "deployed" == await outcome(watch)
+    assert "DOWNSCALING" == mesh.status()[0]
+    mesh.processes.on_exit[ReplicaId(other.session.replica_id)]("ended with exit code 0")
+    mesh.controller.leave(other.session)
+    assert ("HEALTHY", "") == mesh.status()
+
+
+async def test_more_replicas_that_cannot_start_are_given_up_and_those_before_serve_on(
+    mesh: Mesh,
+) -> None:
+    """A first failure may be chance, unless the configuration is a new one."""
+    watch = mesh.deploy(1, count=3, max_constructor_retry_count=2)
+    await eventually(lambda: len(mesh.processes.orders) == 3)
+    await mesh.fail_one("no weights")
+    await eventually(lambda: len(mesh.processes.orders) == 4)
+    assert not watch.done
+    await mesh.fail_one("no weights either")
+
+    assert "no weights" == await outcome(watch)
+    assert "HEALTHY" == mesh.status()[0]
+    assert "no weights" in mesh.status()[1]
+    await asyncio.sleep(0)
+    assert 4 == len(mesh.processes.orders)

@@ -35,6 +35,20 @@ def test_another_policy_is_for_the_routers():
     assert changes_limits_only({key("b"): spec()}, {key("b"): spec(**policy)})
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_replicas": 2},
+        {"autoscaling_config": {"max_replicas": 3}},
+        {"rolling_update_percentage": 0.5},
+        {"max_surge_percent": 50},
+        {"max_constructor_retry_count": 2},
+    ],
+)
+def test_what_only_the_controller_looks_at_keeps_replicas(options: dict[str, Any]):
+    assert changes_limits_only({key("b"): spec()}, {key("b"): spec(options=options)})
+
+
 def test_another_user_config_is_taken_on_where_there_was_one():
     one, other = {"options": {"user_config": 1}}, {"options": {"user_config": {"a": 2}}}
     none = {"options": {"user_config": None}}
@@ -57,7 +71,7 @@ def test_the_very_same_is_a_wish_for_new_replicas():
 @pytest.mark.parametrize(
     "change",
     [
-        {"options": {"max_ongoing_requests": 9, "num_replicas": 2}},
+        {"options": {"max_ongoing_requests": 9, "startup_timeout_s": 2}},
         {**LIMIT, "arguments": b"other"},
         {**LIMIT, "code": {"import_path": "a:C"}},
         {**LIMIT, "code": {"fingerprint": b"edited"}},

@@ -31,7 +31,10 @@ def test_it_deploys_until_every_replica_serves():
 
     world.make_ready(*world.replicas("Echo"))
     world.settle()
-    assert ("DEPLOYING", "Other: replicas start") == (told(world).state, told(world).message)
+    assert ("DEPLOYING", "Other: 0 of 1 replicas are ready") == (
+        told(world).state,
+        told(world).message,
+    )
 
     world.make_ready(*world.replicas("Other"))
     world.settle()

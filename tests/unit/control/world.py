@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.rationing import ration
@@ -49,6 +50,12 @@ class World:
             targets[key(name)] = version
         self.state.on_deploy(APPLICATION, targets)
         return {item.deployment: version.id for item, version in targets.items()}
+
+    def scale(self, count: int, name: str = "Echo") -> None:
+        """Give the deployment that serves another number of replicas."""
+        target = self.state.deployments[key(name)].target
+        assert target is not None
+        self.state.on_limits(key(name), replace(target.options, num_replicas=count))
 
     def wanted(self) -> list[Action]:
         """Return what reconcile says now, with all starts."""

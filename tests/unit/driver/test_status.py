@@ -1,5 +1,9 @@
 """The values that ``pyserve.status()`` gives, and the text of ``pyserve status``."""
 
+import time
+
+import pytest
+
 from pyserve.cli.status import as_text
 from pyserve.driver.status import ApplicationStatus, DeploymentStatus, ProxyStatus, read_status
 from pyserve.wire.v1 import control_pb2, mesh_pb2
@@ -19,6 +23,8 @@ REPLY = control_pb2.StatusReply(
                     name="Echo",
                     state="UPDATING",
                     message="one replica starts",
+                    reason="one replica starts",
+                    since=1_000_000_000.0,
                     wanted=2,
                     services=["pkg.Echo"],
                     replicas=[
@@ -65,12 +71,15 @@ def test_the_proxy_is_the_ingress_of_its_node() -> None:
     assert {"here": "DRAINING"} == read_status(reply).proxies
 
 
-def test_the_text_counts_the_replicas_that_run() -> None:
+@pytest.mark.parity("G-65")
+def test_the_text_has_the_replicas_that_run_and_since_when_and_why() -> None:
+    """The hour depends on where one is, and on nothing else."""
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_000_000_000))
     assert [
         "pyserve 0.1.0, process 7, listening at 127.0.0.1:8000",
-        "default (/)",
+        "default (/)  DEPLOYING",
         "  Echo  UPDATING  1/2 replicas  pkg.Echo",
-        "    one replica starts",
+        f"    since {clock}: one replica starts",
         "    Echo#1  RUNNING  pid 8  127.0.0.1:5",
         "    Echo#2  STARTING  pid 0",
     ] == as_text(read_status(REPLY)).splitlines()
