@@ -122,6 +122,10 @@ def deployment_health(desired: Desired, replicas: Sequence[Replica], waits: str 
     said = [*_ailments(replicas), failure]
     if scaling := _scaling(target, current, serving):
         return _told(*scaling, waits, *said)
+    others = sum(item.serves and item.version != target.id for item in replicas)
+    if serving < target.num_replicas <= serving + others:
+        said.insert(0, f"goes back: {serving} of {target.num_replicas} replicas serve again")
+        return _told("UPDATING", *said, waits)
     if serving < target.num_replicas:
         missing = f"{serving} of {target.num_replicas} replicas serve"
         wanted = range(target.num_replicas)
@@ -156,9 +160,10 @@ def _progress(target: Version, replicas: Sequence[Replica]) -> str:
     older = sum(item.serves and item.version != target.id for item in replicas)
     of_it = " of the new version" if older else ""
     serve = f", {older} of the version before still serve" if older else ""
-    failures = f"; {target.start_failures} starts have failed" if target.start_failures else ""
-    why = f", the first one: {target.first_failure.summary}" if target.first_failure else ""
-    return f"{ready} of {target.num_replicas} replicas{of_it} are ready{serve}{failures}{why}"
+    why = ""
+    if target.first_failure is not None:
+        why = f"; failures: {target.start_failures}, the first one: {target.first_failure.summary}"
+    return f"{ready} of {target.num_replicas} replicas{of_it} are ready{serve}{why}"
 
 
 def _scaling(target: Version, current: Sequence[Replica], serving: int) -> tuple[str, str] | None:

@@ -7,11 +7,8 @@ say. ``next_wakeup`` tells when time alone will give it something to say.
 Rules, each of which a test can break:
 
 - A missing replica is started, at once after a first death, then with growing delay.
-- While an older version serves, the new one comes up in steps of ``rolling_update_percentage``,
-  and an old replica drains only when a new one serves in its place.
-- A version fails for good when every slot that was tried has failed before any replica was ever
-  ready, or when its starts have failed ``max_constructor_retry_count`` times, or three times
-  for each replica, before it was complete. What served before then serves on.
+- While an older version serves, the new one takes its place as ``rollout`` says, which says too
+  when it is given up. What served before then serves on, and is made whole again.
 - Three failed checks in a row replace a replica; after a failed one, silence for a period and a
   timeout counts as another. Replicas whose checks succeed are silent.
 - A replica whose process gives no sign of life for as long as three checks may take is killed.
@@ -25,11 +22,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyserve.config.control import (
-    HEALTH_FAILURES_MAX,
-    REJOIN_TIMEOUT_S,
-    SILENT_START_FAILURES_MAX,
-)
+from pyserve.config.control import HEALTH_FAILURES_MAX, REJOIN_TIMEOUT_S
+from pyserve.control.rollout import final_failure, replaced, starts_max
 from pyserve.control.state import EXTERNAL_SLOT, Desired, Failure, Phase, Replica, Slot, Version
 from pyserve.types import DeploymentKey, ReplicaId
 
@@ -195,7 +189,7 @@ def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
     match replica.phase:
         case Phase.STOPPING:
             if not replica.killed and replica.kill_at is not None:
-                yield replica.kill_at, KillReplica(replica.id, "its grace has passed")
+                yield replica.kill_at, KillReplica(replica.id, "has used up its grace")
         case Phase.STARTING:
             limit_s = options.startup_timeout_s
             late = "its module or constructor hangs" if replica.pid else "its process has not begun"
@@ -251,7 +245,7 @@ def _approach(
     if _is_failed(deployment):
         yield from map(_stop, live)
         return
-    failure = _final_failure(target)
+    failure = final_failure(target)
     if failure is not None:
         yield FailVersion(deployment.key, failure)
         return
@@ -259,14 +253,10 @@ def _approach(
     ready = sum(item.serves and item.slot != EXTERNAL_SLOT for item in current) - sum(
         item.serves for item in surplus
     )
-    starting = sum(item.phase is Phase.STARTING for item in current)
-    limit = None
-    if any(item.serves for item in others):
-        step = math.ceil(target.options.rolling_update_percentage * target.num_replicas)
-        limit = max(1, step) - starting
+    limit = starts_max(target, replicas)
     yield from _start_missing(deployment, target, current, now, limit=limit)
     yield from map(_stop, surplus)
-    yield from map(_stop, _replaced(others, target.num_replicas, ready))
+    yield from map(_stop, replaced(target, replicas, ready))
     if ready >= target.num_replicas and not others:
         leaving = any(
             item.version == target.id and item.slot >= target.num_replicas for item in replicas
@@ -319,32 +309,8 @@ def _is_proven(version: Version) -> bool:
     return version.proven or version.completed
 
 
-def _replaced(others: Sequence[Replica], wanted: int, ready: int) -> list[Replica]:
-    """Return those replicas of older versions that are not needed any more."""
-    if ready >= wanted:
-        return list(others)
-    starting = [item for item in others if item.phase is Phase.STARTING]
-    if ready == 0:
-        return starting
-    serving = sorted((item for item in others if item.serves), key=lambda item: item.created_at)
-    return starting + serving[: max(len(serving) - (wanted - ready), 0)]
-
-
 def _stop(replica: Replica) -> Action:
     if replica.serves:
         grace_s = replica.options.graceful_shutdown_timeout_s
         return StopReplica(replica.id, grace_s, NOT_NEEDED)
     return KillReplica(replica.id, NOT_NEEDED)
-
-
-def _final_failure(version: Version) -> Failure | None:
-    """Return why the version will never come up, or ``None`` while it may."""
-    if version.completed or version.first_failure is None:
-        return None
-    hopeless = all(
-        slot.failed_in_user_code or slot.start_failures_in_a_row >= SILENT_START_FAILURES_MAX
-        for slot in version.slots.values()
-    )
-    if (hopeless and not version.proven) or (version.start_failures >= version.start_failures_max):
-        return version.first_failure
-    return None

@@ -390,6 +390,7 @@ class MeshState:
             self._count_start_failure(replica, Failure(said))
         if replica.phase is not Phase.STOPPING:
             self._count_death(replica, now, said)
+            self._count_short_service(replica, said, now)
             self.notes.append((replica.key, said))
         if replica.phase is Phase.RUNNING:
             # Its last output is in the same terminal already.
@@ -406,6 +407,8 @@ class MeshState:
         """A replica that runs is ended because of ``reason``."""
         replica = self.replicas[replica_id]
         self._incident(replica, f"{reason}{self._successor(replica, now)}")
+        why = f": {replica.ailment}" if replica.ailment else ""
+        self._count_short_service(replica, f"replica {replica.id} {reason}{why}", now)
 
     def _incident(self, replica: Replica, text: str) -> None:
         self.incidents.append((replica.key, f"replica {replica.id} {text}"))
@@ -431,6 +434,15 @@ class MeshState:
         first = version.first_failure
         if first is None or (failure.user_code and not first.user_code):
             version.first_failure = failure
+
+    def _count_short_service(self, replica: Replica, how: str, now: float) -> None:
+        """Hold it against an update when one that has just begun to serve ends."""
+        version, desired = self._version(replica), self.deployments.get(replica.key)
+        if version is None or desired is None or desired.fallback is None or version.completed:
+            return
+        if replica.ready_at is not None and now - replica.ready_at < RESTART_FORGET_S:
+            version.start_failures += 1
+            version.first_failure = version.first_failure or Failure(how)
 
     def _fail_start(self, replica: Replica, failure: Failure) -> None:
         self._count_start_failure(replica, failure)

@@ -10,6 +10,7 @@ FUNCTION_LINES_MAX = 70
 
 # Modules that decide and do nothing else: they take `now` and randomness as arguments.
 PURE_MODULES = (
+    "pyserve/control/rollout.py",
     "pyserve/control/routing.py",
     "pyserve/control/traffic.py",
     "pyserve/batching/batcher.py",

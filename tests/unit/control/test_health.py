@@ -87,9 +87,7 @@ def test_a_version_whose_starts_fail_says_why(world: Watched) -> None:
     world.settle()
     world.fail(world.replicas()[0])
 
-    assert world.health().reason.endswith(
-        "; 1 starts have failed, the first one: ValueError: no model"
-    )
+    assert world.health().reason.endswith("; failures: 1, the first one: ValueError: no model")
 
 
 @pytest.mark.parity("G-65")

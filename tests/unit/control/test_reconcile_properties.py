@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.config.control import RESTART_BACKOFF_MAX_S
-from pyserve.control.reconcile import KillReplica, StopReplica
+from pyserve.control.reconcile import KillReplica, StartReplica, StopReplica
 from pyserve.control.state import Phase
 from tests.unit.control.world import World, key
 
@@ -24,7 +24,8 @@ def apply_event(world, kind, number):
     replica = replicas[number % len(replicas)] if replicas else None
     match kind:
         case "deploy":
-            world.deploy(Echo={"num_replicas": number, "startup_timeout_s": 30})
+            options = {"startup_timeout_s": 30, "max_surge_percent": number % 3 * 50}
+            world.deploy(Echo={"num_replicas": number, **options})
         case "wait":
             world.now += number * 3.0
         case "end":
@@ -108,6 +109,28 @@ def test_no_slot_is_filled_twice_and_no_replica_outlives_its_time(wanted, events
             if item.phase is Phase.STARTING and world.now - item.created_at >= 300
         ]
         assert [] == overdue
+
+
+@given(EVENTS)
+def test_an_update_with_surge_has_no_more_processes_than_it_may(events):
+    """Versions of four with half as many more; what drains counts until it has ended."""
+    world = World()
+    options = {"num_replicas": 4, "max_surge_percent": 50, "rolling_update_percentage": 0.5}
+    world.deploy(Echo=options)
+
+    def check(action):
+        target = world.state.deployments[key()].target
+        is_update = any(item.version != target.id for item in world.serving())
+        if isinstance(action, StartReplica) and is_update:
+            assert len(world.replicas()) < 6
+
+    world.before_action = check
+    for kind, number in events:
+        if kind == "deploy":
+            world.deploy(Echo=options)
+        else:
+            apply_event(world, kind, number)
+        world.settle()
 
 
 @given(st.integers(0, 9), EVENTS, st.integers(1, 8))

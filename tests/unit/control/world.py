@@ -7,6 +7,7 @@ from dataclasses import replace
 from pyserve.config import DeploymentOptions
 from pyserve.control.rationing import ration
 from pyserve.control.reconcile import (
+    NOT_NEEDED,
     Action,
     CompleteVersion,
     FailVersion,
@@ -129,9 +130,11 @@ class World:
                 self.state.on_start(
                     Replica(name, deployment, version_id, version.options, slot, self.now)
                 )
-            case StopReplica(replica_id, grace_s, _):
+            case StopReplica(replica_id, grace_s, reason):
+                self._on_end(replica_id, reason)
                 self.state.on_stop(replica_id, grace_s=grace_s, now=self.now)
-            case KillReplica(replica_id, _, failure):
+            case KillReplica(replica_id, reason, failure):
+                self._on_end(replica_id, reason)
                 self.state.on_kill(replica_id, failure=failure, now=self.now)
                 self.state.on_exited(replica_id, summary="was killed by SIGKILL", now=self.now)
             case FailVersion(deployment, failure):
@@ -140,3 +143,7 @@ class World:
                 self.state.on_version_completed(deployment)
             case ForgetDeployment(deployment):
                 self.state.on_forget(deployment)
+
+    def _on_end(self, replica_id: ReplicaId, reason: str) -> None:
+        if reason != NOT_NEEDED and self.state.replicas[replica_id].phase is Phase.RUNNING:
+            self.state.on_replaced(replica_id, reason, self.now)
