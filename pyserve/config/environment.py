@@ -48,6 +48,7 @@ _ALIASES = {
     "PYSERVE_USE_GRPC_BY_DEFAULT": "RAY_SERVE_USE_GRPC_BY_DEFAULT",
     "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
     "PYSERVE_HTTP_MIDDLEWARES": "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH",
+    "PYSERVE_CONTROL_LOOP_INTERVAL_S": "RAY_SERVE_CONTROL_LOOP_INTERVAL_S",
     **ALIASES,
     **routing.ALIASES,
 }
@@ -138,6 +139,8 @@ class MeshSettings:
             stands behind; None: nothing.
         servicer_functions: import paths of generated ``add_XServicer_to_server``, whose services
             the ingress deployments of this mesh answer by methods of the same names.
+        control_interval_s: the controller looks at its state so often at least; None: when
+            something happens, or is due.
     """
 
     home: Path
@@ -155,6 +158,7 @@ class MeshSettings:
     routing: RouterDefaults = field(default_factory=RouterDefaults)
     http_middlewares: str | None = None
     servicer_functions: tuple[str, ...] = ()
+    control_interval_s: float | None = None
 
 
 def use_tls_files(files: TlsFiles) -> None:
@@ -208,6 +212,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         routing=read_router_defaults(variables),
         http_middlewares=_import_path(variables, "PYSERVE_HTTP_MIDDLEWARES"),
         servicer_functions=_servicer_functions(variables),
+        control_interval_s=read.limit_seconds(variables, "PYSERVE_CONTROL_LOOP_INTERVAL_S", None),
     )
 
 

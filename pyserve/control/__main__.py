@@ -146,6 +146,7 @@ class _Mesh:
             visible=self._visible,
             say=lambda line: sink.write(f"pyserve: {line}"),
             notices=self._notices,
+            interval_s=settings.control_interval_s,
         )
         self._controller.runs.on_left = self._end_unless_followed
         self._controller.runs.on_lost = self._on_lost

@@ -72,6 +72,7 @@ class Controller:
             the registry, so that a deployment which is reported can be called.
         say: takes lines for people about applications of which no ``pyserve run`` is left.
         notices: returns what people should know about the mesh as a whole, a line each.
+        interval_s: how long it may rest when nothing happens; ``None``: for ever.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Controller:
         visible: Callable[[int], Awaitable[None]] | None = None,
         say: Callable[[str], None] = _LOGGER.warning,
         notices: Callable[[], Sequence[str]] = tuple,
+        interval_s: float | None = None,
     ) -> None:
         self.registry = Registry()
         self.runs = Runs()
@@ -94,6 +96,7 @@ class Controller:
         self.visible = visible
         self._say = say
         self._notices = notices
+        self._interval_s = interval_s
         self._vitals: asyncio.Task[None] | None = None
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
@@ -485,6 +488,7 @@ class Controller:
             next_wakeup(self.state.deployments, self.state.replicas, now),
             self.registry.next_wakeup(),
             self._waits.next_wakeup(now),
+            None if self._interval_s is None else now + self._interval_s,
         )
         due = min((time for time in times if time is not None), default=None)
         if due is not None:

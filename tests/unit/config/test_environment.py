@@ -174,3 +174,11 @@ def test_middlewares_are_named_with_a_colon_or_as_ray_serve_does():
         assert "a.b:c" == read_settings({"PYSERVE_HTTP_MIDDLEWARES": path}).http_middlewares
     found = read_settings({"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "a:b"})
     assert "a:b" == found.http_middlewares
+
+
+def test_the_controller_s_interval_has_ray_serve_s_name_too():
+    assert read_settings({}).control_interval_s is None
+    assert 0.1 == read_settings({"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.1"}).control_interval_s
+    assert read_settings({"PYSERVE_CONTROL_LOOP_INTERVAL_S": "0"}).control_interval_s is None
+    with pytest.raises(OptionError, match="PYSERVE_CONTROL_LOOP_INTERVAL_S"):
+        read_settings({"PYSERVE_CONTROL_LOOP_INTERVAL_S": "often"})

@@ -85,9 +85,9 @@ class Replica:
 class Mesh:
     """An application with two replicas of one deployment, which has ``user_config=1``."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float | None = None) -> None:
         self.processes = Processes()
-        self.controller = Controller(self.processes, development=True)
+        self.controller = Controller(self.processes, development=True, interval_s=interval_s)
         self.replicas: list[Replica] = []
 
     def deploy(self, config: object, count: int = 2, **others: Any) -> DeployWatch:
