@@ -17,7 +17,7 @@ from pyserve.api.policy import check_policy
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions, LoggingConfig
 from pyserve.errors import UsageError
-from pyserve.types import ApplicationName, DeploymentName
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class PackedDeployment:
         arguments: cloudpickle of ``(args, kwargs)``, other applications replaced by handles.
         interceptors: cloudpickle of the list of server interceptors, or empty.
         options: ``max_ongoing_requests`` is filled in.
+        calls: The deployments whose handles are among the arguments.
     """
 
     name: DeploymentName
@@ -39,6 +40,7 @@ class PackedDeployment:
     arguments: bytes
     interceptors: bytes
     options: DeploymentOptions
+    calls: tuple[DeploymentKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class _Graph:
     names: dict[Application, DeploymentName] = field(default_factory=dict)
     packed: dict[DeploymentName, PackedDeployment] = field(default_factory=dict)
     parents: list[Application] = field(default_factory=list)  # from the root to what is packed
+    calls: dict[Application, set[DeploymentKey]] = field(default_factory=dict)
 
     def visit(self, application: Application) -> DeploymentHandle:
         if application not in self.names:
@@ -96,6 +99,13 @@ class _Graph:
         if self.parents:
             _warn_of_rests(self.parents[-1], application)
         return DeploymentHandle(self.names[application], self.name)
+
+    def note_call(self, handle: DeploymentHandle) -> None:
+        """Remember whose handle is among the arguments of what is packed."""
+        key = DeploymentKey(
+            ApplicationName(handle.app_name), DeploymentName(handle.deployment_name)
+        )
+        self.calls.setdefault(self.parents[-1], set()).add(key)
 
     def _free_name(self, wanted: str) -> DeploymentName:
         """Return the name, with a number where another deployment has it already."""
@@ -145,6 +155,7 @@ class _Graph:
                     "logging_config": self._logs_of(options),
                 }
             ),
+            calls=tuple(sorted(self.calls.get(application, ()), key=str)),
         )
 
     def _logs_of(self, options: DeploymentOptions) -> LoggingConfig:
@@ -188,7 +199,11 @@ class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle h
 
     def reducer_override(self, value: object) -> object:
         if isinstance(value, Application):
-            return self._graph.visit(value).__reduce__()
+            handle = self._graph.visit(value)
+            self._graph.note_call(handle)
+            return handle.__reduce__()
+        if isinstance(value, DeploymentHandle):
+            self._graph.note_call(value)
         return super().reducer_override(value)
 
 

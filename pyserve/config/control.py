@@ -38,6 +38,10 @@ PING_PERIOD_S = 8.0
 SILENT_AFTER_S = 4.0
 VITALS_LOOK_PERIOD_S = 1.0
 
+# How long the deployments that others call wait at most for their callers to end, once those have
+# been told to: as long as Ray Serve gives each tier.
+CALLERS_END_TIMEOUT_S = 30.0
+
 # Between the end of the drain's grace and the kill: the replica ends streams and exits itself.
 KILL_MARGIN_S = 2.0
 

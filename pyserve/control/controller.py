@@ -259,14 +259,8 @@ class Controller:
         self._closing = True
         for watch in self._watches:
             watch.failed(watch.application, "the mesh is shutting down")
-        for replica in self.state.replicas.values():
-            # The grace of this shutdown, where it is the shorter one.
-            grace_left_s = min(grace_s, replica.options.graceful_shutdown_timeout_s)
-            replica.options = dataclasses.replace(
-                replica.options, graceful_shutdown_timeout_s=grace_left_s
-            )
         for name in self._applications.infos:
-            self.state.on_delete(name)
+            self.state.on_delete(name, ends_by=self._loop.time() + grace_s)
         self._changed()
         while self.state.replicas or self.state.deployments:
             await self._next_step()

@@ -63,6 +63,8 @@ class Replica:
         health_at: when it last reported a check, or became ready.
         health_failures: failed checks in a row. After one, another report has to follow.
         kill_at: when a replica that stops has stopped long enough.
+        stopping_at: when it was told to stop, or did so by itself.
+        calls: the deployments whose handles are among its arguments.
         ailment: why the last check failed; "": it did not.
         asked_at: when it was asked for the sign of life that it still owes.
         silent: it owes one for too long.
@@ -86,6 +88,8 @@ class Replica:
     health_at: float = 0.0
     health_failures: int = 0
     kill_at: float | None = None
+    stopping_at: float | None = None
+    calls: frozenset[DeploymentKey] = frozenset()
     killed: bool = False
     asked_at: float | None = None
     silent: bool = False

@@ -12,6 +12,7 @@ Rules, each of which a test can break:
 - Three failed checks in a row replace a replica; after a failed one, silence for a period and a
   timeout counts as another. Replicas whose checks succeed are silent.
 - A replica whose process gives no sign of life for as long as three checks may take is killed.
+- Callers end before those that they call, as ``ordering`` says.
 - A replica that drains is killed when its grace has passed; one that hangs is replaced.
 """
 
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyserve.config.control import HEALTH_FAILURES_MAX, REJOIN_TIMEOUT_S
+from pyserve.control.ordering import turn_at
 from pyserve.control.rollout import final_failure, replaced, starts_max
 from pyserve.control.state import EXTERNAL_SLOT, Desired, Failure, Phase, Replica, Slot, Version
 from pyserve.types import DeploymentKey, ReplicaId
@@ -105,8 +107,12 @@ def reconcile(
             missing = _missing_besides(key, desired, replicas)
             actions += (_with_missing(action, missing) for action in overdue)
         elif deployment.target is None:
-            others_settled = _others_settled(desired, key)
-            actions += _retire(deployment, mine, now, others_settled=others_settled)
+            if deployment.fallback is not None and not _others_settled(desired, key):
+                # The rest of the application is not there yet: what served before is kept alive.
+                actions += _keep(deployment, deployment.fallback, mine, now)
+            else:
+                may_stop = turn_at(deployment, desired, replicas) <= now
+                actions += _retire(deployment, mine, now, may_stop=may_stop)
         else:
             actions += _approach(deployment, deployment.target, mine, now)
     return actions
@@ -125,7 +131,9 @@ def next_wakeup(
             times += (time for time, _ in _deadlines(replica))
         if deployment.target is not None and not _is_failed(deployment):
             times += (slot.start_not_before for slot in deployment.target.slots.values())
-    return min((time for time in times if time > now), default=None)
+        if deployment.target is None and any(each.serves for each in replicas[key]):
+            times.append(turn_at(deployment, desired, replicas))
+    return min((time for time in times if now < time < math.inf), default=None)
 
 
 def _by_deployment(replicas: Iterable[Replica]) -> defaultdict[DeploymentKey, list[Replica]]:
@@ -223,17 +231,22 @@ def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
                     )
 
 
-def _retire(
-    deployment: Desired, replicas: Sequence[Replica], now: float, *, others_settled: bool
+def _keep(
+    deployment: Desired, version: Version, replicas: Sequence[Replica], now: float
 ) -> Iterator[Action]:
-    if deployment.fallback is not None and not others_settled:
-        # The rest of the application is not there yet: what served before is kept alive.
-        current = [item for item in _live(replicas) if item.version == deployment.fallback.id]
-        yield from _start_missing(deployment, deployment.fallback, current, now, limit=None)
-    elif replicas:
-        yield from map(_stop, _live(replicas))
-    else:
+    current = [item for item in _live(replicas) if item.version == version.id]
+    yield from _start_missing(deployment, version, current, now, limit=None)
+
+
+def _retire(
+    deployment: Desired, replicas: Sequence[Replica], now: float, *, may_stop: bool
+) -> Iterator[Action]:
+    if not replicas:
         yield ForgetDeployment(deployment.key)
+    left_s = math.inf if deployment.ends_by is None else max(deployment.ends_by - now, 0.0)
+    for replica in _live(replicas):
+        if may_stop or not replica.serves:
+            yield _stop(replica, left_s)
 
 
 def _approach(
@@ -309,8 +322,8 @@ def _is_proven(version: Version) -> bool:
     return version.proven or version.completed
 
 
-def _stop(replica: Replica) -> Action:
+def _stop(replica: Replica, left_s: float = math.inf) -> Action:
     if replica.serves:
-        grace_s = replica.options.graceful_shutdown_timeout_s
+        grace_s = min(replica.options.graceful_shutdown_timeout_s, left_s)
         return StopReplica(replica.id, grace_s, NOT_NEEDED)
     return KillReplica(replica.id, NOT_NEEDED)

@@ -40,6 +40,7 @@ def new_replica(
         options=version.options,
         slot=slot,
         created_at=now,
+        calls=version.calls,
     )
 
 

@@ -62,7 +62,16 @@ def read_versions(
         whole.CopyFrom(spec)
         whole.application = application
         version_id = f"{digest[:_HASH_LENGTH]}.{deploy}"
-        versions[key] = Version(version_id, options, sys_path=tuple(spec.code.sys_path)), whole
+        version = Version(
+            version_id,
+            options,
+            sys_path=tuple(spec.code.sys_path),
+            calls=frozenset(
+                DeploymentKey(ApplicationName(each.application), DeploymentName(each.name))
+                for each in spec.calls
+            ),
+        )
+        versions[key] = version, whole
     if not versions:
         raise UsageError(f"the application {application!r} has no deployment")
     return versions

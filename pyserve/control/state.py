@@ -56,6 +56,7 @@ class Version:
         failed: it was given up, and is not started again.
         reached: how many replicas it had when it last had as many as it should.
         sys_path: where the driver finds modules.
+        calls: the deployments whose handles are among its arguments.
         config: number of its user_config, which may change.
     """
 
@@ -69,6 +70,7 @@ class Version:
     start_failures: int = 0
     first_failure: Failure | None = None
     sys_path: tuple[str, ...] = ()
+    calls: frozenset[DeploymentKey] = frozenset()
     config: int = 0
 
     @property
@@ -96,6 +98,7 @@ class Desired:
         fallback: the version that serves until the whole application is settled, and again if
             one of its deployments fails.
         failure: why the last version failed for good; cleared by the next one.
+        ends_by: when one that shall end waits for nobody any more; None: nobody says it.
         services: full names, as the replicas registered them.
         file_descriptors: serialized, dependencies first, for reflection.
         http: it takes plain HTTP.
@@ -107,6 +110,7 @@ class Desired:
     target: Version | None
     fallback: Version | None = None
     failure: Failure | None = None
+    ends_by: float | None = None
     services: tuple[ServiceName, ...] = ()
     file_descriptors: tuple[bytes, ...] = ()
     http: bool = False
@@ -197,10 +201,11 @@ class MeshState:
             self.notes.append((key, f"its replicas take {limit} requests at once from now on"))
         return [replica.id for replica in told]
 
-    def on_delete(self, application: ApplicationName) -> None:
-        """Let every deployment of the application end."""
+    def on_delete(self, application: ApplicationName, *, ends_by: float | None = None) -> None:
+        """Let every deployment of the application end, and drain until then at most."""
         for desired in self.of_application(application):
             desired.target = desired.fallback = desired.failure = None
+            desired.ends_by = ends_by
 
     def on_hurry(self, application: ApplicationName, *, now: float) -> None:
         """Nobody waits for what the replicas of the application have in flight."""
@@ -227,7 +232,7 @@ class MeshState:
         ):
             desired.fallback = target
         desired.target = version
-        desired.failure = None
+        desired.failure = desired.ends_by = None
 
     # What reconcile decided and the driver has begun.
 
@@ -242,7 +247,7 @@ class MeshState:
     def on_stop(self, replica_id: ReplicaId, *, grace_s: float, now: float) -> None:
         """The replica has been told to drain; it is out of every view from now on."""
         replica = self.replicas[replica_id]
-        replica.phase = Phase.STOPPING
+        replica.phase, replica.stopping_at = Phase.STOPPING, now
         replica.kill_at = now + grace_s + KILL_MARGIN_S
 
     def on_kill(self, replica_id: ReplicaId, *, failure: Failure | None, now: float) -> None:
@@ -253,7 +258,7 @@ class MeshState:
         if replica.phase is not Phase.STOPPING:
             if failure is not None:
                 self._count_death(replica, now)
-            replica.phase = Phase.STOPPING
+            replica.phase, replica.stopping_at = Phase.STOPPING, now
         replica.killed = True
         replica.kill_at = now
 
@@ -333,7 +338,7 @@ class MeshState:
         if replica.phase is Phase.STARTING:
             self._fail_start(replica, failure)
             self._count_death(replica, now)
-        replica.phase = Phase.STOPPING
+        replica.phase, replica.stopping_at = Phase.STOPPING, now
         replica.kill_at = now + KILL_MARGIN_S
 
     def on_health(

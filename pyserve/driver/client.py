@@ -292,4 +292,8 @@ def spec_of(application: PackedApplication, packed: PackedDeployment) -> mesh_pb
         options_json=packed.options.to_json(),
         interceptors=packed.interceptors,
         is_ingress=packed.name == application.ingress,
+        calls=[
+            mesh_pb2.DeploymentKey(application=each.application, name=each.deployment)
+            for each in packed.calls
+        ],
     )

@@ -15,6 +15,7 @@ PURE_MODULES = (
     "pyserve/control/traffic.py",
     "pyserve/batching/batcher.py",
     "pyserve/control/applications.py",
+    "pyserve/control/ordering.py",
     "pyserve/control/ranks.py",
     "pyserve/control/rationing.py",
     "pyserve/control/reconcile.py",

@@ -189,7 +189,7 @@ class Limits(_message.Message):
     def __init__(self, max_ongoing_requests: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
 
 class DeploymentSpec(_message.Message):
-    __slots__ = ("application", "name", "code", "arguments", "options_json", "interceptors", "is_ingress")
+    __slots__ = ("application", "name", "code", "arguments", "options_json", "interceptors", "is_ingress", "calls")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,7 @@ class DeploymentSpec(_message.Message):
     OPTIONS_JSON_FIELD_NUMBER: _ClassVar[int]
     INTERCEPTORS_FIELD_NUMBER: _ClassVar[int]
     IS_INGRESS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     application: str
     name: str
     code: Code
@@ -204,7 +205,8 @@ class DeploymentSpec(_message.Message):
     options_json: str
     interceptors: bytes
     is_ingress: bool
-    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ..., interceptors: _Optional[bytes] = ..., is_ingress: _Optional[bool] = ...) -> None: ...
+    calls: _containers.RepeatedCompositeFieldContainer[DeploymentKey]
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ..., interceptors: _Optional[bytes] = ..., is_ingress: _Optional[bool] = ..., calls: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
 
 class Code(_message.Message):
     __slots__ = ("import_path", "pickled", "sys_path", "working_directory", "fingerprint")

@@ -57,8 +57,11 @@ class FakeReplica:
         message = mesh_pb2.Health(healthy=False, reason="check_health raised")
         await self._call.write(mesh_pb2.ReplicaMessage(health=message))
 
-    async def serve_until_drained(self):
-        """Read commands; end like a process when told to drain or when the stream breaks."""
+    async def serve_until_drained(self, may_end=None):
+        """Read commands; end like a process when told to drain or when the stream breaks.
+
+        With an event it waits for that too, as for calls in flight.
+        """
         with contextlib.suppress(RpcError):
             while (command := await self._call.read()) is not grpc.aio.EOF:
                 if command.WhichOneof("kind") == "ping":
@@ -66,6 +69,8 @@ class FakeReplica:
                 if command.WhichOneof("kind") == "drain":
                     self.drained.set()
                     break
+        if may_end is not None:
+            await may_end.wait()
         await self.end("ended with exit code 0")
 
     async def take_leave(self):

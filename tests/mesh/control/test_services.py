@@ -57,12 +57,18 @@ class Mesh:
         await self.controller.end_run(run.id)
         return self.controller.runs.others(run.id)
 
-    async def deploy(self, *names, run=None, **options):
+    async def deploy(self, *names, run=None, calls=(), **options):
         request = control_pb2.DeployRequest(
             application="shop",
             deployments=[
                 mesh_pb2.DeploymentSpec(
-                    name=name, options_json=DeploymentOptions.of(options).to_json()
+                    name=name,
+                    options_json=DeploymentOptions.of(options).to_json(),
+                    calls=[
+                        mesh_pb2.DeploymentKey(application="shop", name=called)
+                        for caller, called in calls
+                        if caller == name
+                    ],
                 )
                 for name in names
             ],

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyserve as serve
 from pyserve.schema import ReplicaRank
+from tests.support.waiting import wait_until
 
 # Longer than a call takes on a busy machine.
 _HOLD_S = 1.0
@@ -173,3 +174,17 @@ class Flavoured:
     def __call__(self, module: str) -> tuple[str, str, str | None]:
         found = importlib.import_module(module)
         return found.FLAVOUR, str(Path.cwd()), os.environ.get("FLAVOUR")
+
+
+@serve.deployment
+class Returning:
+    """Calls another deployment when it is let go, however late that is."""
+
+    def __init__(self, below: serve.DeploymentHandle) -> None:
+        self._below = below
+
+    def __call__(self, begun: str, release: str) -> int:
+        Path(begun).touch()
+        wait_until(Path(release).exists)
+        answer: int = self._below.remote(1).result(timeout_s=10)
+        return answer

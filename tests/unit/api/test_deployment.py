@@ -9,7 +9,7 @@ import pytest
 import pyserve
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.errors import OptionError, UsageError
-from pyserve.types import ApplicationName
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 
 
 @pyserve.deployment
@@ -266,3 +266,20 @@ def test_an_application_logs_as_its_run_says_unless_a_deployment_does():
 
 def num_cpus_of(request: object) -> int:
     return 1
+
+
+@pytest.mark.parity("G-67")
+def test_whom_a_deployment_calls_is_known_from_the_handles_in_its_arguments() -> None:
+    leaf = Leaf.bind()
+    found = pyserve.DeploymentHandle("Store", "elsewhere")
+    middle = Root.options(name="middle").bind(named={"deep": [leaf, found]})
+
+    calls = {item.name: item.calls for item in packed(Root.bind(middle, leaf)).deployments}
+
+    own = {name: DeploymentKey(ApplicationName("app"), name) for name in calls}
+    store = DeploymentKey(ApplicationName("elsewhere"), DeploymentName("Store"))
+    assert () == calls[DeploymentName("Leaf")]
+    assert {own[DeploymentName("Leaf")], store} == set(calls[DeploymentName("middle")])
+    assert {own[DeploymentName("Leaf")], own[DeploymentName("middle")]} == set(
+        calls[DeploymentName("root")]
+    )

@@ -4,9 +4,10 @@ A line that begins in the first column is a command, or a comment behind ``#``; 
 below it are what the mesh does then. ``play`` returns the script with what it has done in fact.
 
     mesh            another mesh, at 0 s
-    deploy A=2 B=1 [option=value]   a deploy; options are those of all its deployments
+    deploy A=2 B=1 [A>B] [option=value]   a deploy, in which A has a handle of B; options are
+                    those of all its deployments
     limits A option=value           a deploy that A's replicas take on while they serve
-    delete                          the application ends
+    delete [SECONDS]                the application ends, within a time if one is given
     ready [ID...]                   they have constructed their classes; none named: all that start
     fail ID...                      their constructors raise
     die ID...                       their processes are killed from outside
@@ -98,7 +99,10 @@ class _Stage(World):
         return [self.state.replicas[ReplicaId(name)] for name in names]
 
     def do_deploy(self, *arguments: str) -> None:
-        given = dict(each.split("=", 1) for each in arguments)
+        self.calls = {}
+        for pair in (each.split(">") for each in arguments if ">" in each):
+            self.calls.setdefault(pair[0], set()).add(pair[1])
+        given = dict(each.split("=", 1) for each in arguments if ">" not in each)
         counts = {name: int(given.pop(name)) for name in list(given) if name[0].isupper()}
         options = {name: json.loads(value) for name, value in given.items()}
         self.deploy(**{name: {"num_replicas": n, **options} for name, n in counts.items()})
@@ -109,8 +113,8 @@ class _Stage(World):
         assert target is not None
         self.state.on_limits(key(name), target.options.updated(options))
 
-    def do_delete(self) -> None:
-        self.state.on_delete(APPLICATION)
+    def do_delete(self, within_s: str = "") -> None:
+        self.state.on_delete(APPLICATION, ends_by=self.now + float(within_s) if within_s else None)
 
     def do_ready(self, *names: str) -> None:
         starting = [item for item in self.state.replicas.values() if item.phase is Phase.STARTING]

@@ -11,6 +11,7 @@ _FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 _ROWS = {
     "drain": "G-08",
     "health": "G-09",
+    "order_of_ends": "G-67",
     "rolling_update": "G-17",
     "rollout_halts": "G-18",
     "rollout_halts_in_part": "G-18",

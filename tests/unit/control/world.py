@@ -38,6 +38,7 @@ class World:
         self.now = 1000.0
         self.starts_max = 1_000_000
         self.log: list[Action] = []
+        self.calls: dict[str, set[str]] = {}
         self.before_action: Callable[[Action], None] = lambda action: None
         self._ids = itertools.count(1)
         self._versions = itertools.count(1)
@@ -48,6 +49,7 @@ class World:
         for name, given in options_by_name.items():
             values = given if isinstance(given, dict) else {"num_replicas": given}
             version = Version(f"v{next(self._versions)}", DeploymentOptions.of(values))
+            version.calls = frozenset(map(key, self.calls.get(name, ())))
             targets[key(name)] = version
         self.state.on_deploy(APPLICATION, targets)
         return {item.deployment: version.id for item, version in targets.items()}
@@ -127,9 +129,9 @@ class World:
                 version = self.state.version_of(deployment, version_id)
                 assert version is not None
                 name = ReplicaId(f"{deployment.deployment}#{next(self._ids)}")
-                self.state.on_start(
-                    Replica(name, deployment, version_id, version.options, slot, self.now)
-                )
+                replica = Replica(name, deployment, version_id, version.options, slot, self.now)
+                replica.calls = version.calls
+                self.state.on_start(replica)
             case StopReplica(replica_id, grace_s, reason):
                 self._on_end(replica_id, reason)
                 self.state.on_stop(replica_id, grace_s=grace_s, now=self.now)
