@@ -17,10 +17,12 @@ from pyserve.errors import DeploymentFailed, OptionError, PyserveError
 
 _COMMANDS = {
     "call": ("pyserve.cli.call:call", "Call a method of a running service."),
+    "cordon": ("pyserve.cli.cordon:cordon", "Take a replica, or a node, out of rotation."),
     "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),
     "run": ("pyserve.cli.run:run", "Run an application in the foreground."),
     "shutdown": ("pyserve.cli.shutdown:shutdown", "Drain and end the mesh."),
     "status": ("pyserve.cli.status:status", "Show what runs."),
+    "uncordon": ("pyserve.cli.cordon:uncordon", "Take a cordoned replica, or node, back."),
 }
 
 

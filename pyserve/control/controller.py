@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pyserve.config import DeploymentOptions, check_name
 from pyserve.control.applications import Applications
+from pyserve.control.cordon import Cordoned, cordon, cordon_notices
 from pyserve.control.deploys import DeployWatch
 from pyserve.control.health import observe
 from pyserve.control.launching import Launcher, order_of
@@ -238,6 +239,14 @@ class Controller:
         ending = [name for name, info in self._applications.infos.items() if info.run not in runs]
         await asyncio.gather(*map(self.delete, ending))
 
+    async def cordon(self, target: str, *, undo: bool) -> Cordoned:
+        """Do what ``cordon.cordon`` does; return when the routers have been told."""
+        outcome = cordon(self.state, target, undo=undo)
+        self._changed()
+        await self._next_step()
+        await self._published()
+        return outcome
+
     def status(self) -> control_pb2.StatusReply:
         """Return the state of everything."""
         changing = self._reconfiguring.former
@@ -251,7 +260,7 @@ class Controller:
             controller_pid=os.getpid(),
             ingress=self.ingress(),
             development=self.development,
-            notices=self._notices(),
+            notices=[*self._notices(), *cordon_notices(self.state)],
         )
 
     async def drain(self, grace_s: float) -> None:

@@ -114,7 +114,7 @@ def deployment_health(desired: Desired, replicas: Sequence[Replica], waits: str 
     if failure:
         failure = f"the last deploy failed, the version before serves on: {failure}"
     if not target.completed:
-        return _told("UPDATING", _progress(target, replicas), waits)
+        return _told("UPDATING", _progress(target, replicas), *_cordoned(replicas), waits)
     if takes_on(target, replicas):
         return _told("UPDATING", "replicas take another user_config on", waits)
     current = [item for item in replicas if item.version == target.id]
@@ -133,10 +133,15 @@ def deployment_health(desired: Desired, replicas: Sequence[Replica], waits: str 
             slot.last_end for index, slot in target.slots.items() if index in wanted
         )
         return _told("UNHEALTHY", missing, *ends, *said, waits)
-    message = "; ".join(filter(None, (*said, waits)))
+    message = "; ".join(filter(None, (*said, *_cordoned(current), waits)))
+    in_rotation = sum(item.in_rotation and not item.silent for item in current)
+    if serving and not in_rotation:
+        return _told("UNHEALTHY", "no replica is in rotation, and calls wait", message)
     plain = f"all {serving} replicas serve" if serving > 1 else "its replica serves"
     if not serving:
         plain = "no replica is wanted"
+    elif in_rotation < serving:
+        plain = f"{in_rotation} of {serving} replicas get calls"
     return Health("HEALTHY", "; ".join(filter(None, (plain, message))), message)
 
 
@@ -146,6 +151,8 @@ def replica_word(replica: Replica) -> str:
         return "SILENT"
     if replica.phase is Phase.RUNNING and replica.health_failures:
         return "UNHEALTHY"
+    if replica.serves and not replica.in_rotation:
+        return "CORDONED"
     return replica.phase.value
 
 
@@ -186,6 +193,13 @@ def _scaling(target: Version, current: Sequence[Replica], serving: int) -> tuple
     ):
         return None
     return "UPSCALING", f"{serving} of {wanted} replicas serve, up from {target.reached}"
+
+
+def _cordoned(replicas: Sequence[Replica]) -> Iterator[str]:
+    """Yield one line on those that somebody has taken out of rotation."""
+    out = [item.id for item in replicas if item.serves and not item.in_rotation]
+    if out:
+        yield f"cordoned, so without calls: {', '.join(out)}"
 
 
 def _ailments(replicas: Sequence[Replica]) -> Iterator[str]:

@@ -68,6 +68,7 @@ class Replica:
         ailment: why the last check failed; "": it did not.
         asked_at: when it was asked for the sign of life that it still owes.
         silent: it owes one for too long.
+        cordoned, node_cordoned: it gets no new calls, for itself or with its node.
         hangs: it owes one for so long that it is to be replaced.
         rank: its number, from its first Hello on.
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
@@ -93,6 +94,8 @@ class Replica:
     killed: bool = False
     asked_at: float | None = None
     silent: bool = False
+    cordoned: bool = False
+    node_cordoned: bool = False
     hangs: bool = False
     ailment: str = ""
     pid: int = 0
@@ -112,5 +115,10 @@ class Replica:
 
     @property
     def serves(self) -> bool:
-        """Calls may be sent to it."""
+        """It takes calls, if somebody sends it some."""
         return self.phase is Phase.RUNNING and self.joined
+
+    @property
+    def in_rotation(self) -> bool:
+        """Calls are sent to it."""
+        return self.serves and not self.cordoned and not self.node_cordoned

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pyserve.config.control import HEALTH_FAILURES_MAX, REJOIN_TIMEOUT_S
 from pyserve.control.ordering import turn_at
 from pyserve.control.rollout import final_failure, replaced, starts_max
-from pyserve.control.state import EXTERNAL_SLOT, Desired, Failure, Phase, Replica, Slot, Version
+from pyserve.control.state import Desired, Failure, Phase, Replica, Slot, Version
 from pyserve.types import DeploymentKey, ReplicaId
 
 # Why a replica ends when nothing is wrong with it.
@@ -263,14 +263,14 @@ def _approach(
         yield FailVersion(deployment.key, failure)
         return
     surplus = [item for item in current if item.slot >= target.num_replicas]
-    ready = sum(item.serves and item.slot != EXTERNAL_SLOT for item in current) - sum(
-        item.serves for item in surplus
-    )
+    kept = [item for item in current if 0 <= item.slot < target.num_replicas]
+    serving = sum(item.serves for item in kept)
+    ready = sum(item.in_rotation for item in kept)
     limit = starts_max(target, replicas)
     yield from _start_missing(deployment, target, current, now, limit=limit)
     yield from map(_stop, surplus)
     yield from map(_stop, replaced(target, replicas, ready))
-    if ready >= target.num_replicas and not others:
+    if serving >= target.num_replicas and not others:
         leaving = any(
             item.version == target.id and item.slot >= target.num_replicas for item in replicas
         )

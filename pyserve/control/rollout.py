@@ -51,7 +51,7 @@ def replaced(target: Version, replicas: Sequence[Replica], ready: int) -> list[R
     Args:
         target: the version that comes up.
         replicas: all of its deployment.
-        ready: how many of the target's slots have one that serves.
+        ready: how many of the target's slots have one that gets calls.
     """
     older = [item for item in replicas if item.version != target.id]
     live = [item for item in older if item.phase is not Phase.STOPPING]
@@ -59,13 +59,16 @@ def replaced(target: Version, replicas: Sequence[Replica], ready: int) -> list[R
     wanted = target.num_replicas
     if ready == 0 and wanted:
         return starting
+    # Nobody misses those that are cordoned, so they go first.
     others = sorted(
         (item for item in live if item.phase is not Phase.STARTING),
-        key=lambda item: (item.serves, item.created_at),
+        key=lambda item: (item.in_rotation, item.created_at),
     )
     if ready < wanted:
-        serving = [item for item in others if item.serves]
-        others = serving[: max(len(serving) - (wanted - ready), 0)]
+        others = [item for item in others if item.serves]
+        needed = sum(item.in_rotation for item in others) - (wanted - ready)
+        out = sum(not item.in_rotation for item in others)
+        others = others[: out + max(needed, 0)]
     if _surge(target):
         draining = sum(item.phase is Phase.STOPPING for item in older)
         others = others[: max(_step(target) - draining, 0)]

@@ -177,6 +177,16 @@ class ControlService(control_pb2_grpc.ControlServicer):
             await _refuse(context, error)
         return control_pb2.DeleteReply()
 
+    async def Cordon(
+        self, request: control_pb2.CordonRequest, context: Context
+    ) -> control_pb2.CordonReply:
+        """Take replicas out of rotation, or back."""
+        try:
+            outcome = await self._controller.cordon(request.target, undo=request.undo)
+        except PyserveError as error:
+            await _refuse(context, error)
+        return control_pb2.CordonReply(replicas=outcome.replicas, warnings=outcome.warnings)
+
     async def Shutdown(
         self, request: control_pb2.ShutdownRequest, context: Context
     ) -> control_pb2.ShutdownReply:

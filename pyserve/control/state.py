@@ -138,6 +138,7 @@ class MeshState:
         notes: what happened since somebody last took them, for whoever waits for a deployment.
         incidents: what befell replicas that had served, for whoever runs the application.
         conditions: how everything was at the last look.
+        cordoned_nodes: whose replicas get no new calls.
     """
 
     deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
@@ -145,6 +146,7 @@ class MeshState:
     notes: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     incidents: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     conditions: dict[ApplicationName | DeploymentKey, Condition] = field(default_factory=dict)
+    cordoned_nodes: set[str] = field(default_factory=set)
 
     def of_application(self, name: ApplicationName) -> Iterator[Desired]:
         """Yield the deployments of one application."""
@@ -313,6 +315,7 @@ class MeshState:
         replica.joined, replica.left_at = True, None
         replica.asked_at, replica.hangs = None, False
         replica.pid, replica.place = pid, place
+        replica.node_cordoned = place.node in self.cordoned_nodes
 
     def on_ready(
         self, replica_id: ReplicaId, *, place: Place, now: float, metadata_json: str = ""
@@ -372,6 +375,13 @@ class MeshState:
         if replica.silent:
             replica.silent = False
             self._incident(replica, "answers again")
+
+    def on_cordoned(self, replica_id: ReplicaId) -> None:
+        """The replica was taken out of rotation, or back."""
+        replica = self.replicas[replica_id]
+        is_out = replica.cordoned or replica.node_cordoned
+        says = "is cordoned: it gets no new calls" if is_out else "gets calls again"
+        self._incident(replica, says)
 
     def on_draining(self, replica_id: ReplicaId, *, grace_s: float, now: float) -> None:
         """The replica stops by itself (told so from outside)."""

@@ -21,7 +21,7 @@ def views_of(
     """
     views = {}
     for key, desired in state.deployments.items():
-        serving = [replica for replica in state.of_deployment(key) if replica.serves]
+        serving = [replica for replica in state.of_deployment(key) if replica.in_rotation]
         if serving or _is_expected(desired):
             views[key] = _view(desired, serving, routes.of_deployment.get(key, ()))
     known = frozenset(key for key, view in views.items() if view.services)

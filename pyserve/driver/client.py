@@ -152,6 +152,15 @@ class ControlClient:
                 control_pb2.DeleteRequest(application=application), metadata=self._metadata
             )
 
+    def cordon(self, target: str, *, undo: bool) -> control_pb2.CordonReply:
+        """Take a replica, or ``node:NAME``, out of rotation, or back."""
+        with self._errors(f"cordoning {target!r}", _ANSWER_TIMEOUT_S):
+            return self._stub.Cordon(
+                control_pb2.CordonRequest(target=target, undo=undo),
+                metadata=self._metadata,
+                timeout=_ANSWER_TIMEOUT_S,
+            )
+
     def shutdown(self, grace_s: float, *, margin_s: float = 0.0) -> None:
         """Drain everything and end the mesh; return when every replica has ended.
 

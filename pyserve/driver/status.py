@@ -64,7 +64,7 @@ class ReplicaStatus:
     Attributes:
         replica_id: Unique in the mesh.
         state: ``STARTING``, ``RUNNING`` or ``STOPPING``; of those that run ``SILENT``, does not
-            answer, and ``UNHEALTHY``, fails its health check.
+            answer, ``UNHEALTHY``, fails its health check, and ``CORDONED``, gets no new calls.
         pid: Of the process, on its node.
         node: Name of the machine.
         address: ``host:port`` where it listens, "" before it is ready.
@@ -107,7 +107,7 @@ class DeploymentStatusOverview:
 
     @property
     def replica_states(self) -> Mapping[ReplicaState, int]:
-        """How many replicas there are of each state; ``SILENT`` and ``UNHEALTHY`` ones run."""
+        """How many replicas there are of each state; ``SILENT``, ``UNHEALTHY`` and others run."""
         return dict(Counter(_state(each) for each in self.replicas))
 
 

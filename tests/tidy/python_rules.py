@@ -22,6 +22,7 @@ PURE_MODULES = (
     "pyserve/control/reconfiguring.py",
     "pyserve/control/registry.py",
     "pyserve/control/specs.py",
+    "pyserve/control/cordon.py",
     "pyserve/control/health.py",
     "pyserve/control/observed.py",
     "pyserve/control/state.py",

@@ -193,6 +193,22 @@ class DeleteReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class CordonRequest(_message.Message):
+    __slots__ = ("target", "undo")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    undo: bool
+    def __init__(self, target: _Optional[str] = ..., undo: _Optional[bool] = ...) -> None: ...
+
+class CordonReply(_message.Message):
+    __slots__ = ("replicas", "warnings")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedScalarFieldContainer[str]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, replicas: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ShutdownRequest(_message.Message):
     __slots__ = ("grace_s",)
     GRACE_S_FIELD_NUMBER: _ClassVar[int]

@@ -55,6 +55,11 @@ class ControlStub:
                 request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.SerializeToString,
                 response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.FromString,
                 _registered_method=True)
+        self.Cordon = channel.unary_unary(
+                '/pyserve.wire.v1.Control/Cordon',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.CordonRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.CordonReply.FromString,
+                _registered_method=True)
         self.Follow = channel.unary_stream(
                 '/pyserve.wire.v1.Control/Follow',
                 request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.FollowRequest.SerializeToString,
@@ -98,6 +103,14 @@ class ControlServicer:
 
     def Shutdown(self, request, context):
         """Drains everything and ends the mesh; the reply comes when every replica has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cordon(self, request, context):
+        """Takes replicas out of rotation, or back, without stopping them; the reply comes when the
+        routers have been told. NOT_FOUND: there is none of that name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,6 +161,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Shutdown,
                     request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.FromString,
                     response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.SerializeToString,
+            ),
+            'Cordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cordon,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.CordonRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.CordonReply.SerializeToString,
             ),
             'Follow': grpc.unary_stream_rpc_method_handler(
                     servicer.Follow,
@@ -274,6 +292,33 @@ class Control:
             '/pyserve.wire.v1.Control/Shutdown',
             pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownRequest.SerializeToString,
             pyserve_dot_wire_dot_v1_dot_control__pb2.ShutdownReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/Cordon',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.CordonRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.CordonReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,10 @@ class ControlStub:
     Delete: _grpc.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]
     Shutdown: _grpc.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+    Cordon: _grpc.UnaryUnaryMultiCallable[_control_pb2.CordonRequest, _control_pb2.CordonReply]
+    """Takes replicas out of rotation, or back, without stopping them; the reply comes when the
+    routers have been told. NOT_FOUND: there is none of that name.
+    """
     Follow: _grpc.UnaryStreamMultiCallable[_control_pb2.FollowRequest, _control_pb2.FollowEvent]
     """A `pyserve run` stands in front of a terminal: lines for it, until it goes or the mesh ends.
     The initial metadata say that it is known. While it follows, the mesh stays for it.
@@ -65,6 +69,10 @@ class ControlAsyncStub(ControlStub):
     Delete: _aio.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]  # type: ignore[assignment]
     Shutdown: _aio.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]  # type: ignore[assignment]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+    Cordon: _aio.UnaryUnaryMultiCallable[_control_pb2.CordonRequest, _control_pb2.CordonReply]  # type: ignore[assignment]
+    """Takes replicas out of rotation, or back, without stopping them; the reply comes when the
+    routers have been told. NOT_FOUND: there is none of that name.
+    """
     Follow: _aio.UnaryStreamMultiCallable[_control_pb2.FollowRequest, _control_pb2.FollowEvent]  # type: ignore[assignment]
     """A `pyserve run` stands in front of a terminal: lines for it, until it goes or the mesh ends.
     The initial metadata say that it is known. While it follows, the mesh stays for it.
@@ -110,6 +118,16 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ShutdownReply, _abc.Awaitable[_control_pb2.ShutdownReply]]:
         """Drains everything and ends the mesh; the reply comes when every replica has ended."""
+
+    @_abc_1.abstractmethod
+    def Cordon(
+        self,
+        request: _control_pb2.CordonRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.CordonReply, _abc.Awaitable[_control_pb2.CordonReply]]:
+        """Takes replicas out of rotation, or back, without stopping them; the reply comes when the
+        routers have been told. NOT_FOUND: there is none of that name.
+        """
 
     @_abc_1.abstractmethod
     def Follow(

@@ -15,6 +15,7 @@ below it are what the mesh does then. ``play`` returns the script with what it h
     unhealthy ID... / healthy ID...   they report a check
     hang ID...                      they give no sign of life
     leave ID... / rejoin ID...      their streams break, or come back
+    cordon ID|node:here / uncordon ID|node:here   somebody takes them out of rotation, or back
     wait SECONDS                    time passes, with everything that comes due meanwhile
     next                            as long as it takes until something comes due
     status                          how the application and its deployments are
@@ -26,6 +27,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from pyserve.control.cordon import cordon
 from pyserve.control.health import application_health, deployment_health, observe, replica_word
 from pyserve.control.reconcile import (
     Action,
@@ -154,6 +156,12 @@ class _Stage(World):
 
     def do_rejoin(self, *names: str) -> None:
         self.make_ready(*self._named(names))
+
+    def do_cordon(self, target: str) -> None:
+        self.said += cordon(self.state, target, undo=False).warnings
+
+    def do_uncordon(self, target: str) -> None:
+        self.said += cordon(self.state, target, undo=True).warnings
 
     def do_wait(self, seconds: str) -> None:
         end = self.now + float(seconds)
