@@ -207,7 +207,8 @@ class MeshState:
         """Let every deployment of the application end, and drain until then at most."""
         for desired in self.of_application(application):
             desired.target = desired.fallback = desired.failure = None
-            desired.ends_by = ends_by
+            if ends_by is not None:
+                desired.ends_by = ends_by
 
     def on_hurry(self, application: ApplicationName, *, now: float) -> None:
         """Nobody waits for what the replicas of the application have in flight."""
@@ -452,8 +453,11 @@ class MeshState:
 
     def _count_short_service(self, replica: Replica, how: str, now: float) -> None:
         """Hold it against an update when one that has just begun to serve ends."""
-        version, desired = self._version(replica), self.deployments.get(replica.key)
-        if version is None or desired is None or desired.fallback is None or version.completed:
+        desired = self.deployments.get(replica.key)
+        if desired is None or desired.fallback is None:
+            return
+        version = desired.target
+        if version is None or version.id != replica.version or version.completed:
             return
         if replica.ready_at is not None and now - replica.ready_at < RESTART_FORGET_S:
             version.start_failures += 1

@@ -21,6 +21,7 @@ GRACE_S = 3.0
 END_TIMEOUT_S = 30.0
 
 
+@pytest.mark.parity("G-08")
 async def test_calls_in_flight_finish_within_the_grace_and_the_rest_ends_unavailable() -> None:
     async with echo_mesh(num_replicas=2, graceful_shutdown_timeout_s=GRACE_S) as mesh:
         slow = echo_pb2.PerformRequest(payload=b"x", delay_s=1.0)

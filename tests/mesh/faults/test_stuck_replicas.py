@@ -67,6 +67,7 @@ def lose_the_wake_ups(asked: Replica) -> None:
     assert asked.tell("lose") == "lost"
 
 
+@pytest.mark.parity("G-10")
 @pytest.mark.parametrize("wedge", [hold_the_loop, lose_the_wake_ups])
 def test_a_replica_whose_loop_gives_no_sign_of_life_is_replaced(
     wedge: Callable[[Replica], None],
