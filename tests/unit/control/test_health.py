@@ -9,13 +9,14 @@ from pyserve.control.health import (
     observe,
 )
 from pyserve.control.state import Phase
+from pyserve.types import ApplicationName
 from tests.unit.control.world import APPLICATION, World, key
 
 
 class Watched(World):
     """A world whose conditions are looked at after every change, as the controller does."""
 
-    changing: frozenset[str] = frozenset()
+    changing: frozenset[ApplicationName] = frozenset()
 
     def look(self) -> None:
         self.settle()
