@@ -16,21 +16,15 @@ from pyserve.config.environment import (
 )
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.options import DeploymentOptions, check_name
-from pyserve.config.parts import (
-    AggregationFunction,
-    AutoscalingConfig,
-    AutoscalingContext,
-    AutoscalingPolicy,
-    BackpressureConfig,
-    BatchingConfig,
-    Resources,
-)
+from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
 from pyserve.config.routing import (
     DEFAULT_LOAD_BOUND,
     DEFAULT_POLICY,
     RequestRouterConfig,
     RouterDefaults,
 )
+from pyserve.config.scaling import AggregationFunction, AutoscalingConfig, AutoscalingPolicy
+from pyserve.config.scaling_context import AutoscalingContext, DeploymentID, TimeStampedValue
 from pyserve.config.telling import ControllerOptions, EncodingType, LoggingConfig, TracingConfig
 
 __all__ = [
@@ -45,6 +39,7 @@ __all__ = [
     "CallSettings",
     "ConcurrencySettings",
     "ControllerOptions",
+    "DeploymentID",
     "DeploymentOptions",
     "EncodingType",
     "HTTPOptions",
@@ -55,6 +50,7 @@ __all__ = [
     "RequestRouterConfig",
     "Resources",
     "RouterDefaults",
+    "TimeStampedValue",
     "TracingConfig",
     "check_address",
     "check_name",

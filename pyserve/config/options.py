@@ -17,7 +17,6 @@ from typing import Literal
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.parts import (
     REPLICAS_MAX,
-    AutoscalingConfig,
     BackpressureConfig,
     BatchingConfig,
     Resources,
@@ -30,6 +29,7 @@ from pyserve.config.runtime_env import (
     options_of_runtime_env,
     read_requirements,
 )
+from pyserve.config.scaling import AutoscalingConfig
 from pyserve.config.telling import LoggingConfig
 from pyserve.config.validation import (
     check_choice,
@@ -49,8 +49,6 @@ MAX_ONGOING_REQUESTS_DEFAULT = 100
 MAX_QUEUED_REQUESTS_PER_ROUTER = 10_000
 # grpc's own default for messages received.
 MAX_RECEIVE_MESSAGE_BYTES_DEFAULT = 4 * 1024 * 1024
-# "auto" as in Ray Serve: one replica to begin with, at most a hundred.
-AUTO_MAX_REPLICAS = 100
 PLACEMENT_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 # Accepted, and without anything that they could change in a mesh on one machine.
 PLACEMENT_OPTIONS = (
@@ -160,7 +158,11 @@ class DeploymentOptions:
         self._check_placement()
 
     def _check_counts(self) -> None:
-        if self.num_replicas != "auto":
+        if self.num_replicas == "auto":
+            scaling = self.autoscaling_config
+            filled = None if scaling is None else scaling.for_auto()
+            object.__setattr__(self, "autoscaling_config", filled)
+        else:
             check_integer(
                 "num_replicas", self.num_replicas, minimum=0, maximum=REPLICAS_MAX, also="'auto'"
             )
@@ -264,14 +266,20 @@ class DeploymentOptions:
         return json.dumps(self.user_config, sort_keys=True, allow_nan=False)
 
     @property
+    def scaling(self) -> AutoscalingConfig | None:
+        """How the number of replicas follows the load; ``None``: it does not."""
+        if self.num_replicas == "auto" and self.autoscaling_config is None:
+            return AutoscalingConfig().for_auto()
+        return self.autoscaling_config
+
+    @property
     def initial_num_replicas(self) -> int:
         """How many replicas to start with, before any autoscaling decision."""
-        if isinstance(self.num_replicas, int) and self.autoscaling_config is None:
-            return self.num_replicas
-        scaling = self.autoscaling_config or AutoscalingConfig(max_replicas=AUTO_MAX_REPLICAS)
-        return (
-            scaling.min_replicas if scaling.initial_replicas is None else scaling.initial_replicas
-        )
+        scaling = self.scaling
+        if scaling is not None:
+            return scaling.starts_with
+        assert isinstance(self.num_replicas, int), "auto has a scaling"
+        return self.num_replicas
 
     @property
     def is_scaled_to_zero(self) -> bool:

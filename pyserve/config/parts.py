@@ -1,4 +1,4 @@
-"""The nested parts of the deployment options: batching, autoscaling, resources.
+"""The nested parts of the deployment options: batching, backpressure, resources.
 
 Each part is frozen, checks itself when it is made, and has the names and defaults of
 ``docs/reference``; ``of`` reads it from the mapping that a user wrote.
@@ -7,17 +7,13 @@ Each part is frozen, checks itself when it is made, and has the names and defaul
 from __future__ import annotations
 
 import difflib
-import enum
-import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from pyserve.config.validation import (
-    check_choice,
     check_flag,
     check_integer,
-    check_json,
     check_mapping,
     check_number,
     check_seconds,
@@ -25,7 +21,6 @@ from pyserve.config.validation import (
     refuse,
 )
 from pyserve.errors import OptionError
-from pyserve.later import Later
 
 # Of one deployment. Far more than run on a machine; a larger number is a slip.
 REPLICAS_MAX = 10_000
@@ -129,158 +124,6 @@ class BatchingConfig(Part):
         else:
             raise refuse("batching_config.methods", methods, "a list of method names")
         return given
-
-
-class AggregationFunction(enum.StrEnum):
-    """How the measurements of a time become one number."""
-
-    MEAN = "mean"
-    MAX = "max"
-    MIN = "min"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoscalingPolicy(Part):
-    """Who decides how many replicas there are; without one the load does.
-
-    Attributes:
-        policy_function: A function or a class, or its import path; kept as the path.
-        policy_kwargs: Arguments for the constructor of a class.
-    """
-
-    policy_function: str | Callable[..., object] = ""
-    policy_kwargs: Mapping[str, object] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        found = self.policy_function
-        if callable(found) and hasattr(found, "__qualname__"):
-            path = f"{found.__module__}:{found.__qualname__}"
-            object.__setattr__(self, "policy_function", path)
-        elif not isinstance(found, str):
-            allowed = "a function, a class, or its import path 'module:name'"
-            raise refuse("autoscaling_config.policy.policy_function", found, allowed)
-        check_json(
-            "autoscaling_config.policy.policy_kwargs",
-            check_mapping("autoscaling_config.policy.policy_kwargs", self.policy_kwargs),
-        )
-
-
-class AutoscalingContext(Later):
-    """What a policy is told of its deployment, when replicas follow the load."""
-
-    instead = "set num_replicas, and deploy again when it has to change"
-
-
-# Older names of Ray Serve, and the present ones.
-_OLDER_FACTORS = {
-    "smoothing_factor": ("upscaling_factor", "downscaling_factor"),
-    "upscale_smoothing_factor": ("upscaling_factor",),
-    "downscale_smoothing_factor": ("downscaling_factor",),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoscalingConfig(Part):
-    """When and how far the number of replicas follows the load (names as in Ray Serve).
-
-    ``smoothing_factor`` and its relatives are older names of the scaling factors;
-    ``metrics_interval_s`` is accepted: the mesh measures on its own time. All of them warn.
-    """
-
-    min_replicas: int = 1
-    initial_replicas: int | None = None
-    max_replicas: int = 1
-    target_ongoing_requests: float = 2.0
-    look_back_period_s: float = 30.0
-    upscale_delay_s: float = 30.0
-    downscale_delay_s: float = 600.0
-    downscale_to_zero_delay_s: float | None = None
-    upscaling_factor: float | None = 1.0
-    downscaling_factor: float | None = 1.0
-    aggregation_function: AggregationFunction | str = "mean"
-    policy: AutoscalingPolicy | Mapping[str, object] | None = None
-    metrics_interval_s: InitVar[float | None] = None
-    smoothing_factor: InitVar[float | None] = None
-    upscale_smoothing_factor: InitVar[float | None] = None
-    downscale_smoothing_factor: InitVar[float | None] = None
-
-    def __post_init__(
-        self,
-        metrics_interval_s: float | None,
-        smoothing_factor: float | None,
-        upscale_smoothing_factor: float | None,
-        downscale_smoothing_factor: float | None,
-    ) -> None:
-        self._take_older_names(
-            metrics_interval_s=metrics_interval_s,
-            smoothing_factor=smoothing_factor,
-            upscale_smoothing_factor=upscale_smoothing_factor,
-            downscale_smoothing_factor=downscale_smoothing_factor,
-        )
-        self._fill_in()
-        self._check_counts()
-        self._check_times()
-
-    def _take_older_names(self, **older: float | None) -> None:
-        for name, value in older.items():
-            if value is None:
-                continue
-            names = _OLDER_FACTORS.get(name, ())
-            hint = f"write {' and '.join(names)}" if names else "leave it out, it has no effect"
-            warnings.warn(
-                f"autoscaling_config.{name} is an older name; {hint}",
-                DeprecationWarning,
-                stacklevel=4,
-            )
-            for now in names:
-                object.__setattr__(self, now, value)
-
-    def _fill_in(self) -> None:
-        for name in ("upscaling_factor", "downscaling_factor"):
-            if getattr(self, name) is None:  # As Ray Serve writes its default.
-                object.__setattr__(self, name, 1.0)
-        if self.policy is not None:
-            policy = AutoscalingPolicy.of("autoscaling_config.policy", self.policy)
-            object.__setattr__(self, "policy", policy)
-
-    def _check_counts(self) -> None:
-        for name, least in (("min_replicas", 0), ("max_replicas", 1)):
-            check_integer(
-                f"autoscaling_config.{name}",
-                getattr(self, name),
-                minimum=least,
-                maximum=REPLICAS_MAX,
-            )
-        if self.max_replicas < self.min_replicas:
-            raise refuse(
-                "autoscaling_config.max_replicas",
-                self.max_replicas,
-                f"at least min_replicas={self.min_replicas}",
-            )
-        if self.initial_replicas is not None:
-            check_integer(
-                "autoscaling_config.initial_replicas",
-                self.initial_replicas,
-                minimum=self.min_replicas,
-                maximum=self.max_replicas,
-            )
-
-    def _check_times(self) -> None:
-        for name in ("look_back_period_s", "upscale_delay_s", "downscale_delay_s"):
-            check_seconds(f"autoscaling_config.{name}", getattr(self, name))
-        if self.downscale_to_zero_delay_s is not None:
-            check_seconds(
-                "autoscaling_config.downscale_to_zero_delay_s", self.downscale_to_zero_delay_s
-            )
-        for name in ("target_ongoing_requests", "upscaling_factor", "downscaling_factor"):
-            check_number(
-                f"autoscaling_config.{name}", getattr(self, name), minimum=0, exclusive=True
-            )
-        known = [each.value for each in AggregationFunction]
-        found = check_choice(
-            "autoscaling_config.aggregation_function", self.aggregation_function, known
-        )
-        object.__setattr__(self, "aggregation_function", str(found))
 
 
 @dataclass(frozen=True, kw_only=True)

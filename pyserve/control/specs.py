@@ -104,19 +104,25 @@ def changes_limits_only(
     and the controller look at differ somewhere and nothing else does anywhere, and the driver's
     source files are what they were. Deploying the very same again is a wish for new replicas. So
     is a first user_config, and none where there was one: replicas could not go back, or forward,
-    to none.
+    to none. And so is the first autoscaling_config: replicas without one do not tell what they
+    have to do.
     """
     return (
         before != after
         and before.keys() == after.keys()
         and all(bool(spec.code.fingerprint) for spec in before.values())
         and all(_without_limits(before[key]) == _without_limits(after[key]) for key in after)
-        and all(_has_config(before[key]) == _has_config(after[key]) for key in after)
+        and all(_has(before[key]) == _has(after[key]) for key in after)
     )
 
 
-def _has_config(spec: mesh_pb2.DeploymentSpec) -> bool:
-    return json.loads(spec.options_json or "{}").get("user_config") is not None
+def _has(spec: mesh_pb2.DeploymentSpec) -> tuple[bool, bool]:
+    options = json.loads(spec.options_json or "{}")
+    is_scaled = options.get("autoscaling_config") is not None
+    return (
+        options.get("user_config") is not None,
+        is_scaled or options.get("num_replicas") == "auto",
+    )
 
 
 def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentSpec, object]:

@@ -29,7 +29,6 @@ _NAMES = {
     "task_consumer": "task_consumer task_handler instantiate_adapter_from_config",
 }
 _LATER = {
-    "config": "AutoscalingContext",
     "llm": _NAMES["llm"],
     "metrics": _NAMES["metrics"],
     "schema": "CeleryAdapterConfig TaskProcessorConfig TaskResult",

@@ -8,8 +8,9 @@ from dataclasses import fields
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.config.parts import AutoscalingConfig, BackpressureConfig, BatchingConfig, Resources
+from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
 from pyserve.config.routing import RequestRouterConfig
+from pyserve.config.scaling import AutoscalingConfig
 from pyserve.errors import OptionError
 
 _PARTS = {
