@@ -1,0 +1,110 @@
+"""How many calls come: rates, their trend, and how bursty they are. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Sequence
+
+# Bursts of the last minutes count.
+KEPT_S = 180.0
+_BIN_S = 0.5
+# Windows of a rate, in bins: half a second to half a minute.
+_WINDOWS = (1, 2, 4, 10, 20, 60)
+# A rate over a short window counts for what it is with 97.5 % certainty.
+_DEVIATIONS = 2.0
+# Independent callers have 1 (Poisson). Less cannot be relied on; more than this is not bursts any
+# more, but load.
+_DISPERSION_MIN, _DISPERSION_MAX = 1.0, 20.0
+
+
+class Arrivals:
+    """Calls counted in bins of half a second.
+
+    Args:
+        now: When counting begins.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._bins: deque[float] = deque([0.0], maxlen=int(KEPT_S / _BIN_S))
+        self._begun = now  # Of the last bin, which is not over.
+
+    def add(self, count: float, now: float) -> None:
+        """So many calls have come since the last word."""
+        self._pass(now)
+        self._bins[-1] += count
+
+    def rate(self, now: float) -> float:
+        """Return the calls per second that are certain to come now.
+
+        Of the rates over windows of half a second to half a minute it is the largest one, each
+        less two standard deviations of what chance alone would make of it: so a jump counts at
+        once, and noise does not.
+        """
+        self._pass(now)
+        counts = self._whole()
+        spread = _DEVIATIONS * math.sqrt(self.dispersion(now))
+        best = 0.0
+        for window in _WINDOWS:
+            if window <= len(counts):
+                found = sum(counts[-window:])
+                best = max(best, (found - spread * math.sqrt(found)) / (window * _BIN_S))
+        mean = self.mean(now)
+        return max(best, mean)
+
+    def mean(self, now: float, over_s: float = 10.0) -> float:
+        """Return the mean rate of the last seconds, per second."""
+        self._pass(now)
+        counts = self._whole()[-max(int(over_s / _BIN_S), 1) :]
+        return sum(counts) / (len(counts) * _BIN_S) if counts else 0.0
+
+    def dispersion(self, now: float) -> float:
+        """Return the variance of counts divided by their mean: 1 for independent callers.
+
+        In the limit of long bins it is the squared coefficient of variation of the times between
+        arrivals (Sriram and Whitt, "Characterizing superposition arrival processes in packet
+        multiplexers", 1986). From the differences of neighbouring bins, so that a slow change of
+        the load does not count as bursts.
+        """
+        self._pass(now)
+        counts = self._whole()
+        if len(counts) < 2 or not (total := sum(counts)):
+            return _DISPERSION_MIN
+        steps = sorted((after - before) ** 2 for before, after in itertools.pairwise(counts))
+        # A jump of the load is no burst.
+        usual = steps[: len(steps) - 1 - len(steps) // 100] or steps
+        variance = sum(usual) / (2 * len(usual))
+        return min(max(variance / (total / len(counts)), _DISPERSION_MIN), _DISPERSION_MAX)
+
+    def growth(self, now: float, over_s: float) -> float:
+        """Return by how much the rate grows in a second; 0 unless it does all the time.
+
+        The smaller one of the slopes (least squares) of both halves of the last ``over_s``
+        counts, so that a jump is no trend.
+        """
+        self._pass(now)
+        counts = self._whole()[-int(over_s / _BIN_S) :]
+        if len(counts) < over_s / _BIN_S:
+            return 0.0
+        half = len(counts) // 2
+        slopes = (_slope(counts[:half]), _slope(counts[half:]), _slope(counts))
+        return max(min(slopes), 0.0)
+
+    def _whole(self) -> list[float]:
+        """Return the bins that are over."""
+        return list(self._bins)[:-1]
+
+    def _pass(self, now: float) -> None:
+        passed = int((now - self._begun) / _BIN_S)
+        if passed > 0:
+            self._bins.extend([0.0] * min(passed, self._bins.maxlen or 0))
+            self._begun += passed * _BIN_S
+
+
+def _slope(counts: Sequence[float]) -> float:
+    """Return the change of the rate per second; calls per second and second."""
+    middle = (len(counts) - 1) / 2
+    around = sum((index - middle) ** 2 for index in range(len(counts)))
+    rise = sum((index - middle) * count for index, count in enumerate(counts))
+    return rise / around / _BIN_S**2

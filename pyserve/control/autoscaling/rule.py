@@ -1,0 +1,118 @@
+"""Ray Serve's rule, in its own words of ``autoscaling_config``: so many calls a replica. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pyserve.config import AutoscalingConfig
+from pyserve.control.autoscaling.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """How many replicas somebody wants, before factors, bounds and delays.
+
+    Attributes:
+        number: At least 0; not rounded.
+        reason: A clause that says why.
+    """
+
+    number: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What becomes of a proposal.
+
+    Attributes:
+        wanted: After factors and bounds.
+        number: What shall be so now: ``wanted``, or what was so as long as its delay runs.
+    """
+
+    wanted: int
+    number: int
+
+
+def calls_at_once(
+    config: AutoscalingConfig, signals: Signals, running: int, target: int, now: float
+) -> Proposal:
+    """Return as many replicas as it takes for ``target_ongoing_requests`` at each of them.
+
+    Growing looks at the last moments and shrinking at the whole look-back period. Where no replica
+    runs, and nothing can have been measured, the calls of now count.
+    """
+    each = config.target_ongoing_requests
+    recent = signals.total_recently(now) if running else float(signals.total)
+    if recent / each > target:
+        return Proposal(recent / each, f"{recent:.1f} calls at once, {each:g} for each replica")
+    period = signals.total_over_period(now)
+    calls = max(recent, period)
+    # Long enough to be too few for the replicas, it is; and what grew meanwhile is not forgotten.
+    return Proposal(
+        min(calls / each, target),
+        f"{calls:.1f} calls at once in {config.look_back_period_s:g} s, {each:g} for each replica",
+    )
+
+
+class Delays:
+    """Changes a number only when that has been wanted for long enough.
+
+    Args:
+        config: With the delays.
+        downscale_delay_s: What holds where the configuration says none.
+    """
+
+    def __init__(self, config: AutoscalingConfig, downscale_delay_s: float = 0.0) -> None:
+        self._config = config
+        self._otherwise_s = downscale_delay_s
+        self._direction = 0
+        self._since = 0.0
+
+    def settle(self, number: float, *, running: int, target: int, now: float) -> Settled:
+        """Return what becomes of a wanted number.
+
+        Args:
+            number: As a policy returned it.
+            running: How many replicas serve; differences are from there.
+            target: How many there shall be so far.
+            now: Seconds.
+        """
+        wanted = self._bounded(self._damped(number, running))
+        if not running and target and wanted < target:
+            # The first ones start: nothing that has been measured speaks against them.
+            wanted = target
+        if wanted < target:
+            # The last one goes by itself, after a delay of its own.
+            wanted = max(wanted, 0 if target == 1 else 1)
+        direction = (wanted > target) - (wanted < target)
+        if direction != self._direction:
+            self._direction, self._since = direction, now
+        if not direction or now - self._since < self._delay_s(direction, target):
+            return Settled(wanted, target)
+        self._direction = 0
+        return Settled(wanted, wanted)
+
+    def _damped(self, number: float, running: int) -> int:
+        difference = number - running
+        factor = (
+            self._config.upscaling_factor if difference > 0 else self._config.downscaling_factor
+        )
+        # A number that is whole but for a float's last digits is whole.
+        damped = math.ceil(running + (factor or 1.0) * difference - 1e-9)
+        if damped == running and math.ceil(number) < running:
+            return damped - 1  # A small factor must not keep it there for ever.
+        return damped
+
+    def _bounded(self, number: int) -> int:
+        return max(self._config.min_replicas, min(self._config.max_replicas, number))
+
+    def _delay_s(self, direction: int, target: int) -> float:
+        if direction > 0:
+            # From nothing, calls wait for the first one.
+            return self._config.upscale_delay_s if target else 0.0
+        down_s = self._config.downscale_delay_s
+        if target == 1 and self._config.downscale_to_zero_delay_s is not None:
+            down_s = self._config.downscale_to_zero_delay_s
+        return self._otherwise_s if down_s is None else down_s

@@ -1,0 +1,152 @@
+"""Decides for one deployment, whichever policy it has. Pure.
+
+The driver tells it what it sees and when; a policy of the user's is asked by the driver, because
+that is no pure thing, and its answer comes back by ``take``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyserve.config import AutoscalingConfig, AutoscalingContext, DeploymentID
+from pyserve.control.autoscaling.latency import Fleet, LatencyPolicy
+from pyserve.control.autoscaling.rule import Delays, Proposal, calls_at_once
+from pyserve.control.autoscaling.signals import Signals
+from pyserve.types import DeploymentKey
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was decided last.
+
+    Attributes:
+        target: How many replicas there shall be; with ``advisory``: how many there should be.
+        reason: Why, a clause.
+        since: When that became so.
+        pending: How many are wanted, where a delay runs; else as ``target``.
+    """
+
+    target: int
+    reason: str
+    since: float
+    pending: int
+
+
+@dataclass(slots=True)
+class _Memory:
+    state: dict[str, Any] = field(default_factory=dict)
+    scaled_up_at: float | None = None
+    scaled_down_at: float | None = None
+
+
+class Scaler:
+    """One deployment's.
+
+    Args:
+        key: Which one.
+        config: Its ``autoscaling_config``.
+        target: How many replicas there shall be so far.
+        now: Seconds, on the clock of all other times here.
+
+    Attributes:
+        config: The same.
+        signals: What is told of its load.
+        outcome: What was decided last.
+    """
+
+    def __init__(
+        self, key: DeploymentKey, config: AutoscalingConfig, target: int, now: float
+    ) -> None:
+        self.config = config
+        self.signals = Signals(config, now)
+        self.outcome = Outcome(target, "as deployed", now, target)
+        self._key = key
+        self._delays = Delays(config)
+        self._latency = LatencyPolicy(config) if config.latency_target else None
+        self._memory = _Memory()
+
+    def decide(self, fleet: Fleet, now: float) -> Outcome:
+        """Decide by the built-in policy."""
+        if self._latency is not None:
+            proposal = self._latency.propose(self.signals, fleet, now)
+        else:
+            proposal = calls_at_once(
+                self.config, self.signals, len(fleet.running), fleet.target, now
+            )
+        return self._settle(proposal, fleet, now)
+
+    def take(
+        self, number: float, state: Mapping[str, Any] | None, fleet: Fleet, now: float
+    ) -> Outcome:
+        """Take the answer of a policy of the user's.
+
+        Raises:
+            ValueError: The number is none.
+        """
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ValueError(f"it returned {number!r} instead of a number of replicas")
+        if not math.isfinite(number) or number < 0:
+            raise ValueError(f"it returned {number!r}; a number of replicas is at least 0")
+        self._memory.state = dict(state or {})
+        if not fleet.running and fleet.target == 0 and self.signals.total:
+            # As in Ray Serve: from zero it is not the policy that decides.
+            number = max(number, 1)
+        return self._settle(Proposal(number, f"{self.config.policy_path} says so"), fleet, now)
+
+    def on_policy_failed(self, why: str, target: int, now: float) -> None:
+        """The policy gave no answer; the number stays."""
+        reason = f"the policy {self.config.policy_path} {why}; the number stays".replace("  ", " ")
+        if reason != self.outcome.reason:
+            self.outcome = Outcome(target, reason, now, target)
+
+    def context(self, fleet: Fleet, now: float, unix_now: float) -> AutoscalingContext:
+        """Return what a policy of the user's is told."""
+
+        def unix(at: float | None) -> float | None:
+            return None if at is None else unix_now - now + at
+
+        signals = self.signals
+        queued = float(signals.parked)
+        # Made at once: a policy reads it in another thread.
+        total = signals.total_recently(now) if fleet.running else float(signals.total)
+        return AutoscalingContext(
+            deployment_id=DeploymentID(self._key.deployment, self._key.application),
+            deployment_name=self._key.deployment,
+            app_name=self._key.application,
+            current_num_replicas=len(fleet.running),
+            target_num_replicas=fleet.target,
+            running_replicas=list(fleet.running),
+            total_num_requests=max(total, queued),
+            total_queued_requests=queued,
+            aggregated_metrics=signals.aggregated_metrics(now),
+            raw_metrics=signals.raw_metrics(now, unix_now),
+            capacity_adjusted_min_replicas=self.config.min_replicas,
+            capacity_adjusted_max_replicas=self.config.max_replicas,
+            policy_state=dict(self._memory.state),
+            last_scale_up_time=unix(self._memory.scaled_up_at),
+            last_scale_down_time=unix(self._memory.scaled_down_at),
+            current_time=unix_now,
+            config=self.config,
+        )
+
+    def _settle(self, proposal: Proposal, fleet: Fleet, now: float) -> Outcome:
+        settled = self._delays.settle(
+            proposal.number, running=len(fleet.running), target=fleet.target, now=now
+        )
+        moved = settled.number != fleet.target
+        if moved and settled.number > fleet.target:
+            self._memory.scaled_up_at = now
+        elif moved:
+            self._memory.scaled_down_at = now
+        before = self.outcome
+        # An advice stands until it is not wanted any more: the number itself never follows it.
+        stands = self.config.advisory and not moved and settled.wanted != fleet.target
+        target = before.target if stands else settled.number
+        if target != before.target:
+            self.outcome = Outcome(target, proposal.reason, now, settled.wanted)
+        else:
+            self.outcome = Outcome(target, before.reason, before.since, settled.wanted)
+        return self.outcome

@@ -1,0 +1,199 @@
+"""What replicas and routers tell of one deployment, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyserve.config import AutoscalingConfig, TimeStampedValue
+from pyserve.control.autoscaling.arrivals import Arrivals
+from pyserve.control.autoscaling.series import Series
+from pyserve.types import ReplicaId
+
+# Growing looks back at least so long: five reports, so that one of them decides nothing.
+GROWTH_WINDOW_S = 0.5
+# A learnt service time forgets: two thirds of it are of the last minute.
+_SERVICE_MEMORY_S = 60.0
+# Of each metric of a replica; at one report a second, a quarter of an hour.
+_VALUES_MAX = 1000
+# Names of a replica's metrics; each costs a series.
+_METRICS_MAX = 64
+
+
+@dataclass(slots=True)
+class _Replica:
+    ongoing: int = 0
+    calls: int = 0
+    busy_s: float = 0.0
+    metrics: Mapping[str, float] | None = None
+
+
+@dataclass(slots=True)
+class _Router:
+    parked: int = 0
+    offered: int = 0
+
+
+class Signals:
+    """The load of one deployment.
+
+    Args:
+        config: Of its scaling.
+        now: Seconds, on any clock that never goes back.
+
+    Attributes:
+        arrivals: The calls that routers were offered.
+    """
+
+    def __init__(self, config: AutoscalingConfig, now: float) -> None:
+        self._function = config.aggregation_function
+        look_back_s = config.look_back_period_s
+        self._look_back_s = look_back_s
+        self._recent = Series(min(look_back_s, max(config.upscale_delay_s, GROWTH_WINDOW_S)))
+        self._whole = Series(look_back_s)
+        self.arrivals = Arrivals(now)
+        self._replicas: dict[ReplicaId, _Replica] = {}
+        self._routers: dict[str, _Router] = {}
+        self._values: dict[str, dict[ReplicaId, deque[tuple[float, float]]]] = defaultdict(dict)
+        self._busy_s = self._finished = 0.0
+        self._forgot_at = now
+
+    def on_replica(
+        self, replica: ReplicaId, *, ongoing: int, calls: int, busy_s: float, now: float
+    ) -> None:
+        """A replica has so many calls now; the other two are counted since it serves."""
+        before = self._replicas.setdefault(replica, _Replica())
+        self._forget(now)
+        if calls >= before.calls and busy_s >= before.busy_s:
+            # Calls that began, less by how many more are on the way, are those that ended.
+            self._finished += max(calls - before.calls - (ongoing - before.ongoing), 0)
+            self._busy_s += busy_s - before.busy_s
+        before.ongoing, before.calls, before.busy_s = ongoing, calls, busy_s
+        self._count(now)
+
+    def on_metrics(self, replica: ReplicaId, values: Mapping[str, float], now: float) -> None:
+        """A replica's ``record_autoscaling_stats`` has said this."""
+        for name, value in values.items():
+            if name not in self._values and len(self._values) >= _METRICS_MAX:
+                continue
+            of_replica = self._values[name].setdefault(replica, deque(maxlen=_VALUES_MAX))
+            of_replica.append((now, value))
+
+    def on_router(self, router: str, *, parked: int, offered: int, now: float) -> None:
+        """A router has so many calls that wait, and was offered so many since it began."""
+        before = self._routers.get(router)
+        if before is None:
+            # What it counted before there was a scaling is no load of now.
+            before = self._routers[router] = _Router(offered=max(offered - parked, 0))
+        if offered >= before.offered:
+            self.arrivals.add(offered - before.offered, now)
+        before.parked, before.offered = parked, offered
+        self._count(now)
+
+    def drop_router(self, router: str, now: float) -> None:
+        """A router is gone, and its calls with it."""
+        if self._routers.pop(router, None) is not None:
+            self._count(now)
+
+    def take_over(self, before: Signals, now: float) -> None:
+        """Go on with what another one was told, of the same deployment and other options."""
+        self.arrivals = before.arrivals
+        self._replicas, self._routers, self._values = (
+            before._replicas,
+            before._routers,
+            before._values,
+        )
+        self._busy_s, self._finished = before._busy_s, before._finished
+        self._count(now)
+
+    def keep_replicas(self, running: Collection[ReplicaId], now: float) -> None:
+        """Forget those that do not serve any more: what they still have is no load for others."""
+        gone = [each for each in self._replicas if each not in running]
+        for replica in gone:
+            del self._replicas[replica]
+        for of_name in self._values.values():
+            for replica in [each for each in of_name if each not in running]:
+                del of_name[replica]
+        if gone:
+            self._count(now)
+
+    @property
+    def parked(self) -> int:
+        """Calls that wait in routers now."""
+        return sum(each.parked for each in self._routers.values())
+
+    @property
+    def total(self) -> int:
+        """Calls that wait or run now."""
+        return self.parked + sum(each.ongoing for each in self._replicas.values())
+
+    @property
+    def service_s(self) -> float | None:
+        """How long a replica takes for a call, learnt; None: no call has ended yet.
+
+        By Little's law (J. D. C. Little, 1961): the time that calls spent in replicas, divided by
+        how many ended.
+        """
+        if self._finished < 1 or self._busy_s <= 0:
+            return None
+        return self._busy_s / self._finished
+
+    def total_recently(self, now: float) -> float:
+        """Return the calls at once that growing is decided upon."""
+        return self._recent.aggregate(self._function, now)
+
+    def total_over_period(self, now: float) -> float:
+        """Return the calls at once of the whole look-back period."""
+        return self._whole.aggregate(self._function, now)
+
+    def aggregated_metrics(self, now: float) -> dict[str, dict[ReplicaId, float]]:
+        """Return one number for each metric and replica."""
+        fold = {"max": max, "min": min}.get(str(self._function), _mean)
+        return {
+            name: {
+                replica: fold([value for _, value in values]) for replica, values in each.items()
+            }
+            for name, each in self._since(now).items()
+        }
+
+    def raw_metrics(
+        self, now: float, unix_now: float
+    ) -> dict[str, dict[ReplicaId, list[TimeStampedValue]]]:
+        """Return the values of each metric and replica, oldest first."""
+        return {
+            name: {
+                replica: [TimeStampedValue(unix_now - now + at, value) for at, value in values]
+                for replica, values in each.items()
+            }
+            for name, each in self._since(now).items()
+        }
+
+    def _since(self, now: float) -> dict[str, dict[ReplicaId, list[tuple[float, float]]]]:
+        """Return what was said in the look-back period; the last word counts however old."""
+        return {
+            name: {
+                replica: [each for each in values if each[0] >= now - self._look_back_s]
+                or [values[-1]]
+                for replica, values in of_replica.items()
+            }
+            for name, of_replica in self._values.items()
+            if of_replica
+        }
+
+    def _count(self, now: float) -> None:
+        self._recent.set(self.total, now)
+        self._whole.set(self.total, now)
+
+    def _forget(self, now: float) -> None:
+        left = math.exp(-(now - self._forgot_at) / _SERVICE_MEMORY_S)
+        self._busy_s, self._finished, self._forgot_at = (
+            self._busy_s * left,
+            self._finished * left,
+            now,
+        )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,59 @@
+"""Rates of calls: jumps count at once, noise does not, bursts are measured."""
+
+import random
+
+import pytest
+
+from pyserve.control.autoscaling.arrivals import Arrivals
+
+_TICK_S = 0.1
+
+
+def _fed(rate, seconds: float, *, clump: int = 1, seed: int = 1) -> tuple[Arrivals, float]:
+    draw = random.Random(seed)
+    arrivals = Arrivals(0.0)
+    ticks = round(seconds / _TICK_S)
+    for tick in range(ticks):
+        now = tick * _TICK_S
+        per_clump = rate(now) * _TICK_S / clump
+        count = 0
+        waited = draw.expovariate(1.0)
+        while waited < per_clump:
+            count += clump
+            waited += draw.expovariate(1.0)
+        arrivals.add(count, now)
+    return arrivals, ticks * _TICK_S
+
+
+def test_a_steady_load_is_its_mean_within_chance():
+    arrivals, now = _fed(lambda _: 50.0, 120)
+
+    assert 50.0 == pytest.approx(arrivals.rate(now), rel=0.1)
+    assert 1.0 == pytest.approx(arrivals.dispersion(now), abs=0.25)
+
+
+def test_a_jump_counts_after_a_second():
+    arrivals, now = _fed(lambda now: 10.0 if now < 60 else 80.0, 61.5)
+
+    assert 45.0 < arrivals.rate(now) < 90.0
+
+
+def test_callers_that_come_in_clumps_disperse():
+    arrivals, now = _fed(lambda _: 50.0, 180, clump=5)
+
+    assert 5.0 == pytest.approx(arrivals.dispersion(now), rel=0.3)
+
+
+def test_a_steady_growth_is_a_trend_and_a_jump_is_none():
+    growing, now = _fed(lambda now: 10 + 4 * now, 60)
+    jumped, _ = _fed(lambda now: 10.0 if now < 52 else 250.0, 60)
+
+    assert 4.0 == pytest.approx(growing.growth(now, 40.0), rel=0.5)
+    assert 1.0 > jumped.growth(now, 40.0)
+
+
+def test_silence_is_no_load():
+    arrivals, now = _fed(lambda _: 50.0, 20)
+
+    assert 0.0 == arrivals.rate(now + 3600)
+    assert 0.0 == Arrivals(5.0).rate(5.0)

@@ -1,0 +1,147 @@
+"""The policy ``latency`` on virtual time: what a target takes, what a backlog, and for how long."""
+
+from typing import Any
+
+import pytest
+
+from pyserve.config import AutoscalingConfig
+from pyserve.control.autoscaling.latency import Fleet, LatencyPolicy
+from pyserve.control.autoscaling.queueing import servers_for
+from pyserve.control.autoscaling.signals import Signals
+from pyserve.types import ReplicaId
+
+_TICK_S = 0.1
+_SERVICE_S = 0.05
+_ONE = ReplicaId("r0")
+
+
+class Load:
+    """Calls at even distances, each of which takes as long as the others."""
+
+    def __init__(self, *, service_s: float = _SERVICE_S, **options: Any) -> None:
+        options = {"max_replicas": 50, "target_ongoing_requests": 4, **options}
+        if "target_p99_s" not in options:
+            options.setdefault("target_wait_s", 0.1)
+        self.config = AutoscalingConfig.of("autoscaling_config", options)
+        self.signals = Signals(self.config, 0.0)
+        self.policy = LatencyPolicy(self.config)
+        self.service_s = service_s
+        self.now = self.calls = self.busy_s = 0.0
+
+    def run(self, seconds: float, rate: float, *, clump: int = 1) -> None:
+        """Let so many calls per second come, several at once if told so."""
+        for tick in range(round(seconds / _TICK_S)):
+            self.now += _TICK_S
+            if tick % clump == 0:
+                self.calls += rate * _TICK_S * clump
+            self.busy_s += rate * _TICK_S * self.service_s
+            self.tell(parked=0)
+
+    def tell(self, parked: int) -> None:
+        calls = round(self.calls)
+        self.signals.on_router("one", parked=parked, offered=calls, now=self.now)
+        self.signals.on_replica(_ONE, ongoing=0, calls=calls, busy_s=self.busy_s, now=self.now)
+
+    def wants(self, running: int = 1, **fleet: Any) -> float:
+        ids = [ReplicaId(f"r{index}") for index in range(running)]
+        told = Fleet(ids, running, ready_after_s=5.0, **fleet)
+        return self.policy.propose(self.signals, told, self.now).number
+
+    def reason(self) -> str:
+        return self.policy.propose(self.signals, Fleet([_ONE], 1), self.now).reason
+
+
+def by_formula(rate: float, limit_s: float = 0.1) -> int:
+    servers = servers_for(
+        rate * _SERVICE_S, limit_s / _SERVICE_S, variability=1.0, share=0.01, servers_max=500
+    )
+    return -(-servers // 4)
+
+
+@pytest.mark.parametrize("rate", [40.0, 400.0, 2000.0])
+def test_a_learnt_load_takes_as_many_as_the_formula_says(rate: float):
+    load = Load()
+    load.run(60, rate)
+
+    assert by_formula(rate) == load.wants(running=by_formula(rate))
+
+
+def test_what_a_replica_cannot_do_at_once_it_is_not_reckoned_to():
+    load = Load()
+    load.run(60, 400.0)
+
+    usual = load.wants(running=30)
+    assert 4 * usual >= load.wants(running=30, ongoing_max=1) > 2 * usual
+
+
+def test_bursts_of_the_last_minutes_take_more():
+    even, bursty = Load(), Load()
+    even.run(120, 400.0)
+    bursty.run(120, 400.0, clump=15)
+
+    assert bursty.wants(running=9) > even.wants(running=9)
+
+
+def test_calls_that_wait_are_worked_off():
+    load = Load()
+    load.run(60, 400.0)
+    usual = load.wants(running=9)
+
+    load.tell(parked=500)
+
+    assert load.wants(running=9) >= usual + 500 * _SERVICE_S / 5.0 / 4 - 1
+    assert (
+        "500 calls that wait"
+        in load.policy.propose(
+            load.signals, Fleet([ReplicaId(f"r{i}") for i in range(9)], 9), load.now
+        ).reason
+    )
+
+
+def test_a_drop_is_believed_after_a_while():
+    load = Load()
+    load.run(60, 400.0)
+    most = load.wants(running=9)
+
+    load.run(5, 40.0)
+    soon = load.wants(running=9)
+    numbers = []
+    for _ in range(60):
+        load.run(1, 40.0)
+        numbers.append(load.wants(running=9))
+
+    assert (most, by_formula(40.0)) == (soon, numbers[-1])
+    assert sorted(numbers, reverse=True) == numbers
+
+
+def test_a_growth_is_carried_on_to_when_a_new_replica_serves():
+    load = Load()
+    for second in range(60):
+        load.run(1, 100.0 + 20 * second)
+
+    assert load.wants(running=20) >= by_formula(100.0 + 20 * 64)
+
+
+def test_before_a_call_has_ended_calls_at_once_count():
+    load = Load()
+    load.signals.on_router("one", parked=12, offered=12, now=0.1)
+    load.now = 0.1
+
+    assert 3.0 == load.wants()
+    assert "no call has ended yet" in load.reason()
+
+
+def test_a_target_that_no_number_keeps_says_so():
+    load = Load(service_s=0.5, target_p99_s=0.2)
+    load.run(60, 40.0)
+
+    assert "no number of replicas keeps" in load.reason()
+
+
+def test_the_p99_leaves_less_time_to_wait_than_the_wait_alone():
+    wait, p99 = Load(target_wait_s=0.1), Load(target_p99_s=0.1)
+    wait.run(60, 2000.0)
+    p99.run(60, 2000.0)
+
+    assert by_formula(2000.0, 0.05) == p99.wants(running=30)
+    assert p99.wants(running=30) > wait.wants(running=30)
