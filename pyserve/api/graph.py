@@ -45,11 +45,18 @@ class PackedDeployment:
 
 @dataclass(frozen=True, slots=True)
 class PackedApplication:
-    """A whole graph; ``deployments`` hold every child before its parents."""
+    """A whole graph; ``deployments`` hold every child before its parents.
+
+    Attributes:
+        external_scaler_enabled: The numbers of replicas are set from outside of the mesh.
+        autoscaling_policy_json: An ``AutoscalingPolicy`` that decides for all of them; "": none.
+    """
 
     name: ApplicationName
     ingress: DeploymentName
     deployments: tuple[PackedDeployment, ...]
+    external_scaler_enabled: bool = False
+    autoscaling_policy_json: str = ""
 
 
 def pack(

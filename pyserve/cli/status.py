@@ -64,6 +64,10 @@ def _deployment_lines(deployment: DeploymentStatusOverview) -> list[str]:
     since = f"since {_time(deployment.since_s)}" if deployment.since_s else ""
     if reason or since:
         lines.append(f"    {': '.join(filter(None, (since, reason)))}")
+    if (scaling := deployment.scaling) is not None:
+        wants = "would have" if scaling.is_advisory else "has"
+        since = f" since {_time(scaling.since)}" if scaling.since else ""
+        lines.append(f"    autoscaling {wants} {scaling.target} replicas{since}: {scaling.reason}")
     lines += [
         f"    {replica.replica_id}  {replica.state}  pid {replica.pid}  {replica.address}".rstrip()
         for replica in deployment.replicas

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from pyserve.config import AutoscalingPolicy
 from pyserve.config.http import check_route_prefix
+from pyserve.control.autoscaling.requests import read_policy
 from pyserve.control.runs import Run, run_of
 from pyserve.control.state import MeshState
 from pyserve.errors import UsageError
@@ -29,6 +31,8 @@ class ApplicationInfo:
         previous: what was so before the deploy that goes on; it holds until that has settled.
         run: who deployed it last; None: another program than ``pyserve run``.
         deployed_at: Unix time, in seconds.
+        external_scaler_enabled: the numbers of its replicas are set from outside.
+        autoscaling_policy: decides for all its deployments that scale; None: each has its own.
     """
 
     route_prefix: str
@@ -37,6 +41,8 @@ class ApplicationInfo:
     previous: ApplicationInfo | None = None
     run: Run | None = None
     deployed_at: float = 0.0
+    external_scaler_enabled: bool = False
+    autoscaling_policy: AutoscalingPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ class Applications:
             ingress_deployment=request.ingress_deployment,
             prefix_is_default=request.route_prefix_is_default,
             run=run_of(request.run),
+            external_scaler_enabled=request.external_scaler_enabled,
+            autoscaling_policy=read_policy(request),
         )
 
     def admit(self, name: ApplicationName, info: ApplicationInfo, state: MeshState) -> None:

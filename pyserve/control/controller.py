@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pyserve.config import DeploymentOptions, check_name
 from pyserve.control.applications import Applications
+from pyserve.control.autoscaling.driver import Autoscaling
 from pyserve.control.cordon import Cordoned, cordon, cordon_notices
 from pyserve.control.deploys import DeployWatch
 from pyserve.control.health import observe
@@ -39,7 +40,7 @@ from pyserve.control.reconcile import (
 )
 from pyserve.control.reconfiguring import Former, Reconfiguring
 from pyserve.control.registry import Registry
-from pyserve.control.replicas import new_replica
+from pyserve.control.replicas import drop_unused, new_replica
 from pyserve.control.runs import Run, Runs
 from pyserve.control.sessions import Session
 from pyserve.control.specs import Versions, changes_limits_only, read_versions, serving_specs
@@ -102,6 +103,8 @@ class Controller:
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
         self._applications = Applications()
+        self.autoscaling = Autoscaling(self.state, self._applications, self._changed)
+        self.set_target = self.autoscaling.set_target
         self._refused_prefixes: set[tuple[DeploymentKey, str, DeploymentKey]] = set()
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
         self._sessions = Members(self.state, self._specs, development=development)
@@ -277,6 +280,7 @@ class Controller:
     async def close(self) -> None:
         """Kill what is left. The state stays readable. Idempotent."""
         self._closing = True
+        self.autoscaling.close()
         self.runs.forget_absent()
         if self._timer is not None:
             self._timer.cancel()
@@ -324,6 +328,7 @@ class Controller:
     def _step(self) -> None:
         self._step_is_due = False
         now = self._loop.time()
+        self.autoscaling.follow()
         self._reconfigure()
         for _ in range(_ROUNDS_MAX):
             actions = self._next_actions(now)
@@ -338,7 +343,7 @@ class Controller:
         self._offer(now)
         self.registry.publish(now)
         self._tell()
-        self._drop_unused()
+        drop_unused(self.state, self._specs)
         self._set_timer(now)
         observe(self.state, self._reconfiguring.former, time.time())
         self._stepped.set_result(None)
@@ -470,14 +475,6 @@ class Controller:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _drop_unused(self) -> None:
-        """Let go of the code of versions that nothing runs."""
-        used = {replica.version for replica in self.state.replicas.values()}
-        for desired in self.state.deployments.values():
-            used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
-        for unused in self._specs.keys() - used:
-            del self._specs[unused]
 
     async def _next_step(self) -> None:
         # Shielded, because one waiter's cancellation must not cancel the others' wait.

@@ -181,18 +181,19 @@ def _scaling(target: Version, current: Sequence[Replica], serving: int) -> tuple
     wanted = target.num_replicas
     if serving < min(target.reached, wanted):
         return None
+    why = f": {target.scaling.reason}" if target.scaling.reason else ""
     ending = sum(item.slot >= wanted for item in current)
     if ending:
         return (
             "DOWNSCALING",
-            f"{ending} more than the {wanted} wanted replicas finish what they have",
+            f"{ending} more than the {wanted} wanted replicas finish what they have{why}",
         )
     added = range(target.reached, wanted)
     if not added or any(
         slot.start_failures_in_a_row for index, slot in target.slots.items() if index in added
     ):
         return None
-    return "UPSCALING", f"{serving} of {wanted} replicas serve, up from {target.reached}"
+    return "UPSCALING", f"{serving} of {wanted} replicas serve, up from {target.reached}{why}"
 
 
 def _cordoned(replicas: Sequence[Replica]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 from collections.abc import Container
 
-from pyserve.control.state import Desired, Place, Replica, Version
+from pyserve.control.state import Desired, MeshState, Place, Replica, Version
 from pyserve.types import DeploymentKey, ReplicaId, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 
@@ -66,3 +66,12 @@ def learn_services(desired: Desired, ready: mesh_pb2.Ready) -> None:
     desired.file_descriptors = tuple(ready.file_descriptors)
     desired.http, desired.http_prefixes = ready.http, tuple(ready.http_prefixes)
     desired.idempotent_methods = tuple(ready.idempotent_methods)
+
+
+def drop_unused(state: MeshState, specs: dict[str, mesh_pb2.DeploymentSpec]) -> None:
+    """Let go of the code of versions that nothing runs."""
+    used = {replica.version for replica in state.replicas.values()}
+    for desired in state.deployments.values():
+        used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
+    for unused in specs.keys() - used:
+        del specs[unused]

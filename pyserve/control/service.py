@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -64,6 +65,11 @@ def add_services(
             request_deserializer=mesh_pb2.WatchRequest.FromString,
             response_serializer=None,
         ),
+        "Observe": grpc.stream_unary_rpc_method_handler(
+            mesh.Observe,
+            request_deserializer=mesh_pb2.RouterLoad.FromString,
+            response_serializer=mesh_pb2.ObserveReply.SerializeToString,
+        ),
     }
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("pyserve.wire.v1.Mesh", handlers),)
@@ -107,9 +113,26 @@ class MeshService:
     ) -> None:
         try:
             async for message in requests:
-                self._controller.hear(session, message)
+                if message.HasField("load"):
+                    # Ten times a second: no step of the controller for each.
+                    self._controller.autoscaling.on_replica(session.replica_id, message.load)
+                else:
+                    self._controller.hear(session, message)
         finally:
             session.end()
+
+    async def Observe(
+        self, requests: AsyncIterator[mesh_pb2.RouterLoad], context: Context
+    ) -> mesh_pb2.ObserveReply:
+        """Hear of a router's calls, until it goes."""
+        del context
+        router, autoscaling = secrets.token_hex(8), self._controller.autoscaling
+        try:
+            async for load in requests:
+                autoscaling.on_router(router, load)
+        finally:
+            autoscaling.drop_router(router)
+        return mesh_pb2.ObserveReply()
 
     async def Watch(self, request: mesh_pb2.WatchRequest, context: Context) -> None:
         """Send a snapshot, then updates, until the router goes."""

@@ -17,6 +17,7 @@ from pyserve.config.control import (
     START_FAILURES_PER_REPLICA_MAX,
     restart_delay_s,
 )
+from pyserve.control.autoscaling.note import ScalingNote
 from pyserve.control.observed import EXTERNAL_SLOT, Failure, Phase, Place, Replica
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
@@ -58,6 +59,7 @@ class Version:
         sys_path: where the driver finds modules.
         calls: the deployments whose handles are among its arguments.
         config: number of its user_config, which may change.
+        scaling: what has become of its number of replicas.
     """
 
     id: str
@@ -72,11 +74,12 @@ class Version:
     sys_path: tuple[str, ...] = ()
     calls: frozenset[DeploymentKey] = frozenset()
     config: int = 0
+    scaling: ScalingNote = field(default_factory=ScalingNote)
 
     @property
     def num_replicas(self) -> int:
         """How many replicas this version shall have."""
-        return self.options.initial_num_replicas
+        return self.options.initial_num_replicas if (n := self.scaling.target) is None else n
 
     @property
     def start_failures_max(self) -> int:
@@ -198,8 +201,7 @@ class MeshState:
         told = [item for item in self.of_deployment(key) if item.version == target.id]
         for replica in told:
             replica.options = options
-        limit = options.ongoing_requests_limit()
-        if limit != before:
+        if (limit := options.ongoing_requests_limit()) != before:
             self.notes.append((key, f"its replicas take {limit} requests at once from now on"))
         return [replica.id for replica in told]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from pyserve.control.applications import Applications
+from pyserve.control.autoscaling.status import scaling_status
 from pyserve.control.health import (
     Health,
     application_health,
@@ -79,6 +80,7 @@ def _deployment_status(
         services=desired.services,
         reason=health.reason,
         since=_since(state, desired.key),
+        scaling=scaling_status(desired.target),
     )
 
 

@@ -68,6 +68,7 @@ def _view(
         ),
         idempotent_methods=desired.idempotent_methods,
         is_scaled_to_zero=options.is_scaled_to_zero,
+        scales_with_load=options.scaling is not None,
     )
 
 

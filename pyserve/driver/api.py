@@ -47,7 +47,6 @@ from pyserve.errors import (
     KindError,
     MeshNotFound,
     MeshUnavailable,
-    NotYetSupported,
     UsageError,
 )
 from pyserve.types import ApplicationName
@@ -83,7 +82,8 @@ def run(
         route_prefix: Where plain HTTP reaches it, such as ``"/shop"``; ``None``: nowhere. By
             default ``"/"``, which the first application that takes plain HTTP gets.
         logging_config: Of those deployments that have none of their own.
-        external_scaler_enabled: Comes with a later release: deploy again to change a number.
+        external_scaler_enabled: The numbers of replicas are set from outside of the mesh, and no
+            deployment has an ``autoscaling_config``; local testing mode has one of each.
         controller_options: See ``ControllerOptions``.
         timeout_s: How long to wait for the replicas; ``None``: each has its
             ``startup_timeout_s``.
@@ -98,16 +98,10 @@ def run(
         MeshError: The mesh cannot be reached or started, or another application has the prefix.
         KindError: ``target`` is no application.
         UsageError: It cannot travel to the replicas, or the prefix cannot be one.
-        NotYetSupported: ``external_scaler_enabled`` is true.
     """
-    if external_scaler_enabled:
-        raise NotYetSupported(
-            "external_scaler_enabled: replicas are scaled from outside in a later release; until "
-            "then run the application again with another num_replicas"
-        )
     _check_controller(controller_options)
     logs = None if logging_config is None else LoggingConfig.read(logging_config)
-    packed = _packed(target, name, logs)
+    packed = replace(_packed(target, name, logs), external_scaler_enabled=external_scaler_enabled)
     if route_prefix is not None:
         check_route_prefix("route_prefix", RoutePrefix.text(route_prefix))
     if local_testing_mode or _local_testing_mode:

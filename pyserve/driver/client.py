@@ -279,6 +279,8 @@ def _deploy_request(
         ingress_deployment=application.ingress,
         route_prefix=RoutePrefix.text(route_prefix),
         route_prefix_is_default=isinstance(route_prefix, RoutePrefix),
+        external_scaler_enabled=application.external_scaler_enabled,
+        autoscaling_policy_json=application.autoscaling_policy_json,
     )
 
 

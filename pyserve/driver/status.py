@@ -26,7 +26,7 @@ class ApplicationStatus(enum.StrEnum):
 
 
 class DeploymentStatus(enum.StrEnum):
-    """How a deployment is."""
+    """How a deployment is; ``UPSCALING`` and ``DOWNSCALING`` by autoscaling, or from outside."""
 
     UPDATING = "UPDATING"
     HEALTHY = "HEALTHY"
@@ -82,6 +82,30 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Scaling:
+    """What decides how many replicas a deployment has.
+
+    Attributes:
+        target: How many there shall be; where it is advisory, should be.
+        reason: Why.
+        since: When that was decided, Unix time in seconds; 0: not yet.
+        pending: How many are wanted, but for a delay that runs.
+        min_replicas, max_replicas: Bounds; 0: an outer scaler decides.
+        is_advisory: Nothing follows it.
+        ready_after_s: How long replicas take to start; 0: not known yet.
+    """
+
+    target: int
+    reason: str
+    since: float
+    pending: int
+    min_replicas: int
+    max_replicas: int
+    is_advisory: bool
+    ready_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeploymentStatusOverview:
     """One deployment.
 
@@ -94,6 +118,7 @@ class DeploymentStatusOverview:
         services: Full names of the gRPC services.
         reason: Why it has this status, in a sentence.
         since_s: Unix time from which on it has had it; 0: unknown.
+        scaling: What decides how many replicas there are; ``None``: the deploy alone.
     """
 
     name: str
@@ -104,6 +129,7 @@ class DeploymentStatusOverview:
     services: tuple[str, ...]
     reason: str = ""
     since_s: float = 0.0
+    scaling: Scaling | None = None
 
     @property
     def replica_states(self) -> Mapping[ReplicaState, int]:
@@ -230,6 +256,13 @@ def _state(replica: ReplicaStatus) -> ReplicaState:
     return next((each for each in known if each == replica.state), ReplicaState.RUNNING)
 
 
+def _scaling(message: control_pb2.DeploymentStatus) -> Scaling | None:
+    if not message.HasField("scaling"):
+        return None
+    found = message.scaling
+    return Scaling(**{name: getattr(found, name) for name in Scaling.__slots__})
+
+
 def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOverview:
     return DeploymentStatusOverview(
         name=message.name,
@@ -251,4 +284,5 @@ def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOvervi
         services=tuple(message.services),
         reason=message.reason,
         since_s=message.since,
+        scaling=_scaling(message),
     )

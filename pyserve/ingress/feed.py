@@ -12,6 +12,7 @@ from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
 from pyserve.ingress.late import LatePolicies
+from pyserve.ingress.load_reports import LoadTeller
 from pyserve.ingress.policies import Policies
 from pyserve.ingress.routes import route_of
 from pyserve.ingress.watcher import Views, ViewState, Watcher
@@ -28,6 +29,9 @@ class Table(Protocol):
 
     def unanswered(self) -> dict[str, int]:
         """Return how often the policy of each deployment did not answer in time."""
+
+    def stats(self) -> dict[str, dict[str, object]]:
+        """Return what each deployment's router has counted."""
 
 
 class TableFeed:
@@ -68,6 +72,7 @@ class TableFeed:
         self._view_version = 0
         self._waiters: dict[asyncio.Future[None], int] = {}
         self._watcher = Watcher(controller, node, deployments, self._on_view, connect=connect)
+        self._load = LoadTeller(controller, connect, table.stats)
         self._late = LatePolicies(table.unanswered)
         self._late_look: asyncio.Task[None] | None = None
 
@@ -95,6 +100,7 @@ class TableFeed:
     async def close(self) -> None:
         """Stop following; the table stays as it is. Idempotent."""
         await self._watcher.close()
+        await self._load.close()
         if self._late_look is not None:
             self._late_look.cancel()
             await asyncio.wait({self._late_look})
@@ -111,6 +117,7 @@ class TableFeed:
             routes += self._extra_routes(views)
         self._table_version += 1
         self._table.apply(self._table_version, routes)
+        self._load.follow(views)
         # Only now: until then calls went by the table before.
         self._policies.forget_unused()
         if self._policies and self._late_look is None:

@@ -1,6 +1,6 @@
 """Where a replica's own duties run: beside user code in its loop, or in a thread of their own.
 
-The duties are the talk with the controller, the health checks and the routing stats; the data
+The duties are the talk with the controller, the health checks, the load and routing stats; the data
 plane is native and has its own threads in any case. With a thread of their own they go on while
 user code holds its loop, and a check that user code does not answer fails in time. ``worker.py``
 uses either one through the same interface.
@@ -19,6 +19,7 @@ from pyserve.bridge import Pulse, keep_from_forks, running_endpoint
 from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
 from pyserve.replica.hooks import Questioner
+from pyserve.replica.load_reports import Counts, LoadReporter
 from pyserve.replica.membership import Membership
 from pyserve.replica.routing_stats import StatsReporter
 from pyserve.wire.v1 import mesh_pb2
@@ -44,9 +45,15 @@ class Duties(Protocol):
     async def leave(self) -> None: ...
 
     def watching(
-        self, instance: object, options: DeploymentOptions
+        self, instance: object, options: DeploymentOptions, counts: Counts | None = None
     ) -> AbstractAsyncContextManager[object]:
-        """Report the instance's health and routing stats while the context is entered."""
+        """Report the instance's health, load and routing stats while the context is entered.
+
+        Args:
+            instance: The user's object.
+            options: Of its deployment.
+            counts: Of the calls that run and have begun; ``None``: there is no load to tell of.
+        """
 
 
 class SharedDuties:
@@ -67,13 +74,16 @@ class SharedDuties:
         self.leave = self._membership.leave
 
     @asynccontextmanager
-    async def watching(self, instance: object, options: DeploymentOptions) -> AsyncIterator[None]:
-        """Report the instance's health and routing stats while the context is entered."""
+    async def watching(
+        self, instance: object, options: DeploymentOptions, counts: Counts | None = None
+    ) -> AsyncIterator[None]:
+        """See ``Duties.watching``."""
         member, router = self._membership, options.request_router_config
         with contextlib.closing(Pulse(running_endpoint())) as pulse:
             async with (
                 HealthMonitor(instance, options, member.report_health, pulse=pulse),
                 StatsReporter(instance, router, member.report_routing_stats),
+                LoadReporter(instance, options, counts, member.report_load),
             ):
                 yield
 
@@ -130,8 +140,10 @@ class ThreadedDuties:
             self._loop.close()
 
     @asynccontextmanager
-    async def watching(self, instance: object, options: DeploymentOptions) -> AsyncIterator[None]:
-        """Report the instance's health and routing stats while the context is entered.
+    async def watching(
+        self, instance: object, options: DeploymentOptions, counts: Counts | None = None
+    ) -> AsyncIterator[None]:
+        """See ``Duties.watching``.
 
         What is asked is user code, and runs in its loop, whose own signs of life are asked for.
         """
@@ -146,9 +158,10 @@ class ThreadedDuties:
             member.report_routing_stats,
             user_loop=user_loop,
         )
+        load = LoadReporter(instance, options, counts, member.report_load, user_loop=user_loop)
         async with AsyncExitStack() as entered:
             entered.callback(pulse.close)
-            for each in (monitor, reporter):
+            for each in (monitor, reporter, load):
                 await self._there(each.__aenter__())
                 entered.push_async_callback(self._leave, each)
             yield

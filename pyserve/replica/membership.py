@@ -70,6 +70,7 @@ class Membership:
         self._assigned: asyncio.Future[mesh_pb2.Assign] = asyncio.get_running_loop().create_future()
         self._ready: mesh_pb2.Ready | None = None
         self._routing_stats: mesh_pb2.RoutingStats | None = None
+        self._load: mesh_pb2.ReplicaLoad | None = None
         self._call: JoinCall | None = None  # The stream that stands, if one does.
         self._write_lock = asyncio.Lock()  # grpc allows one write at a time.
         self._task: asyncio.Task[None] | None = None
@@ -100,6 +101,11 @@ class Membership:
         """Report what the class says of itself, now and after every new join."""
         self._routing_stats = mesh_pb2.RoutingStats(json=stats_json)
         await self._send(mesh_pb2.ReplicaMessage(routing_stats=self._routing_stats))
+
+    async def report_load(self, load: mesh_pb2.ReplicaLoad) -> None:
+        """Report the calls that are here, now and after every new join."""
+        self._load = load
+        await self._send(mesh_pb2.ReplicaMessage(load=load))
 
     async def report_reconfigured(self, outcome: mesh_pb2.Reconfigured) -> None:
         """Report how ``reconfigure`` ended; what was taken on is told after every new join."""
@@ -194,6 +200,8 @@ class Membership:
                     await call.write(mesh_pb2.ReplicaMessage(ready=self._ready))
                 if (stats := self._routing_stats) is not None:
                     await call.write(mesh_pb2.ReplicaMessage(routing_stats=stats))
+                if self._load is not None:
+                    await call.write(mesh_pb2.ReplicaMessage(load=self._load))
                 self._call = call
             if not self._assigned.done():
                 self._hello.replica_id = command.assign.replica_id

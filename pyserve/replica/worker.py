@@ -235,7 +235,9 @@ class Worker:
             )
             await self._duties.announce(ready)
             with self._watching_loop():
-                async with self._duties.watching(instance, loaded.options), self._reconfigurer:
+                counts = partial(_counts, server)
+                watching = self._duties.watching(instance, loaded.options, counts)
+                async with watching, self._reconfigurer:
                     await self._stop.wait()
                 await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
         finally:
@@ -396,6 +398,11 @@ def _listen_near(server: Server, place: SocketPlace) -> None:
         )
     else:
         place.is_bound = True
+
+
+def _counts(server: Server) -> tuple[int, int]:
+    stats = server.native.stats()
+    return stats["in_flight"], stats["calls"]
 
 
 class _StoppedEarly(Exception):

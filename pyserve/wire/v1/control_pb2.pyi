@@ -8,20 +8,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DeployRequest(_message.Message):
-    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix", "route_prefix_is_default", "run")
+    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix", "route_prefix_is_default", "run", "external_scaler_enabled", "autoscaling_policy_json")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_SCALER_ENABLED_FIELD_NUMBER: _ClassVar[int]
+    AUTOSCALING_POLICY_JSON_FIELD_NUMBER: _ClassVar[int]
     application: str
     deployments: _containers.RepeatedCompositeFieldContainer[_mesh_pb2.DeploymentSpec]
     ingress_deployment: str
     route_prefix: str
     route_prefix_is_default: bool
     run: Run
-    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+    external_scaler_enabled: bool
+    autoscaling_policy_json: str
+    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., external_scaler_enabled: _Optional[bool] = ..., autoscaling_policy_json: _Optional[str] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("id", "pid")
@@ -150,7 +154,7 @@ class ApplicationStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
-    __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since")
+    __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since", "scaling")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +163,7 @@ class DeploymentStatus(_message.Message):
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    SCALING_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     message: str
@@ -167,7 +172,28 @@ class DeploymentStatus(_message.Message):
     services: _containers.RepeatedScalarFieldContainer[str]
     reason: str
     since: float
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ...) -> None: ...
+    scaling: Scaling
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., scaling: _Optional[_Union[Scaling, _Mapping]] = ...) -> None: ...
+
+class Scaling(_message.Message):
+    __slots__ = ("target", "reason", "since", "pending", "min_replicas", "max_replicas", "is_advisory", "ready_after_s")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    MIN_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    MAX_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IS_ADVISORY_FIELD_NUMBER: _ClassVar[int]
+    READY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    reason: str
+    since: float
+    pending: int
+    min_replicas: int
+    max_replicas: int
+    is_advisory: bool
+    ready_after_s: float
+    def __init__(self, target: _Optional[int] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., pending: _Optional[int] = ..., min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., is_advisory: _Optional[bool] = ..., ready_after_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("replica_id", "state", "pid", "node", "endpoints")

@@ -6,8 +6,28 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RouterLoad(_message.Message):
+    __slots__ = ("deployments",)
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    deployments: _containers.RepeatedCompositeFieldContainer[DeploymentLoad]
+    def __init__(self, deployments: _Optional[_Iterable[_Union[DeploymentLoad, _Mapping]]] = ...) -> None: ...
+
+class DeploymentLoad(_message.Message):
+    __slots__ = ("key", "parked", "offered")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_FIELD_NUMBER: _ClassVar[int]
+    key: DeploymentKey
+    parked: int
+    offered: int
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., parked: _Optional[int] = ..., offered: _Optional[int] = ...) -> None: ...
+
+class ObserveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ReplicaMessage(_message.Message):
-    __slots__ = ("hello", "ready", "failed", "health", "draining", "pong", "routing_stats", "reconfigured")
+    __slots__ = ("hello", "ready", "failed", "health", "draining", "pong", "routing_stats", "reconfigured", "load")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +36,7 @@ class ReplicaMessage(_message.Message):
     PONG_FIELD_NUMBER: _ClassVar[int]
     ROUTING_STATS_FIELD_NUMBER: _ClassVar[int]
     RECONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
     failed: Failed
@@ -24,7 +45,8 @@ class ReplicaMessage(_message.Message):
     pong: Pong
     routing_stats: RoutingStats
     reconfigured: Reconfigured
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., routing_stats: _Optional[_Union[RoutingStats, _Mapping]] = ..., reconfigured: _Optional[_Union[Reconfigured, _Mapping]] = ...) -> None: ...
+    load: ReplicaLoad
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., routing_stats: _Optional[_Union[RoutingStats, _Mapping]] = ..., reconfigured: _Optional[_Union[Reconfigured, _Mapping]] = ..., load: _Optional[_Union[ReplicaLoad, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone")
@@ -101,6 +123,18 @@ class RoutingStats(_message.Message):
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: str
     def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class ReplicaLoad(_message.Message):
+    __slots__ = ("ongoing", "calls", "busy_s", "stats_json")
+    ONGOING_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    STATS_JSON_FIELD_NUMBER: _ClassVar[int]
+    ongoing: int
+    calls: int
+    busy_s: float
+    stats_json: str
+    def __init__(self, ongoing: _Optional[int] = ..., calls: _Optional[int] = ..., busy_s: _Optional[float] = ..., stats_json: _Optional[str] = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ()
@@ -257,7 +291,7 @@ class WatchUpdate(_message.Message):
     def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
 
 class DeploymentView(_message.Message):
-    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror", "is_scaled_to_zero")
+    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror", "is_scaled_to_zero", "scales_with_load")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -274,6 +308,7 @@ class DeploymentView(_message.Message):
     TRAFFIC_FIELD_NUMBER: _ClassVar[int]
     MIRROR_FIELD_NUMBER: _ClassVar[int]
     IS_SCALED_TO_ZERO_FIELD_NUMBER: _ClassVar[int]
+    SCALES_WITH_LOAD_FIELD_NUMBER: _ClassVar[int]
     key: DeploymentKey
     services: _containers.RepeatedScalarFieldContainer[str]
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaView]
@@ -290,7 +325,8 @@ class DeploymentView(_message.Message):
     traffic: _containers.RepeatedCompositeFieldContainer[Share]
     mirror: _containers.RepeatedCompositeFieldContainer[Share]
     is_scaled_to_zero: bool
-    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., router: _Optional[_Union[RouterSettings, _Mapping]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., mirror: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., is_scaled_to_zero: _Optional[bool] = ...) -> None: ...
+    scales_with_load: bool
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., router: _Optional[_Union[RouterSettings, _Mapping]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., mirror: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., is_scaled_to_zero: _Optional[bool] = ..., scales_with_load: _Optional[bool] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("key", "weight")

@@ -45,6 +45,11 @@ class MeshStub:
                 request_serializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.WatchRequest.SerializeToString,
                 response_deserializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.WatchUpdate.FromString,
                 _registered_method=True)
+        self.Observe = channel.stream_unary(
+                '/pyserve.wire.v1.Mesh/Observe',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.RouterLoad.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.ObserveReply.FromString,
+                _registered_method=True)
 
 
 class MeshServicer:
@@ -74,6 +79,15 @@ class MeshServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Observe(self, request_iterator, context):
+        """What a router knows of the load of deployments that scale with it: those of which it has a view
+        with scales_with_load. It sends all of them that have changed, at most every 100 ms, and
+        nothing while nothing changes. With the stream's end its calls are gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MeshServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -86,6 +100,11 @@ def add_MeshServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.WatchRequest.FromString,
                     response_serializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.WatchUpdate.SerializeToString,
+            ),
+            'Observe': grpc.stream_unary_rpc_method_handler(
+                    servicer.Observe,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.RouterLoad.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_mesh__pb2.ObserveReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -143,6 +162,33 @@ class Mesh:
             '/pyserve.wire.v1.Mesh/Watch',
             pyserve_dot_wire_dot_v1_dot_mesh__pb2.WatchRequest.SerializeToString,
             pyserve_dot_wire_dot_v1_dot_mesh__pb2.WatchUpdate.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Observe(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/pyserve.wire.v1.Mesh/Observe',
+            pyserve_dot_wire_dot_v1_dot_mesh__pb2.RouterLoad.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_mesh__pb2.ObserveReply.FromString,
             options,
             channel_credentials,
             insecure,

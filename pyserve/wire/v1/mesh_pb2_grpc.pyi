@@ -48,6 +48,11 @@ class MeshStub:
     than its own asks again. Updates are coalesced over 20 ms. A router that loses the
     controller keeps its last view until the first new snapshot.
     """
+    Observe: _grpc.StreamUnaryMultiCallable[_mesh_pb2.RouterLoad, _mesh_pb2.ObserveReply]
+    """What a router knows of the load of deployments that scale with it: those of which it has a view
+    with scales_with_load. It sends all of them that have changed, at most every 100 ms, and
+    nothing while nothing changes. With the stream's end its calls are gone.
+    """
 
 @_typing.type_check_only
 class MeshAsyncStub(MeshStub):
@@ -68,6 +73,11 @@ class MeshAsyncStub(MeshStub):
     asked for; each later one applies to base_version. A router that sees another base_version
     than its own asks again. Updates are coalesced over 20 ms. A router that loses the
     controller keeps its last view until the first new snapshot.
+    """
+    Observe: _aio.StreamUnaryMultiCallable[_mesh_pb2.RouterLoad, _mesh_pb2.ObserveReply]  # type: ignore[assignment]
+    """What a router knows of the load of deployments that scale with it: those of which it has a view
+    with scales_with_load. It sends all of them that have changed, at most every 100 ms, and
+    nothing while nothing changes. With the stream's end its calls are gone.
     """
 
 class MeshServicer(metaclass=_abc_1.ABCMeta):
@@ -98,6 +108,17 @@ class MeshServicer(metaclass=_abc_1.ABCMeta):
         asked for; each later one applies to base_version. A router that sees another base_version
         than its own asks again. Updates are coalesced over 20 ms. A router that loses the
         controller keeps its last view until the first new snapshot.
+        """
+
+    @_abc_1.abstractmethod
+    def Observe(
+        self,
+        request_iterator: _MaybeAsyncIterator[_mesh_pb2.RouterLoad],
+        context: _ServicerContext,
+    ) -> _typing.Union[_mesh_pb2.ObserveReply, _abc.Awaitable[_mesh_pb2.ObserveReply]]:
+        """What a router knows of the load of deployments that scale with it: those of which it has a view
+        with scales_with_load. It sends all of them that have changed, at most every 100 ms, and
+        nothing while nothing changes. With the stream's end its calls are gone.
         """
 
 def add_MeshServicer_to_server(servicer: MeshServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

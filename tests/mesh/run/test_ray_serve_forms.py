@@ -8,7 +8,7 @@ import pytest
 
 import pyserve
 from pyserve.config import LoggingConfig
-from pyserve.errors import MeshNotFound, NotYetSupported, UsageError
+from pyserve.errors import MeshNotFound, UsageError
 from tests.mesh.apps.small import Small
 
 
@@ -68,8 +68,6 @@ def test_a_handle_that_is_shut_down_goes_on(is_local: bool):
 
 
 def test_what_run_cannot_do_is_refused_before_anything_starts(is_local: bool):
-    with pytest.raises(NotYetSupported, match="external_scaler_enabled"):
-        pyserve.run(Small.bind(), external_scaler_enabled=True, _local_testing_mode=is_local)
     with pytest.raises(UsageError, match=r"logging_config\.log_level='LOUD'"):
         pyserve.run(Small.bind(), logging_config="LOUD", _local_testing_mode=is_local)
 

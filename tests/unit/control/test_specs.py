@@ -39,7 +39,6 @@ def test_another_policy_is_for_the_routers():
     "options",
     [
         {"num_replicas": 2},
-        {"autoscaling_config": {"max_replicas": 3}},
         {"rolling_update_percentage": 0.5},
         {"max_surge_percent": 50},
         {"max_constructor_retry_count": 2},

@@ -25,6 +25,12 @@ class Controller(mesh_pb2_grpc.MeshServicer):
         self.updates: asyncio.Queue[mesh_pb2.WatchUpdate | None] = asyncio.Queue()
         self.requests: list[mesh_pb2.WatchRequest] = []
         self.metadata: list[dict[str, str | bytes]] = []
+        self.loads: list[tuple[str, int, int]] = []
+
+    async def Observe(self, requests, context):
+        async for load in requests:
+            self.loads += [(each.key.name, each.parked, each.offered) for each in load.deployments]
+        return mesh_pb2.ObserveReply()
 
     async def Watch(self, request, context):
         self.requests.append(request)
@@ -38,12 +44,16 @@ class Table:
 
     def __init__(self):
         self.applied: list[tuple[int, list[str]]] = []
+        self.counts: dict[str, dict[str, object]] = {}
 
     def apply(self, version, deployments):
         self.applied.append((version, sorted(deployments)))
 
     def unanswered(self):
         return {}
+
+    def stats(self):
+        return self.counts
 
 
 def snapshot(version, *names):
@@ -205,3 +215,26 @@ async def test_refused_watch_is_tried_again(feed, table, controller, serve):
 
     await feed.wait_version(timeout_s=TIMEOUT_S)
     assert [(1, ["a"])] == table.applied
+
+
+@pytest.mark.parity("G-26")
+async def test_calls_are_told_of_for_what_scales_when_they_have_changed(
+    feed, table, controller, serve
+):
+    server = await serve()
+    feed.start()
+    scales = mesh_pb2.DeploymentView(
+        key={"application": "shop", "name": "a"}, services=["s"], scales_with_load=True
+    )
+    table.counts = {name: {"parked": 2, "offered": 7} for name in ("shop/a", "shop/b")}
+    controller.updates.put_nowait(mesh_pb2.WatchUpdate(version=1, changed=[scales, view("b")]))
+
+    await eventually(lambda: controller.loads == [("a", 2, 7)])
+    table.counts = {"shop/a": {"parked": 0, "offered": 9}}
+    await eventually(lambda: controller.loads[1:] == [("a", 0, 9)])
+
+    # Another controller at the same place has heard of nothing.
+    await server.stop(0)
+    controller.loads.clear()
+    await serve()
+    await eventually(lambda: controller.loads == [("a", 0, 9)])

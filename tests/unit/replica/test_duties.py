@@ -24,6 +24,7 @@ class Talk:
         self.said: list[tuple[str, threading.Thread]] = []
         self.reports: list[bool] = []
         self.stats: asyncio.Queue[str] = asyncio.Queue()
+        self.loads: asyncio.Queue[mesh_pb2.ReplicaLoad] = asyncio.Queue()
         self.joined = asyncio.Event()
 
     async def join(self) -> mesh_pb2.Assign:
@@ -52,6 +53,10 @@ class Talk:
     async def report_routing_stats(self, stats_json: str) -> None:
         self._say("report_routing_stats")
         self.stats.put_nowait(stats_json)
+
+    async def report_load(self, load: mesh_pb2.ReplicaLoad) -> None:
+        self._say("report_load")
+        self.loads.put_nowait(load)
 
     async def leave(self) -> None:
         self._say("leave")
@@ -129,6 +134,39 @@ async def test_routing_stats_are_recorded_in_the_users_loop_and_reported_beside_
     assert [threading.main_thread()] == threads
     [reported] = [thread for word, thread in talk.said if word == "report_routing_stats"]
     assert (kind is SharedDuties) == (reported is threading.main_thread())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parity("G-26", "G-28")
+async def test_load_and_stats_are_reported_where_the_deployment_scales(kind: Any):
+    class Recording:
+        async def record_autoscaling_stats(self) -> dict[str, int]:
+            return {"depth": 4}
+
+    duties, talks, _ = make(kind)
+    await duties.join()
+    options = DeploymentOptions(num_replicas="auto")
+    async with duties.watching(Recording(), options, lambda: (2, 5)):
+        talk = talks[0]
+        await eventually(lambda: talk.loads.qsize() >= 2)
+    await duties.leave()
+
+    loads = [talk.loads.get_nowait() for _ in range(talk.loads.qsize())]
+    assert {(2, 5)} == {(each.ongoing, each.calls) for each in loads}
+    assert {"", '{"depth": 4.0}'} == {each.stats_json for each in loads}
+    told = [thread for word, thread in talk.said if word == "report_load"]
+    assert {kind is SharedDuties} == {thread is threading.main_thread() for thread in told}
+
+
+async def test_a_deployment_that_does_not_scale_tells_no_load():
+    duties, talks, _ = make(SharedDuties)
+    await duties.join()
+
+    async with duties.watching(object(), DeploymentOptions(), lambda: (2, 5)):
+        await asyncio.sleep(0)
+    await duties.leave()
+
+    assert talks[0].loads.empty()
 
 
 @pytest.mark.slow

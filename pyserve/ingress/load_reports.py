@@ -1,0 +1,131 @@
+"""Tells the controller how many calls wait in a router, of deployments that scale with the load."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from pyserve.aio import Channel
+from pyserve.config.control import (
+    REDIAL_BACKOFF_FACTOR,
+    REDIAL_BACKOFF_INITIAL_S,
+    REDIAL_BACKOFF_MAX_S,
+)
+from pyserve.control.discovery import MeshAddress
+from pyserve.control.transport import RpcError, proof
+from pyserve.ingress.watcher import Views
+from pyserve.types import DeploymentKey
+from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
+
+_LOGGER = logging.getLogger(__name__)
+# While calls come or a deployment has no replica; while none has come for a while.
+_BUSY_PERIOD_S, _IDLE_PERIOD_S = 0.1, 0.25
+_IDLE_AFTER_S = 10.0
+
+Stats = Mapping[str, Mapping[str, object]]
+
+
+class LoadTeller:
+    """Follows the table's own counters as long as a deployment scales.
+
+    Args:
+        controller: Whom to tell.
+        connect: Makes the channel to the controller's address.
+        stats: Returns ``_router.RoutingTable.stats()``.
+    """
+
+    def __init__(
+        self,
+        controller: MeshAddress,
+        connect: Callable[[str], Channel],
+        stats: Callable[[], Stats],
+    ) -> None:
+        self._controller = controller
+        self._connect = connect
+        self._stats = stats
+        self._keys: dict[DeploymentKey, bool] = {}  # Whether it has replicas.
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self, views: Views) -> None:
+        """Tell of the deployments of these views that scale; from the running loop."""
+        self._keys = {
+            key: bool(view.replicas) for key, view in views.items() if view.scales_with_load
+        }
+        if self._keys and self._task is None:
+            self._task = asyncio.create_task(self._tell())
+
+    async def close(self) -> None:
+        """Tell nothing more. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+
+    async def _tell(self) -> None:
+        backoff_s = REDIAL_BACKOFF_INITIAL_S
+        async with self._connect(self._controller.controller) as channel:
+            stub = mesh_pb2_grpc.MeshStub(channel)
+            while True:
+                # Whoever hears it anew knows nothing of what was told before.
+                changes = LoadChanges()
+                try:
+                    await stub.Observe(
+                        self._loads(changes),
+                        metadata=proof(self._controller.token),
+                        wait_for_ready=True,
+                    )
+                except RpcError as error:
+                    # The watcher of the same controller says that it is lost.
+                    _LOGGER.debug("the controller does not hear of the load: %s", error.details())
+                if changes.has_told:
+                    backoff_s = REDIAL_BACKOFF_INITIAL_S
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+
+    async def _loads(self, changes: LoadChanges) -> AsyncIterator[mesh_pb2.RouterLoad]:
+        loop = asyncio.get_running_loop()
+        active_at = loop.time()
+        while True:
+            if self._keys and (load := changes.look(self._keys, self._stats())) is not None:
+                active_at = loop.time()
+                yield load
+            is_idle = loop.time() - active_at > _IDLE_AFTER_S and all(self._keys.values())
+            await asyncio.sleep(_IDLE_PERIOD_S if is_idle else _BUSY_PERIOD_S)
+
+
+class LoadChanges:
+    """What has changed since it was told. Pure."""
+
+    def __init__(self) -> None:
+        self._told: dict[DeploymentKey, tuple[int, int]] = {}
+
+    @property
+    def has_told(self) -> bool:
+        """Whether there was anything to tell."""
+        return bool(self._told)
+
+    def look(self, keys: Mapping[DeploymentKey, bool], stats: Stats) -> mesh_pb2.RouterLoad | None:
+        """Return what is to be told of these deployments; ``None``: nothing."""
+        changed = []
+        for key in keys:
+            found = stats.get(str(key))
+            if found is None:
+                continue
+            parked, offered = found["parked"], found["offered"]
+            assert isinstance(parked, int), "a number of calls"
+            assert isinstance(offered, int), "a number of calls"
+            if self._told.get(key, (0, 0)) != (parked, offered):
+                self._told[key] = parked, offered
+                changed.append(
+                    mesh_pb2.DeploymentLoad(
+                        key=mesh_pb2.DeploymentKey(
+                            application=key.application, name=key.deployment
+                        ),
+                        parked=parked,
+                        offered=offered,
+                    )
+                )
+        for gone in self._told.keys() - keys.keys():
+            del self._told[gone]
+        return mesh_pb2.RouterLoad(deployments=changed) if changed else None
