@@ -1,7 +1,7 @@
 """``ray.serve.schema``: a mesh's YAML as pydantic models, the configurations beside it, its status.
 
-pydantic is no dependency: it comes with FastAPI, or on its own, and is loaded when one of the
-models is looked up. ``LoggingConfig`` and the other configurations do without it.
+pydantic takes a while to load, so that happens when one of the models is looked up.
+``LoggingConfig`` and the other configurations do without it.
 """
 
 from typing import TYPE_CHECKING
@@ -89,12 +89,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _MODELS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from pyserve.config import schema
-    except ModuleNotFoundError as error:
-        if error.name != "pydantic":
-            raise
-        raise ImportError(
-            f"pyserve.schema.{name} is a pydantic model; install pydantic 2.11 or later"
-        ) from error
+    from pyserve.config import schema
+
     return getattr(schema, name)

@@ -288,6 +288,13 @@ def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSett
     return _calls(_renamed(os.environ if environment is None else environment))
 
 
+def read_ingress_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that options of the ingress become, as far as they are set."""
+    variables = _renamed(os.environ if environment is None else environment)
+    prefixes = ("PYSERVE_INGRESS_", "PYSERVE_TLS_", "PYSERVE_GRPC_SERVICER_FUNCTIONS")
+    return {name: value for name, value in variables.items() if name.startswith(prefixes)}
+
+
 def _calls(variables: Mapping[str, str]) -> CallSettings:
     by_value = read.switch(variables, "PYSERVE_USE_GRPC_BY_DEFAULT")
     return CallSettings(

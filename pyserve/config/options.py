@@ -66,6 +66,8 @@ _NONE_IS_DEFAULT = (
     "mirror",
     "placement_group_strategy",
 )
+# Understood beside the fields, see ``_with_current_names``.
+OLDER_OPTIONS = ("max_concurrent_queries", "version", "ray_actor_options", "runtime_env")
 # What Ray Serve has for its own actors; why it is refused.
 _REFUSED = {
     "deployment_actors": "there are no actors here; make it a deployment of its own and bind it",

@@ -1,16 +1,26 @@
 """The YAML of a mesh as pydantic models, with the names of Ray Serve.
 
-The only module that imports pydantic by itself; ``pyserve.schema`` loads it on first use. What a
+It and ``files`` alone import pydantic, on first use: ``pyserve.schema`` and commands. What a
 value may be is decided where it is for code, by the options of ``pyserve.config``: a model hands
 them what was written, and passes their refusal on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserve.config.http import (
     DEFAULT_GRPC_PORT,
@@ -21,10 +31,14 @@ from pyserve.config.http import (
     check_route_prefix,
     gRPCOptions,
 )
-from pyserve.config.options import DeploymentOptions, check_name
+from pyserve.config.options import OLDER_OPTIONS, DeploymentOptions, check_name
 from pyserve.config.parts import Resources
 from pyserve.config.telling import ControllerOptions, LoggingConfig, TracingConfig
 from pyserve.config.validation import refuse
+from pyserve.errors import OptionError
+
+# What Ray Serve had in files for one application.
+_OF_THE_INGRESS = ("host", "port")
 
 Logging = Annotated[LoggingConfig, BeforeValidator(LoggingConfig.read)]
 
@@ -38,9 +52,32 @@ class _Written(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, value: object) -> object:
+        """Refuse unknown names all at once, each in its place and with what may be meant."""
+        if isinstance(value, Mapping):
+            known = cls._known()
+            _refuse_all(
+                cls.__name__,
+                {name: _unknown(str(name), known) for name in value if name not in known},
+                value,
+            )
+        return value
+
+    @classmethod
+    def _known(cls) -> Collection[str]:
+        return cls.model_fields
+
     def written(self) -> dict[str, Any]:
         """Return what was written, without the defaults."""
         return self.model_dump(exclude_unset=True)
+
+
+def _with_all_options(schema: dict[str, Any]) -> None:
+    """Let editors know the options too that are no fields of the model."""
+    schema["additionalProperties"] = False
+    schema["properties"].update({name: {} for name in (*_OTHER_OPTIONS, *OLDER_OPTIONS)})
 
 
 class RayActorOptionsSchema(_Written):
@@ -72,7 +109,7 @@ class DeploymentSchema(_Written):
     Every option of the reference is known, beside those that Ray Serve has, which are fields.
     """
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_extra=_with_all_options)
 
     name: str
     num_replicas: int | str | None = None
@@ -97,9 +134,16 @@ class DeploymentSchema(_Written):
     rolling_update_percentage: float | None = None
     max_surge_percent: int | None = None
 
+    @classmethod
+    def _known(cls) -> Collection[str]:
+        return {*cls.model_fields, *_OTHER_OPTIONS, *OLDER_OPTIONS}
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        DeploymentOptions.of(self.options())
+        given = self.options()
+        # One by one first: a refusal is told where its option stands.
+        _refuse_all(type(self).__name__, dict(_refusals(given)), given)
+        DeploymentOptions.of(given)
         return self
 
     def options(self) -> dict[str, Any]:
@@ -192,6 +236,13 @@ class ServeDeploySchema(_Written):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        for each in self.applications:
+            for name in _OF_THE_INGRESS:
+                if name in each.model_fields_set:
+                    raise OptionError(
+                        f"application {each.name!r} has {name!r}, which all applications of a "
+                        f"mesh share; write it under http_options"
+                    )
         _check_once("applications", [each.name for each in self.applications])
         prefixes = [each.route_prefix for each in self.applications if each.route_prefix]
         _check_once("route_prefix of applications", prefixes)
@@ -207,3 +258,50 @@ def _check_once(field: str, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise refuse(field, twice, "each name once")
+
+
+# Options that a deployment has beside the fields of its model.
+_OTHER_OPTIONS = tuple(
+    item.name
+    for item in fields(DeploymentOptions)
+    if item.name not in DeploymentSchema.model_fields
+)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a file, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **ServeDeploySchema.model_json_schema(),
+        "title": "Applications of a pyserve mesh",
+    }
+
+
+def _refusals(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in options.items():
+        try:
+            DeploymentOptions.of({name: value})
+        except OptionError as error:
+            yield name, str(error)
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+    return f"there is no {name!r}; {hint}"
+
+
+def _refuse_all(title: str, refused: Mapping[str, str], value: Mapping[str, Any]) -> None:
+    if refused:
+        raise ValidationError.from_exception_data(
+            title,
+            [
+                InitErrorDetails(
+                    # The text may have braces, which the template's own are not.
+                    type=PydanticCustomError("refused", "{text}", {"text": text}),
+                    loc=(str(name),),
+                    input=value[name],
+                )
+                for name, text in refused.items()
+            ],
+        )

@@ -92,17 +92,3 @@ print("pydantic" in sys.modules)
 """
 
     assert "True" == _run(code)
-
-
-def test_without_pydantic_a_model_says_what_to_install():
-    code = """
-import sys
-sys.modules["pydantic"] = None
-import pyserve
-try:
-    from pyserve.schema import DeploymentSchema
-except ImportError as error:
-    print(error)
-"""
-
-    assert "install pydantic" in _run(code)

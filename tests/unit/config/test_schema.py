@@ -86,7 +86,7 @@ def test_the_options_of_a_deployment_are_those_of_the_code():
         ({"applications": [{"import_path": "a:b", "route_prefix": "shop"}]}, "begins with a slash"),
         ({"applications": [{"import_path": "a:b"}, {"import_path": "a:c"}]}, "each name once"),
         ({"applications": [{"import_path": "a:b", "name": "1"}]}, "name='1' is not allowed"),
-        ({"application": []}, "Extra inputs are not permitted"),
+        ({"application": []}, "there is no 'application'; did you mean 'applications'?"),
         ({"http_options": {"port": 70_000}}, "http_options.port=70000"),
         ({"grpc_options": {"enable_reflection": False}}, "grpc_options.enable_reflection"),
         ({"proxy_location": "Everywhere"}, "proxy_location='Everywhere'"),
