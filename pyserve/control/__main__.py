@@ -40,6 +40,7 @@ from pyserve.errors import MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import Environments, LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
+from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
 
 _LOGGER = logging.getLogger(__name__)
@@ -125,6 +126,7 @@ class _Mesh:
             token=home.token,
             run_dir=home.run_dir,
             on_line=sink.write,
+            on_output=self._keep_output,
             client_connections=self._client_connections,
             environments=Environments(settings.home / "environments"),
         )
@@ -278,6 +280,9 @@ class _Mesh:
 
     async def _controller_for_replicas(self) -> str:
         return await self._keeper.controller()
+
+    def _keep_output(self, key: DeploymentKey, replica_id: ReplicaId, line: str) -> None:
+        self._controller.output.add(key, replica_id, line)
 
     def _client_connections(self) -> int:
         return self._ingress.connections()

@@ -7,7 +7,7 @@ that takes plain HTTP; the others are reached by handles, gRPC and prefixes of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from pyserve.config import AutoscalingPolicy
@@ -33,6 +33,7 @@ class ApplicationInfo:
         deployed_at: Unix time, in seconds.
         external_scaler_enabled: the numbers of its replicas are set from outside.
         autoscaling_policy: decides for all its deployments that scale; None: each has its own.
+        declaration_json: what the file said that it comes from; "": it comes from none.
     """
 
     route_prefix: str
@@ -43,6 +44,7 @@ class ApplicationInfo:
     deployed_at: float = 0.0
     external_scaler_enabled: bool = False
     autoscaling_policy: AutoscalingPolicy | None = None
+    declaration_json: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,20 @@ class Applications:
     infos: dict[ApplicationName, ApplicationInfo] = field(default_factory=dict)
 
     def check(
-        self, name: ApplicationName, request: control_pb2.DeployRequest, state: MeshState
+        self,
+        name: ApplicationName,
+        request: control_pb2.DeployRequest,
+        state: MeshState,
+        *,
+        besides: Collection[ApplicationName] = (),
     ) -> ApplicationInfo:
         """Return what a deploy asks for; ``admit`` makes it so.
+
+        Args:
+            name: of the application.
+            request: the deploy.
+            state: of the mesh.
+            besides: applications that get other prefixes, or end, together with it.
 
         Raises:
             UsageError: another application holds the prefix that was asked for.
@@ -79,7 +92,7 @@ class Applications:
         if prefix:
             check_route_prefix("route_prefix", prefix)
         if prefix and not request.route_prefix_is_default:
-            holder = self._holder(prefix, state, besides=name)
+            holder = self._holder(prefix, state, besides={name, *besides})
             if holder is not None:
                 raise UsageError(
                     f"route_prefix={prefix!r} of application {name!r} belongs to application "
@@ -92,6 +105,7 @@ class Applications:
             run=run_of(request.run),
             external_scaler_enabled=request.external_scaler_enabled,
             autoscaling_policy=read_policy(request),
+            declaration_json=request.declaration_json,
         )
 
     def admit(self, name: ApplicationName, info: ApplicationInfo, state: MeshState) -> None:
@@ -102,6 +116,14 @@ class Applications:
         if former is not None and any(item.services for item in state.of_application(name)):
             info = replace(info, previous=former)
         self.infos[name] = info
+
+    def declarations(self) -> list[control_pb2.Declaration]:
+        """Return what the files said that applications came from, by name."""
+        return [
+            control_pb2.Declaration(application=name, json=info.declaration_json)
+            for name, info in sorted(self.infos.items())
+            if info.declaration_json
+        ]
 
     def owner_of(self, name: ApplicationName) -> Run | None:
         """Return who deployed an application last."""
@@ -184,7 +206,9 @@ class Applications:
             for name, info in self.infos.items()
             if info.route_prefix and _takes_http(state, key := _ingress(name, info))
         ]
-        yield from (wish for wish in routes if not wish.is_default)
+        # What ends gives way to what comes.
+        asked = [wish for wish in routes if not wish.is_default]
+        yield from sorted(asked, key=lambda wish: state.deployments[wish.key].target is None)
         for key, desired in state.deployments.items():
             yield from (_Wish(key, prefix) for prefix in desired.http_prefixes)
         # Last those of which nobody knows yet whether they take it.
@@ -198,12 +222,12 @@ class Applications:
                     yield _Wish(key, former.route_prefix, is_former=True, is_route=True)
 
     def _holder(
-        self, prefix: str, state: MeshState, *, besides: ApplicationName
+        self, prefix: str, state: MeshState, *, besides: Collection[ApplicationName]
     ) -> ApplicationName | None:
         """Return who holds ``prefix``, or will when it is ready."""
         current = self.routes(state).of_application
         for name, info in self.infos.items():
-            if name == besides:
+            if name in besides:
                 continue
             desired = state.deployments.get(_ingress(name, info))
             is_starting = desired is not None and not desired.services

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import itertools
 import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
-from pyserve.config import DeploymentOptions, check_name
+from pyserve.config import DeploymentOptions
+from pyserve.control.admission import Admission, Admissions
 from pyserve.control.applications import Applications
 from pyserve.control.autoscaling.driver import Autoscaling
 from pyserve.control.cordon import Cordoned, cordon, cordon_notices
-from pyserve.control.deploys import DeployWatch
+from pyserve.control.deploys import Applied, DeployWatch
 from pyserve.control.health import observe
 from pyserve.control.launching import Launcher, order_of
 from pyserve.control.members import Members
+from pyserve.control.output import Output
 from pyserve.control.rationing import Waits, held_back, ration
 from pyserve.control.reconcile import (
     NOT_NEEDED,
@@ -38,18 +38,16 @@ from pyserve.control.reconcile import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.reconfiguring import Former, Reconfiguring
+from pyserve.control.reconfiguring import Reconfiguring
 from pyserve.control.registry import Registry
 from pyserve.control.replicas import drop_unused, new_replica
 from pyserve.control.runs import Run, Runs
 from pyserve.control.sessions import Session
-from pyserve.control.specs import Versions, changes_limits_only, read_versions, serving_specs
-from pyserve.control.state import MeshState, Phase, Replica, Version
+from pyserve.control.state import Desired, MeshState, Phase, Replica
 from pyserve.control.status import application_statuses
-from pyserve.control.traffic import check_traffic
 from pyserve.control.views import views_of
 from pyserve.control.vitals import watch_vitals
-from pyserve.errors import MeshError, MeshNotFound
+from pyserve.errors import MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2
@@ -91,6 +89,7 @@ class Controller:
     ) -> None:
         self.registry = Registry()
         self.runs = Runs()
+        self.output = Output()
         self.state = MeshState()
         self.development = development
         self.addresses = addresses
@@ -109,13 +108,14 @@ class Controller:
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
         self._sessions = Members(self.state, self._specs, development=development)
         self._reconfiguring = Reconfiguring()
+        self._admissions = Admissions(
+            self.state, self._applications, self._specs, self._reconfiguring, self._limit
+        )
         self._watches: set[DeployWatch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._deploys = itertools.count(1)
         self._waits = self._told_waits = Waits()
         self._timer: asyncio.TimerHandle | None = None
         self._step_is_due = False
-        self._closing = False
         # Resolved at the end of each step, for whoever waits for the state to change.
         self._stepped: asyncio.Future[None] = self._loop.create_future()
 
@@ -129,46 +129,32 @@ class Controller:
                 application has the route prefix.
             MeshError: the mesh is about to end.
         """
-        if self._closing:
-            raise MeshError("the mesh is shutting down and takes no new application")
-        application = ApplicationName(check_name("application", request.application))
-        versions = read_versions(application, request.deployments, next(self._deploys))
-        info = self._applications.check(application, request, self.state)
-        info = dataclasses.replace(info, deployed_at=time.time())
-        check_traffic(versions, {**self._applications.infos, application: info}, self.state)
+        return self._admit(self._admissions.check(request))
+
+    def apply(self, request: control_pb2.ApplyRequest) -> Applied:
+        """Make the applications of a file those that run of files: all of them, or none.
+
+        Raises:
+            UsageError, MeshError: as of ``deploy``.
+        """
+        admissions = self._admissions.check_file(request)
+        ending = {name: self._end(name) for name in self._admissions.leaving(request)}
+        return Applied(tuple(self._admit(each) for each in admissions), ending, self._gone)
+
+    def declarations(self) -> list[control_pb2.Declaration]:
+        """Return what the files said that applications came from."""
+        return self._applications.declarations()
+
+    def _admit(self, admission: Admission) -> DeployWatch:
+        application, info = admission.application, admission.info
         self._fail_watches(application, "a newer deploy of the same application replaced it")
         former = self._applications.infos.get(application)
-        self._applications.admit(application, info, self.state)
-        specs = {key: spec for key, (_, spec) in versions.items()}
-        if changes_limits_only(serving_specs(self.state, application, self._specs), specs):
-            targets = self._change_limits(application, versions)
-        else:
-            self._reconfiguring.end(application)
-            targets = {key: version for key, (version, _) in versions.items()}
-            self.state.on_deploy(application, targets)
-        self._specs |= {targets[key].id: spec for key, spec in specs.items()}
-        watch = DeployWatch(application, {key: item.id for key, item in targets.items()})
+        watch = self._admissions.admit(admission)
         if former is not None and former.run != info.run:
             watch.notice(self.runs.take_over(application, former.run, info.run))
         self._watches.add(watch)
         self._changed()
         return watch
-
-    def _change_limits(
-        self, application: ApplicationName, versions: Versions
-    ) -> dict[DeploymentKey, Version]:
-        """Give the targets that serve the limits of ``versions``; return those targets."""
-        targets, former = {}, {}
-        for key, (wanted, _) in versions.items():
-            desired = self.state.deployments[key]
-            assert desired.target is not None, "limits change while a target serves"
-            desired.failure = None
-            targets[key] = desired.target
-            version_id = desired.target.id
-            former[key] = Former(version_id, desired.target.options, self._specs[version_id])
-            self._limit(key, wanted.options)
-        self._reconfiguring.begin(self.state, application, former)
-        return targets
 
     def _limit(self, key: DeploymentKey, options: DeploymentOptions) -> None:
         for replica_id in self.state.on_limits(key, options):
@@ -197,16 +183,22 @@ class Controller:
         if application not in self._applications.infos:
             known = ", ".join(sorted(self._applications.infos)) or "none"
             raise MeshNotFound(f"there is no application {name!r}; there is: {known}")
+        await self._gone(self._end(application))
+
+    def _end(self, application: ApplicationName) -> list[Desired]:
         self._fail_watches(application, "the application was deleted")
         self._reconfiguring.end(application)
         leaving = list(self.state.of_application(application))
         self.state.on_delete(application)
         self._changed()
+        return leaving
+
+    async def _gone(self, leaving: Sequence[Desired]) -> None:
         # One that a newer deploy took over meanwhile is not waited for.
         while any(
             item.target is None and self.state.deployments.get(item.key) is item for item in leaving
         ):
-            await self._next_step()
+            await self.next_step()
 
     async def end_run(self, run_id: str) -> None:
         """End what a ``pyserve run`` deployed last; what it was about to replace serves on."""
@@ -246,7 +238,7 @@ class Controller:
         """Do what ``cordon.cordon`` does; return when the routers have been told."""
         outcome = cordon(self.state, target, undo=undo)
         self._changed()
-        await self._next_step()
+        await self.next_step()
         await self._published()
         return outcome
 
@@ -268,18 +260,18 @@ class Controller:
 
     async def drain(self, grace_s: float) -> None:
         """Take no new application, drain every replica for ``grace_s`` and wait for their end."""
-        self._closing = True
+        self._admissions.are_closed = True
         for watch in self._watches:
             watch.failed(watch.application, "the mesh is shutting down")
         for name in self._applications.infos:
             self.state.on_delete(name, ends_by=self._loop.time() + grace_s)
         self._changed()
         while self.state.replicas or self.state.deployments:
-            await self._next_step()
+            await self.next_step()
 
     async def close(self) -> None:
         """Kill what is left. The state stays readable. Idempotent."""
-        self._closing = True
+        self._admissions.are_closed = True
         self.autoscaling.close()
         self.runs.forget_absent()
         if self._timer is not None:
@@ -454,7 +446,7 @@ class Controller:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_OLDER_WAIT_S):
                 while watch.has_older(self.state):
-                    await self._next_step()
+                    await self.next_step()
         watch.deployed(tuple(self.addresses()), self.registry.version)
 
     async def _drain(self, session: Session, grace_s: float) -> None:
@@ -466,7 +458,7 @@ class Controller:
         """Wait until the routers have been sent what is so now, and ours has applied it."""
         version = self.registry.pending_version
         while self.registry.version < version:
-            await self._next_step()
+            await self.next_step()
         if self.visible is not None:
             await self.visible(version)
 
@@ -476,7 +468,8 @@ class Controller:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _next_step(self) -> None:
+    async def next_step(self) -> None:
+        """Wait until the state has changed, or may have."""
         # Shielded, because one waiter's cancellation must not cancel the others' wait.
         await asyncio.shield(self._stepped)
 

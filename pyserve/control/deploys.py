@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyserve.control.state import Desired, MeshState
@@ -22,6 +22,7 @@ class DeployWatch:
         versions: the id of each deployment's version in this deploy.
         finishing: it has succeeded, and the routers are being told.
         done: the last event is queued.
+        is_unchanged: the deploy has left everything as it is.
     """
 
     application: ApplicationName
@@ -30,6 +31,7 @@ class DeployWatch:
     _told: dict[DeploymentKey, tuple[int, int]] = field(default_factory=dict)
     finishing: bool = False
     done: bool = False
+    is_unchanged: bool = False
 
     async def events(self) -> AsyncIterator[control_pb2.DeployEvent]:
         """Yield progress until ``Deployed`` or ``DeployFailed``, which is the last event."""
@@ -80,7 +82,9 @@ class DeployWatch:
 
     def deployed(self, addresses: tuple[str, ...], view_version: int) -> None:
         """Say that every deployment serves, and only the new version does, from that view on."""
-        deployed = control_pb2.Deployed(addresses=addresses, view_version=view_version)
+        deployed = control_pb2.Deployed(
+            addresses=addresses, view_version=view_version, unchanged=self.is_unchanged
+        )
         self._last(control_pb2.DeployEvent(deployed=deployed))
 
     def failed(self, deployment: str, summary: str, traceback: str = "") -> None:
@@ -110,3 +114,41 @@ class DeployWatch:
             for replica in state.of_deployment(key)
         )
         return ready, version.num_replicas if version is not None else 0
+
+
+@dataclass(eq=False)
+class Applied:
+    """One driver that waits for the applications of a file.
+
+    Attributes:
+        watches: of those that the file has.
+        leaving: what ends, of applications that the file lacks.
+        gone: returns when it has ended.
+    """
+
+    watches: tuple[DeployWatch, ...]
+    leaving: Mapping[ApplicationName, Sequence[Desired]]
+    gone: Callable[[Sequence[Desired]], Awaitable[None]]
+
+    async def send(self, write: Callable[[control_pb2.ApplyEvent], Awaitable[None]]) -> None:
+        """Write what happens, one event after the other, until everything has come to an end."""
+        order = asyncio.Lock()
+
+        async def write_in_turn(event: control_pb2.ApplyEvent) -> None:
+            async with order:
+                await write(event)
+
+        async def follow(watch: DeployWatch) -> None:
+            async for event in watch.events():
+                name = watch.application
+                await write_in_turn(control_pb2.ApplyEvent(application=name, event=event))
+
+        async def await_end(name: ApplicationName, items: Sequence[Desired]) -> None:
+            await self.gone(items)
+            await write_in_turn(control_pb2.ApplyEvent(application=name))
+
+        async with asyncio.TaskGroup() as group:
+            for watch in self.watches:
+                group.create_task(follow(watch))
+            for name, items in self.leaving.items():
+                group.create_task(await_end(name, items))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
+from pyserve.config.environment import read_ingress_variables
 from pyserve.control.controller import Controller
 from pyserve.control.registry import Interest
 from pyserve.control.runs import Run, run_of
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 # Until it has said Hello, a replica is nobody; the first message follows the call at once.
 _HELLO_TIMEOUT_S = 30.0
 _MINOR_RELEASES_APART_MAX = 1
+# Between two replies of WatchStatus. People read no faster.
+_STATUS_PAUSE_S = 0.1
 
 
 def add_services(
@@ -182,6 +185,62 @@ class ControlService(control_pb2_grpc.ControlServicer):
                 await context.write(event)
         finally:
             self._controller.forget(watch)
+
+    # As Deploy.
+    async def Apply(  # type: ignore[override]
+        self, request: control_pb2.ApplyRequest, context: Context
+    ) -> None:
+        """Begin what a file asks for and send its events; it goes on when the driver goes."""
+        try:
+            applied = self._controller.apply(request)
+        except PyserveError as error:
+            await _refuse(context, error)
+        try:
+            await applied.send(context.write)
+        finally:
+            for watch in applied.watches:
+                self._controller.forget(watch)
+
+    async def Config(
+        self, request: control_pb2.ConfigRequest, context: Context
+    ) -> control_pb2.ConfigReply:
+        """Say what the files said that applications came from."""
+        del request, context
+        return control_pb2.ConfigReply(
+            declarations=self._controller.declarations(),
+            ingress_variables=read_ingress_variables(),
+        )
+
+    # As Deploy.
+    async def WatchStatus(  # type: ignore[override]
+        self, request: control_pb2.StatusRequest, context: Context
+    ) -> None:
+        """Send the status each time that it has changed, until the watcher goes."""
+        del request
+        told = None
+        while True:
+            reply = self._controller.status()
+            if reply != told:
+                told = reply
+                await context.write(reply)
+                await asyncio.sleep(_STATUS_PAUSE_S)
+            else:
+                await self._controller.next_step()
+
+    # As Deploy.
+    async def Logs(  # type: ignore[override]
+        self, request: control_pb2.LogsRequest, context: Context
+    ) -> None:
+        """Send what replicas have written, then what they write, until the reader goes."""
+        try:
+            key = self._controller.output.find(
+                self._controller.state.deployments, request.application, request.deployment
+            )
+        except PyserveError as error:
+            await _refuse(context, error)
+        await self._controller.output.send(
+            key, context.write, lines_max=request.lines_max, follow=request.follow
+        )
 
     async def Status(
         self, request: control_pb2.StatusRequest, context: Context

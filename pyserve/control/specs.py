@@ -94,6 +94,27 @@ def serving_specs(
     }
 
 
+def unchanged_keys(
+    state: MeshState,
+    application: ApplicationName,
+    specs: Mapping[str, mesh_pb2.DeploymentSpec],
+    wanted: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
+) -> frozenset[DeploymentKey]:
+    """Return the deployments that shall already be what is wanted of them.
+
+    One that was given up is none of them. Nor is one whose source files nobody has looked at.
+    """
+    return frozenset(
+        item.key
+        for item in state.of_application(application)
+        if item.target is not None
+        and not item.target.failed
+        and (spec := wanted.get(item.key)) is not None
+        and spec.code.fingerprint
+        and specs[item.target.id] == spec
+    )
+
+
 def changes_limits_only(
     before: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
     after: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],

@@ -231,11 +231,11 @@ class MeshState:
         self.replicas[replica.id] = replica
 
     def _retarget(self, desired: Desired, version: Version | None) -> None:
-        target = desired.target
-        if target is not None and (
-            target.completed or (target.proven and not target.failed and desired.fallback is None)
+        former = None if desired.target is version else desired.target
+        if former is not None and (
+            former.completed or (former.proven and not former.failed and desired.fallback is None)
         ):
-            desired.fallback = target
+            desired.fallback = former
         desired.target = version
         desired.failure = desired.ends_by = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from pyserve.config.validation import refuse
 from pyserve.control.applications import ApplicationInfo
@@ -14,18 +14,25 @@ from pyserve.wire.v1 import mesh_pb2
 Infos = Mapping[ApplicationName, ApplicationInfo]
 
 
-def check_traffic(versions: Versions, infos: Infos, state: MeshState) -> None:
+def check_traffic(
+    versions: Versions,
+    infos: Infos,
+    state: MeshState,
+    *,
+    leaving: Collection[ApplicationName] = (),
+) -> None:
     """Refuse shares of deployments that are not there.
 
     Args:
-        versions: all deployments of the application that is being deployed.
-        infos: the applications, with that one.
+        versions: all deployments of the applications that are being deployed.
+        infos: the applications, with those.
         state: what there is besides.
+        leaving: applications that are about to end.
 
     Raises:
         OptionError: a name leads to no deployment, or to the one that shares.
     """
-    replaced = {key.application for key in versions}
+    replaced = {*leaving, *(key.application for key in versions)}
     others = [key for key in state.deployments if key.application not in replaced]
     known = frozenset([*versions, *others])
     for key, (version, _) in versions.items():

@@ -20,7 +20,7 @@ from pyserve.launch.environments import Environments
 from pyserve.launch.ledger import Grant, Ledger
 from pyserve.launch.process import Process
 from pyserve.launch.resources import machine_ledger, pin
-from pyserve.types import ReplicaId
+from pyserve.types import DeploymentKey, ReplicaId
 
 # What numeric libraries read to size their thread pools.
 _THREAD_COUNT_VARIABLES = (
@@ -44,6 +44,7 @@ class LocalLauncher:
         token: the mesh token; it travels by pipe, never by environment or argument.
         run_dir: the mesh's directory, in which replicas put their sockets.
         on_line: called with each line that a replica writes, prefix included.
+        on_output: called with the same line, and who has written it.
         module: what runs; tests put another one in its place.
         ledger: what this machine has; by default what can be found out.
         client_connections: returns how many clients are connected to this process.
@@ -57,6 +58,7 @@ class LocalLauncher:
         token: bytes,
         run_dir: Path,
         on_line: Callable[[str], None],
+        on_output: Callable[[DeploymentKey, ReplicaId, str], None] = lambda *_: None,
         module: str = "pyserve.replica",
         ledger: Ledger | None = None,
         client_connections: Callable[[], int] = lambda: 0,
@@ -68,6 +70,7 @@ class LocalLauncher:
         self._token = token
         self._run_dir = run_dir
         self._on_line = on_line
+        self._on_output = on_output
         self._module = module
         self._ledger = ledger or machine_ledger(inherited_environment({}))
         self._processes: dict[ReplicaId, Process] = {}
@@ -91,6 +94,10 @@ class LocalLauncher:
             self._ledger.release(order.replica_id)
             on_exit(summary)
 
+        def said(line: str) -> None:
+            self._on_line(prefix + line)
+            self._on_output(order.key, order.replica_id, line)
+
         token_reader = self._token_pipe()
         try:
             process = Process(
@@ -98,7 +105,7 @@ class LocalLauncher:
                 environment=self._environment(order, grant),
                 working_directory=directory or None,
                 descriptors=(token_reader, self._liveness_reader),
-                on_line=lambda line: self._on_line(prefix + line),
+                on_line=said,
                 on_exit=ended,
             )
         except BaseException:

@@ -8,13 +8,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DeployRequest(_message.Message):
-    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix", "route_prefix_is_default", "run", "external_scaler_enabled", "autoscaling_policy_json")
+    __slots__ = ("application", "deployments", "ingress_deployment", "route_prefix", "route_prefix_is_default", "run", "declaration_json", "external_scaler_enabled", "autoscaling_policy_json")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    DECLARATION_JSON_FIELD_NUMBER: _ClassVar[int]
     EXTERNAL_SCALER_ENABLED_FIELD_NUMBER: _ClassVar[int]
     AUTOSCALING_POLICY_JSON_FIELD_NUMBER: _ClassVar[int]
     application: str
@@ -23,9 +24,73 @@ class DeployRequest(_message.Message):
     route_prefix: str
     route_prefix_is_default: bool
     run: Run
+    declaration_json: str
     external_scaler_enabled: bool
     autoscaling_policy_json: str
-    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., external_scaler_enabled: _Optional[bool] = ..., autoscaling_policy_json: _Optional[str] = ...) -> None: ...
+    def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., declaration_json: _Optional[str] = ..., external_scaler_enabled: _Optional[bool] = ..., autoscaling_policy_json: _Optional[str] = ...) -> None: ...
+
+class ApplyRequest(_message.Message):
+    __slots__ = ("applications", "run")
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    applications: _containers.RepeatedCompositeFieldContainer[DeployRequest]
+    run: Run
+    def __init__(self, applications: _Optional[_Iterable[_Union[DeployRequest, _Mapping]]] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+
+class ApplyEvent(_message.Message):
+    __slots__ = ("application", "event")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    event: DeployEvent
+    def __init__(self, application: _Optional[str] = ..., event: _Optional[_Union[DeployEvent, _Mapping]] = ...) -> None: ...
+
+class ConfigRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ConfigReply(_message.Message):
+    __slots__ = ("declarations", "ingress_variables")
+    class IngressVariablesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DECLARATIONS_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    declarations: _containers.RepeatedCompositeFieldContainer[Declaration]
+    ingress_variables: _containers.ScalarMap[str, str]
+    def __init__(self, declarations: _Optional[_Iterable[_Union[Declaration, _Mapping]]] = ..., ingress_variables: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Declaration(_message.Message):
+    __slots__ = ("application", "json")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    json: str
+    def __init__(self, application: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+
+class LogsRequest(_message.Message):
+    __slots__ = ("application", "deployment", "follow", "lines_max")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    LINES_MAX_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    deployment: str
+    follow: bool
+    lines_max: int
+    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ..., follow: _Optional[bool] = ..., lines_max: _Optional[int] = ...) -> None: ...
+
+class LogLine(_message.Message):
+    __slots__ = ("replica_id", "line")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    replica_id: str
+    line: str
+    def __init__(self, replica_id: _Optional[str] = ..., line: _Optional[str] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("id", "pid")
@@ -60,12 +125,14 @@ class Progress(_message.Message):
     def __init__(self, deployment: _Optional[str] = ..., ready: _Optional[int] = ..., wanted: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
 
 class Deployed(_message.Message):
-    __slots__ = ("addresses", "view_version")
+    __slots__ = ("addresses", "view_version", "unchanged")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     VIEW_VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     addresses: _containers.RepeatedScalarFieldContainer[str]
     view_version: int
-    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., view_version: _Optional[int] = ...) -> None: ...
+    unchanged: bool
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., view_version: _Optional[int] = ..., unchanged: _Optional[bool] = ...) -> None: ...
 
 class DeployFailed(_message.Message):
     __slots__ = ("deployment", "summary", "traceback")

@@ -40,10 +40,30 @@ class ControlStub:
                 request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.DeployRequest.SerializeToString,
                 response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.DeployEvent.FromString,
                 _registered_method=True)
+        self.Apply = channel.unary_stream(
+                '/pyserve.wire.v1.Control/Apply',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ApplyRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ApplyEvent.FromString,
+                _registered_method=True)
+        self.Config = channel.unary_unary(
+                '/pyserve.wire.v1.Control/Config',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/pyserve.wire.v1.Control/Status',
                 request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusRequest.SerializeToString,
                 response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusReply.FromString,
+                _registered_method=True)
+        self.WatchStatus = channel.unary_stream(
+                '/pyserve.wire.v1.Control/WatchStatus',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusReply.FromString,
+                _registered_method=True)
+        self.Logs = channel.unary_stream(
+                '/pyserve.wire.v1.Control/Logs',
+                request_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LogsRequest.SerializeToString,
+                response_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LogLine.FromString,
                 _registered_method=True)
         self.Delete = channel.unary_unary(
                 '/pyserve.wire.v1.Control/Delete',
@@ -89,8 +109,38 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Apply(self, request, context):
+        """Replaces all applications of one file at once, or none if one of them is refused. Those that
+        an earlier file of the same owner had and this one lacks are deleted; deployments that are what
+        they were stay as they are. Ends when every application serves, has failed or is gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Config(self, request, context):
+        """What the files said that the applications came from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchStatus(self, request, context):
+        """The status now, and again each time that it has changed, at most ten times a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Logs(self, request, context):
+        """What the replicas of a deployment have written last, as far as it is kept.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -147,10 +197,30 @@ def add_ControlServicer_to_server(servicer, server):
                     request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.DeployRequest.FromString,
                     response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.DeployEvent.SerializeToString,
             ),
+            'Apply': grpc.unary_stream_rpc_method_handler(
+                    servicer.Apply,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ApplyRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ApplyEvent.SerializeToString,
+            ),
+            'Config': grpc.unary_unary_rpc_method_handler(
+                    servicer.Config,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigReply.SerializeToString,
+            ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusRequest.FromString,
                     response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusReply.SerializeToString,
+            ),
+            'WatchStatus': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStatus,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.StatusReply.SerializeToString,
+            ),
+            'Logs': grpc.unary_stream_rpc_method_handler(
+                    servicer.Logs,
+                    request_deserializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LogsRequest.FromString,
+                    response_serializer=pyserve_dot_wire_dot_v1_dot_control__pb2.LogLine.SerializeToString,
             ),
             'Delete': grpc.unary_unary_rpc_method_handler(
                     servicer.Delete,
@@ -222,6 +292,60 @@ class Control:
             _registered_method=True)
 
     @staticmethod
+    def Apply(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/Apply',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.ApplyRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.ApplyEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Config(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/Config',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.ConfigReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Status(request,
             target,
             options=(),
@@ -238,6 +362,60 @@ class Control:
             '/pyserve.wire.v1.Control/Status',
             pyserve_dot_wire_dot_v1_dot_control__pb2.StatusRequest.SerializeToString,
             pyserve_dot_wire_dot_v1_dot_control__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/WatchStatus',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.StatusRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Logs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pyserve.wire.v1.Control/Logs',
+            pyserve_dot_wire_dot_v1_dot_control__pb2.LogsRequest.SerializeToString,
+            pyserve_dot_wire_dot_v1_dot_control__pb2.LogLine.FromString,
             options,
             channel_credentials,
             insecure,

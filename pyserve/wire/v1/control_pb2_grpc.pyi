@@ -37,7 +37,18 @@ class ControlStub:
     """Replaces the application of that name, or makes it. Events follow until every replica of
     the new version is ready (Deployed is last) or the deployment has failed (DeployFailed is last).
     """
+    Apply: _grpc.UnaryStreamMultiCallable[_control_pb2.ApplyRequest, _control_pb2.ApplyEvent]
+    """Replaces all applications of one file at once, or none if one of them is refused. Those that
+    an earlier file of the same owner had and this one lacks are deleted; deployments that are what
+    they were stay as they are. Ends when every application serves, has failed or is gone.
+    """
+    Config: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigRequest, _control_pb2.ConfigReply]
+    """What the files said that the applications came from."""
     Status: _grpc.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]
+    WatchStatus: _grpc.UnaryStreamMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]
+    """The status now, and again each time that it has changed, at most ten times a second."""
+    Logs: _grpc.UnaryStreamMultiCallable[_control_pb2.LogsRequest, _control_pb2.LogLine]
+    """What the replicas of a deployment have written last, as far as it is kept."""
     Delete: _grpc.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]
     Shutdown: _grpc.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
@@ -65,7 +76,18 @@ class ControlAsyncStub(ControlStub):
     """Replaces the application of that name, or makes it. Events follow until every replica of
     the new version is ready (Deployed is last) or the deployment has failed (DeployFailed is last).
     """
+    Apply: _aio.UnaryStreamMultiCallable[_control_pb2.ApplyRequest, _control_pb2.ApplyEvent]  # type: ignore[assignment]
+    """Replaces all applications of one file at once, or none if one of them is refused. Those that
+    an earlier file of the same owner had and this one lacks are deleted; deployments that are what
+    they were stay as they are. Ends when every application serves, has failed or is gone.
+    """
+    Config: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigRequest, _control_pb2.ConfigReply]  # type: ignore[assignment]
+    """What the files said that the applications came from."""
     Status: _aio.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]  # type: ignore[assignment]
+    WatchStatus: _aio.UnaryStreamMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]  # type: ignore[assignment]
+    """The status now, and again each time that it has changed, at most ten times a second."""
+    Logs: _aio.UnaryStreamMultiCallable[_control_pb2.LogsRequest, _control_pb2.LogLine]  # type: ignore[assignment]
+    """What the replicas of a deployment have written last, as far as it is kept."""
     Delete: _aio.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]  # type: ignore[assignment]
     Shutdown: _aio.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]  # type: ignore[assignment]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
@@ -98,11 +120,46 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def Apply(
+        self,
+        request: _control_pb2.ApplyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.ApplyEvent], _abc.AsyncIterator[_control_pb2.ApplyEvent]]:
+        """Replaces all applications of one file at once, or none if one of them is refused. Those that
+        an earlier file of the same owner had and this one lacks are deleted; deployments that are what
+        they were stay as they are. Ends when every application serves, has failed or is gone.
+        """
+
+    @_abc_1.abstractmethod
+    def Config(
+        self,
+        request: _control_pb2.ConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ConfigReply, _abc.Awaitable[_control_pb2.ConfigReply]]:
+        """What the files said that the applications came from."""
+
+    @_abc_1.abstractmethod
     def Status(
         self,
         request: _control_pb2.StatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.StatusReply, _abc.Awaitable[_control_pb2.StatusReply]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchStatus(
+        self,
+        request: _control_pb2.StatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.StatusReply], _abc.AsyncIterator[_control_pb2.StatusReply]]:
+        """The status now, and again each time that it has changed, at most ten times a second."""
+
+    @_abc_1.abstractmethod
+    def Logs(
+        self,
+        request: _control_pb2.LogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.LogLine], _abc.AsyncIterator[_control_pb2.LogLine]]:
+        """What the replicas of a deployment have written last, as far as it is kept."""
 
     @_abc_1.abstractmethod
     def Delete(

@@ -41,11 +41,12 @@ class FakeReplica:
         command = await self._call.read()
         self.assign = command.assign
 
-    async def ready(self):
+    async def ready(self, *, http=False):
         message = mesh_pb2.Ready(
             endpoints=mesh_pb2.Endpoints(address="127.0.0.1:1", unix_path="/nowhere"),
             services=[f"shop.{self.order.key.deployment}"],
             deployment_version=self.assign.deployment_version,
+            http=http,
         )
         await self._call.write(mesh_pb2.ReplicaMessage(ready=message))
 

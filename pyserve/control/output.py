@@ -1,0 +1,144 @@
+"""What replicas have written last, for whoever asks; for one loop.
+
+Kept in memory, within bounds of lines, bytes and deployments. Files with everything are what
+``PYSERVE_LOG_DIR`` is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from pyserve.errors import MeshNotFound, UsageError
+from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.wire.v1 import control_pb2
+
+# Of one deployment: what fits a few screens of tracebacks. Arbitrary.
+_LINES_MAX = 1000
+_KEPT_BYTES_MAX = 1 << 20
+# Those that have gone are kept too: why they ended is in their last lines.
+_DEPLOYMENTS_MAX = 200
+# Of one reader that is slower than the replicas; beyond it lines are dropped, and counted.
+_UNREAD_MAX = 1000
+
+Write = Callable[[control_pb2.LogLine], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The last lines of one deployment; ``size_bytes`` is at most ``_KEPT_BYTES_MAX``."""
+
+    lines: deque[control_pb2.LogLine] = field(default_factory=deque)
+    size_bytes: int = 0
+
+    def add(self, line: control_pb2.LogLine) -> None:
+        self.lines.append(line)
+        self.size_bytes += line.ByteSize()
+        while len(self.lines) > _LINES_MAX or self.size_bytes > _KEPT_BYTES_MAX:
+            self.size_bytes -= self.lines.popleft().ByteSize()
+
+
+@dataclass(eq=False, slots=True)
+class _Reader:
+    key: DeploymentKey
+    dropped: int = 0
+    unread: asyncio.Queue[control_pb2.LogLine] = field(
+        default_factory=lambda: asyncio.Queue(_UNREAD_MAX)
+    )
+
+    def offer(self, line: control_pb2.LogLine) -> None:
+        if self.unread.full():
+            self.dropped += 1
+        else:
+            self.unread.put_nowait(line)
+
+    async def next(self) -> control_pb2.LogLine:
+        if self.dropped and self.unread.empty():
+            dropped, self.dropped = self.dropped, 0
+            return control_pb2.LogLine(line=f"... {dropped} lines were dropped, read too slowly")
+        return await self.unread.get()
+
+
+class Output:
+    """The lines that replicas write to their standard output and error."""
+
+    def __init__(self) -> None:
+        # In the order of the last line, oldest first.
+        self._kept: dict[DeploymentKey, _Kept] = {}
+        self._readers: set[_Reader] = set()
+
+    def add(self, key: DeploymentKey, replica_id: ReplicaId, text: str) -> None:
+        """Keep a line, and give it to those who follow."""
+        line = control_pb2.LogLine(replica_id=replica_id, line=text)
+        kept = self._kept.pop(key, None) or _Kept()
+        kept.add(line)
+        self._kept[key] = kept
+        if len(self._kept) > _DEPLOYMENTS_MAX:
+            del self._kept[next(iter(self._kept))]
+        for reader in self._readers:
+            if reader.key == key:
+                reader.offer(line)
+
+    def find(
+        self, present: Iterable[DeploymentKey], application: str, deployment: str
+    ) -> DeploymentKey:
+        """Return the deployment that somebody means; an application need not be named.
+
+        Args:
+            present: the deployments that there are; others may have left lines.
+            application: its name; "": any.
+            deployment: its name.
+
+        Raises:
+            MeshNotFound: there is none.
+            UsageError: there are several.
+        """
+        there, gone = set(present), set(self._kept)
+        for known in (there, there | gone):
+            found = sorted(
+                (
+                    key
+                    for key in known
+                    if key.deployment == deployment and application in ("", key.application)
+                ),
+                key=str,
+            )
+            if len(found) == 1:
+                return found[0]
+            if found:
+                names = ", ".join(key.application for key in found)
+                raise UsageError(
+                    f"several applications have a deployment {deployment!r}; name one of them "
+                    f"with --application: {names}"
+                )
+        names_of_all = sorted({key.deployment for key in there | gone})
+        near = difflib.get_close_matches(deployment, names_of_all, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(names_of_all)}"
+        where = f" in application {application!r}" if application else ""
+        if not names_of_all:
+            hint = "nothing is deployed"
+        raise MeshNotFound(f"there is no deployment {deployment!r}{where}; {hint}")
+
+    async def send(self, key: DeploymentKey, write: Write, *, lines_max: int, follow: bool) -> None:
+        """Write the last lines of a deployment, and those that come if ``follow``.
+
+        Args:
+            key: the deployment.
+            write: takes one line after the other.
+            lines_max: of those that are kept; 0: all.
+            follow: go on until cancelled.
+        """
+        kept = list(self._kept[key].lines) if key in self._kept else []
+        reader = _Reader(key)
+        # Before anything is awaited, so that no line is missed between the two.
+        self._readers.add(reader)
+        try:
+            for line in kept[-lines_max:] if lines_max else kept:
+                await write(line)
+            while follow:
+                await write(await reader.next())
+        finally:
+            self._readers.discard(reader)
