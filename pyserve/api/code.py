@@ -6,7 +6,6 @@ never run again in a replica: what it defines travels by value.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 import site
@@ -20,6 +19,7 @@ import cloudpickle
 
 from pyserve.api.deployment import Application, Deployment, is_function
 from pyserve.api.pickling import dumps
+from pyserve.api.sources import digest, own_modules
 from pyserve.errors import ImportPathError
 
 Code: TypeAlias = "type | Callable[..., object]"
@@ -72,25 +72,9 @@ def fingerprint() -> bytes:
     """Return a digest of the user's own modules that this process has imported.
 
     It covers path, size and time of change of their files as they are now, so that a module
-    which was edited since makes a difference. Installed packages and the standard library do
-    not change under a running mesh; pyserve's own version is compared elsewhere.
+    which was edited since makes a difference.
     """
-    fixed = tuple(
-        str(Path(place)) + os.sep
-        for place in (sys.prefix, sys.base_prefix, sys.exec_prefix, Path(__file__).parent.parent)
-    )
-    digest = hashlib.sha256()
-    for name, module in sorted(sys.modules.copy().items()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or name == "__main__" or file.startswith(fixed):
-            continue
-        try:
-            found = Path(file).stat()
-        except OSError:  # It was removed, or never was a file of its own.
-            digest.update(f"{name}\0{file}\0gone\n".encode())
-        else:
-            digest.update(f"{name}\0{file}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
-    return digest.digest()
+    return digest(own_modules().items())
 
 
 def is_reachable(target: Code) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import cloudpickle
 
 from pyserve.api.code import Code, ShippedCode, ship
-from pyserve.api.deployment import Application
+from pyserve.api.deployment import Application, Deployment
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.api.ingress import ingress_of
 from pyserve.api.policy import check_policy
@@ -59,8 +60,15 @@ class PackedApplication:
     autoscaling_policy_json: str = ""
 
 
+Adjust = Callable[[DeploymentName, DeploymentOptions], DeploymentOptions]
+"""Returns the options that a deployment shall have instead of those in the code."""
+
+
 def pack(
-    application: Application, name: ApplicationName, logs: LoggingConfig | None = None
+    application: Application,
+    name: ApplicationName,
+    logs: LoggingConfig | None = None,
+    adjust: Adjust = lambda _name, options: options,
 ) -> PackedApplication:
     """Collect everything that an application refers to.
 
@@ -71,12 +79,13 @@ def pack(
         application: The root of the graph.
         name: In the mesh.
         logs: How deployments log that have no other word about it.
+        adjust: Called for each deployment with its name in the application.
 
     Raises:
         UsageError: An argument cannot be pickled, a class has no ``reconfigure`` for its
             ``user_config``, or two deployments have a web application.
     """
-    graph = _Graph(name, logs)
+    graph = _Graph(name, logs, adjust)
     ingress = graph.visit(application)
     _check_web_applications(graph)
     return PackedApplication(
@@ -90,6 +99,7 @@ def pack(
 class _Graph:
     name: ApplicationName
     logs: LoggingConfig | None
+    adjust: Adjust
     names: dict[Application, DeploymentName] = field(default_factory=dict)
     packed: dict[DeploymentName, PackedDeployment] = field(default_factory=dict)
     parents: list[Application] = field(default_factory=list)  # from the root to what is packed
@@ -131,8 +141,13 @@ class _Graph:
         return DeploymentName(name)
 
     def _pack(self, application: Application) -> PackedDeployment:
+        arguments = self._dumps(application, (application.args, dict(application.kwargs)))
+        name = self._free_name(application.name)
         deployment = application.deployment
-        options = deployment.settings
+        options = self.adjust(name, deployment.settings)
+        if options != deployment.settings:
+            deployment = Deployment(deployment.target, options)
+            application = replace(application, deployment=deployment)
         if path := options.request_router_config.policy_path:
             # What cannot be made here is refused before anything starts.
             check_policy(path, options.request_router_config.policy_kwargs)
@@ -145,8 +160,6 @@ class _Graph:
                 f"other",
                 stacklevel=2,
             )
-        arguments = self._dumps(application, (application.args, dict(application.kwargs)))
-        name = self._free_name(application.name)
         return PackedDeployment(
             name=name,
             code=ship(deployment.target),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -26,6 +27,21 @@ from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
 
 # A controller on this machine answers in milliseconds; ten seconds cover one that is swapped out.
 _ANSWER_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """One application of a file, ready to travel.
+
+    Attributes:
+        packed: Its deployments.
+        route_prefix: Where plain HTTP reaches it; None: nowhere.
+        declaration_json: What the file says of it.
+    """
+
+    packed: PackedApplication
+    route_prefix: str | None
+    declaration_json: str
 
 
 class ControlClient:
@@ -98,6 +114,65 @@ class ControlClient:
                     if event.HasField("progress") and shown.ready >= shown.wanted:
                         missing.discard(shown.deployment)
                     yield event
+            finally:
+                call.cancel()
+
+    def apply(
+        self, applications: Sequence[Declared], *, run: Run | None = None
+    ) -> Generator[control_pb2.ApplyEvent]:
+        """Make these the applications that the mesh runs of files; yield what happens.
+
+        Closing the generator stops watching, not deploying.
+        """
+        requests = []
+        for each in applications:
+            request = _deploy_request(each.packed, each.route_prefix)
+            request.declaration_json = each.declaration_json
+            requests.append(request)
+        message = control_pb2.ApplyRequest(applications=requests)
+        if run is not None:
+            message.run.CopyFrom(_message_of(run))
+        with self._errors("deploying", None):
+            call = self._stub.Apply(message, metadata=self._metadata)
+            try:
+                yield from call
+            finally:
+                call.cancel()
+
+    def config(self) -> control_pb2.ConfigReply:
+        """Return what the files said that the applications came from."""
+        with self._errors("asking for the configuration", _ANSWER_TIMEOUT_S):
+            return self._stub.Config(
+                control_pb2.ConfigRequest(), metadata=self._metadata, timeout=_ANSWER_TIMEOUT_S
+            )
+
+    def watch_status(self) -> Generator[control_pb2.StatusReply]:
+        """Yield the status now, and each time that it has changed."""
+        with self._errors("watching the status", None):
+            call = self._stub.WatchStatus(control_pb2.StatusRequest(), metadata=self._metadata)
+            try:
+                yield from call
+            finally:
+                call.cancel()
+
+    def logs(
+        self, application: str, deployment: str, *, lines_max: int, follow: bool
+    ) -> Generator[control_pb2.LogLine]:
+        """Yield what the replicas of a deployment have written last.
+
+        Args:
+            application: Its name; "": whichever has the deployment.
+            deployment: Its name.
+            lines_max: Of those that the mesh keeps; 0: all.
+            follow: Go on with what they write.
+        """
+        request = control_pb2.LogsRequest(
+            application=application, deployment=deployment, follow=follow, lines_max=lines_max
+        )
+        with self._errors("reading the logs", None):
+            call = self._stub.Logs(request, metadata=self._metadata)
+            try:
+                yield from call
             finally:
                 call.cancel()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyserve.driver.client import ControlClient
 
 _REQUEST_TIMEOUT = "PYSERVE_REQUEST_TIMEOUT_S"
+_LOCATION = "PYSERVE_INGRESS_LOCATION"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,37 @@ class IngressOptions:
         if self.tls is not None:
             environment.update(environment_of_files(self.tls))
         if self.location is not None:
-            environment["PYSERVE_INGRESS_LOCATION"] = str(self.location)
+            environment[_LOCATION] = str(self.location)
         elif self.http is not None and self.http.host is None:
-            environment["PYSERVE_INGRESS_LOCATION"] = str(ProxyLocation.Disabled)
+            environment[_LOCATION] = str(ProxyLocation.Disabled)
+        return environment
+
+    def differences(self, client: ControlClient, present: Sequence[str]) -> list[str]:
+        """Return what is asked for and cannot be had, because the mesh runs already.
+
+        Args:
+            client: Of that mesh.
+            present: Where its ingress listens.
+        """
+        lines = [
+            f"the ingress listens at {', '.join(present) or 'no address'}, not at {address}"
+            for address in self.asked_addresses()
+            if address not in present
+        ]
+        return lines + [
+            f"{self._told_as(name)} is not what the mesh was started with"
+            for name in sorted(_others(self._of_start(), client))
+        ]
+
+    def set_timeout(self, client: ControlClient) -> None:
+        """Give a mesh that runs the time limit of requests, if one is asked for."""
+        timeout_s = self.environment().get(_REQUEST_TIMEOUT)
+        if timeout_s is not None:
+            client.set_request_timeout(float(timeout_s))
+
+    def _of_start(self) -> dict[str, str]:
+        environment = self.environment()
+        environment.pop(_REQUEST_TIMEOUT, None)
         return environment
 
     def apply(self, client: ControlClient) -> None:
@@ -103,21 +132,35 @@ class IngressOptions:
         Raises:
             MeshError: Something was asked for that needs a new mesh.
         """
-        environment = self.environment()
-        timeout_s = environment.pop(_REQUEST_TIMEOUT, None)
+        environment = _others(self._of_start(), client)
         if environment:
             names = ", ".join(sorted(self._told_as(name) for name in environment))
             raise MeshError(
                 f"a mesh runs already, and what these options set ({names}) acts when one is "
                 f"started; leave them out, or end the mesh with `pyserve shutdown`"
             )
-        if timeout_s is not None:
-            client.set_request_timeout(float(timeout_s))
+        self.set_timeout(client)
 
     def _told_as(self, variable: str) -> str:
         """Return what the user wrote that sets a variable, where that is known."""
         files = self.tls or (None if self.http is None else files_of(self.http))
         return variable if files is None else files.origin_of(variable)
+
+
+def _others(asked: Mapping[str, str], client: ControlClient) -> dict[str, str]:
+    """Return what a mesh was not started with; an ingress on this node or on every one is one."""
+    if not asked:
+        return {}
+    running = client.config().ingress_variables
+    return {
+        name: value
+        for name, value in asked.items()
+        if running.get(name, "") != value
+        and not (
+            name == _LOCATION
+            and ProxyLocation.Disabled not in (value, running.get(name, ProxyLocation.EveryNode))
+        )
+    }
 
 
 def _check_function(path: str) -> None:
