@@ -16,8 +16,13 @@ from pyserve.cli import INTERRUPTED
 from pyserve.errors import DeploymentFailed, OptionError, PyserveError
 
 _COMMANDS = {
+    "build": ("pyserve.cli.build:build", "Write the file of applications."),
     "call": ("pyserve.cli.call:call", "Call a method of a running service."),
+    "config": ("pyserve.cli.config:config", "Print what was deployed from files."),
     "cordon": ("pyserve.cli.cordon:cordon", "Take a replica, or a node, out of rotation."),
+    "delete": ("pyserve.cli.delete:delete", "Drain and end an application."),
+    "deploy": ("pyserve.cli.deploy:deploy", "Make a file's applications those of the mesh."),
+    "logs": ("pyserve.cli.logs:logs", "Print what the replicas of a deployment write."),
     "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),
     "run": ("pyserve.cli.run:run", "Run an application in the foreground."),
     "shutdown": ("pyserve.cli.shutdown:shutdown", "Drain and end the mesh."),

@@ -8,8 +8,9 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -18,6 +19,7 @@ import click
 
 from pyserve.aio.certificates import check_server_files
 from pyserve.api.graph import pack
+from pyserve.cli.applications import file_of, ingress_options, is_file, load_file
 from pyserve.cli.commands import print_failure
 from pyserve.cli.in_process import run_in_process
 from pyserve.cli.settings import PEM_FILE, settings_for
@@ -29,6 +31,7 @@ from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
+from pyserve.driver.applying import apply
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable
@@ -36,17 +39,19 @@ from pyserve.types import ApplicationName
 
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
+    from pyserve.driver.client import Declared
 
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
 _ALIVE_CHECK_S = 0.2
 _SHUT_DOWN = "the mesh was shut down by another command, or by a signal, and this run with it"
+_NAME = "default"
 _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 
 
 @click.command(short_help="Run an application in the foreground.")
-@click.argument("target", metavar="MODULE:ATTRIBUTE")
+@click.argument("target", metavar="MODULE:ATTRIBUTE|FILE.yaml")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--name", default="default", show_default=True, help="Name of the application.")
+@click.option("--name", help="Name of the application. [default: default]")
 @click.option(
     "--route-prefix",
     metavar="PREFIX",
@@ -70,7 +75,7 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 def run(
     target: str,
     arguments: tuple[str, ...],
-    name: str,
+    name: str | None,
     route_prefix: str | None,
     addresses: tuple[str, ...],
     tls_cert: Path | None,
@@ -83,40 +88,61 @@ def run(
     """Run an application until Ctrl-C.
 
     MODULE:ATTRIBUTE names an application, a deployment, or a function that returns an
-    application. KEY=VALUE are its arguments.
+    application. KEY=VALUE are its arguments. FILE.yaml has the applications and what they need,
+    as `pyserve deploy` takes it.
 
     With --in-process there is no mesh: one replica of each deployment runs in this process,
     where breakpoints work, and gRPC is answered at --address.
     """
-    check_name("--name", name)
+    check_name("--name", name or _NAME)
     for address in addresses:
         check_address("--address", address)
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
-        _check_in_process(controller, route_prefix)
+        _check_in_process(target, controller, route_prefix)
         tls = tls or read_settings().security.tls
         warn_of_names()
         application = load_application(target, parse_arguments(arguments))
-        packed = pack(application, ApplicationName(name))
+        packed = pack(application, ApplicationName(name or _NAME))
         run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls)
         return
     prefix = _prefix(route_prefix)
     settings = settings_for(controller)
     if development:
         settings = replace(settings, development=True)
-    application = load_application(target, parse_arguments(arguments))
-    packed = pack(application, ApplicationName(name))
-    _run_in_mesh(
-        packed,
-        prefix,
-        lambda run: open_session(addresses or None, settings, IngressOptions(tls=tls), run),
-    )
+    options = IngressOptions(tls=tls)
+    if is_file(target):
+        file = file_of(target, arguments, name, route_prefix)
+        options = ingress_options(file) if tls is None else replace(ingress_options(file), tls=tls)
+        bring_up = partial(_bring_up_file, load_file(file))
+    else:
+        application = load_application(target, parse_arguments(arguments))
+        packed = pack(application, ApplicationName(name or _NAME))
+        bring_up = partial(_bring_up, packed, prefix)
+    _run_in_mesh(bring_up, lambda run: open_session(addresses or None, settings, options, run))
+
+
+def _bring_up(
+    packed: PackedApplication, prefix: str | RoutePrefix | None, session: Session, run: Run
+) -> None:
+    listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=run)
+    _print_ready(session, packed, listening)
+
+
+def _bring_up_file(applications: Sequence[Declared], session: Session, run: Run) -> None:
+    """Bring the applications of a file up; those that cannot be are told, the others serve."""
+    outcome = apply(session.client, applications, run=run)
+    for failure in outcome.failed.values():
+        print_failure(failure)
+    if outcome.failed and not outcome.deployed:
+        sys.exit(1)
+    for each in applications:
+        if each.packed.name in outcome.deployed:
+            _print_ready(session, each.packed, outcome.addresses)
 
 
 def _run_in_mesh(
-    packed: PackedApplication,
-    prefix: str | RoutePrefix | None,
-    open_mesh: Callable[[Run], Session],
+    bring_up: Callable[[Session, Run], None], open_mesh: Callable[[Run], Session]
 ) -> None:
     present, interrupt = Run(secrets.token_hex(8), os.getpid()), _Interrupt()
     with interrupt, contextlib.ExitStack() as stack:
@@ -125,8 +151,7 @@ def _run_in_mesh(
             interrupt.session = session = open_mesh(present)
             terminal = stack.enter_context(Terminal(session.client, present))
             stack.callback(_end, session, present, terminal)
-            listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=present)
-            _print_ready(session, packed, listening)
+            bring_up(session, present)
             while _goes_on(session, terminal):
                 if interrupt.wait(_ALIVE_CHECK_S):
                     return
@@ -169,7 +194,11 @@ def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> T
     return None
 
 
-def _check_in_process(controller: str | None, route_prefix: str | None) -> None:
+def _check_in_process(target: str, controller: str | None, route_prefix: str | None) -> None:
+    if is_file(target):
+        raise click.UsageError(
+            f"--in-process takes one application, MODULE:ATTRIBUTE, and no file such as {target}"
+        )
     if access_file := read_settings().security.access_file:
         raise click.UsageError(
             f"PYSERVE_ACCESS_FILE names {str(access_file)!r}, but nothing checks its rules with "

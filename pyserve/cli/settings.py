@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyserve.config import MeshSettings, check_address, read_settings
 from pyserve.config.validation import SECONDS_MAX
+
+if TYPE_CHECKING:
+    from pyserve.driver.session import Session
 
 # Of an option that names a file with certificates or a key.
 PEM_FILE: dict[str, Any] = {
@@ -33,6 +36,28 @@ class Seconds(click.FloatRange):
         if math.isnan(found):
             self.fail(f"{value!r} is no number of seconds.", param, ctx)
         return found
+
+
+def open_mesh(controller: str | None, advice: str) -> Session:
+    """Return a session of the mesh that a command speaks to; the caller ends it.
+
+    Args:
+        controller: What ``--controller`` names.
+        advice: What to do if no mesh runs.
+
+    Raises:
+        MeshNotFound: None does.
+        OptionError: The address cannot be one.
+    """
+    # Commands that need no mesh start without these.
+    from pyserve.control.discovery import not_found
+    from pyserve.driver.session import find_session
+
+    settings = settings_for(controller)
+    session = find_session(settings)
+    if session is None:
+        raise not_found(settings.home, advice)
+    return session
 
 
 def settings_for(controller: str | None) -> MeshSettings:

@@ -4,33 +4,88 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
-from pyserve.cli.settings import settings_for
-from pyserve.control.discovery import not_found
-from pyserve.driver.session import end_session, find_session
+from pyserve.cli.settings import open_mesh
+from pyserve.driver.session import end_session
 from pyserve.driver.status import DeploymentStatusOverview, MeshStatus, read_status
+
+if TYPE_CHECKING:
+    from pyserve.driver.client import ControlClient
 
 
 @click.command(short_help="Show what runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
 @click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
-def status(as_json: bool, controller: str | None) -> None:
-    """Show the applications, deployments and replicas of the mesh."""
-    settings = settings_for(controller)
-    session = find_session(settings)
-    if session is None:
-        raise not_found(
-            settings.home,
-            "start one with `pyserve run module:app`, or name one with --controller",
-        )
+def status(as_json: bool, watch: bool, controller: str | None) -> None:
+    """Show the applications, deployments and replicas of the mesh.
+
+    With --watch a terminal is drawn anew on each change; elsewhere each change is one line, and
+    with --json one line of JSON with everything.
+    """
+    session = open_mesh(
+        controller, "start one with `pyserve run module:app`, or name one with --controller"
+    )
     try:
+        if watch:
+            _watch(session.client, as_json=as_json)
+            return
         found = read_status(session.client.status())
     finally:
         end_session()
     click.echo(json.dumps(dataclasses.asdict(found), indent=2) if as_json else as_text(found))
+
+
+def _watch(client: ControlClient, *, as_json: bool) -> None:
+    replies = client.watch_status()
+    found = map(read_status, replies)
+    if as_json:
+        for each in found:
+            click.echo(json.dumps(dataclasses.asdict(each)))
+        return
+    if not sys.stdout.isatty():
+        told: dict[str, str] = {}
+        for each in found:
+            now = states(each)
+            for line in changes(told, now):
+                click.echo(line)
+            told = now
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False, screen=False) as live:
+        for each in found:
+            live.update(Text(as_text(each)), refresh=True)
+
+
+def states(found: MeshStatus) -> dict[str, str]:
+    """Return the state of each application and deployment, by its name."""
+    states = {}
+    for application in found.applications.values():
+        states[application.name] = str(application.status)
+        for deployment in application.deployments.values():
+            running = sum(replica.state == "RUNNING" for replica in deployment.replicas)
+            why = f": {deployment.message}" if deployment.message else ""
+            name = f"{application.name}/{deployment.name}"
+            states[name] = f"{deployment.status} {running}/{deployment.wanted} replicas{why}"
+    return states
+
+
+def changes(former: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each state that differs, and for what is gone."""
+    for name, state in present.items():
+        if former.get(name) != state:
+            yield f"{name}  {state}"
+    for name in former:
+        if name not in present:
+            yield f"{name}  is gone"
 
 
 def as_text(found: MeshStatus) -> str:

@@ -19,18 +19,27 @@ from pyserve.errors import ImportPathError, PyserveError
 from pyserve.observe.places import describe
 
 
-def load_application(path: str, arguments: Mapping[str, object]) -> Application:
+def load_application(
+    path: str, arguments: Mapping[str, object], folder: Path | None = None
+) -> Application:
     """Import ``module:attribute`` and make an application of it.
 
     An ``Application`` is taken as it is, a ``Deployment`` is bound to the arguments, a function
     is called: without an argument, or with the arguments as a dict or as the pydantic model
     that its parameter is annotated with.
 
+    Args:
+        path: What to import.
+        arguments: For a deployment or a function.
+        folder: Where modules are looked for first; None: the working directory.
+
     Raises:
         CommandFailed: It cannot be imported, or raises, or is something else.
         click.UsageError: Arguments are given to what takes none.
     """
-    sys.path.insert(0, str(Path.cwd()))
+    first = str(folder or Path.cwd())
+    if sys.path[:1] != [first]:
+        sys.path.insert(0, first)
     try:
         found = import_attribute(path)
     except ImportPathError as error:

@@ -66,3 +66,25 @@ class Factory:
 
 
 factory = Factory()
+
+
+@pyserve.deployment
+class Plain:
+    def __call__(self, request: object) -> str:
+        return "plain"
+
+
+@pyserve.deployment(
+    max_ongoing_requests=7,
+    autoscaling_config={"max_replicas": 4},
+    ray_actor_options={"num_cpus": 0.5, "runtime_env": {"env_vars": {"A": "1"}}},
+)
+class Tuned:
+    def __init__(self, plain: object) -> None:
+        self.plain = plain
+
+    def __call__(self, request: object) -> str:
+        return "tuned"
+
+
+tuned = Tuned.bind(Plain.bind())
