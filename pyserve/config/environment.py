@@ -126,6 +126,7 @@ class MeshSettings:
         controller_is_of: the variable or option that names it, for people.
         token_file: file with the mesh token; None: beside what ``home`` names.
         run_dir: the mesh's own directory for sockets; set by the launcher, None elsewhere.
+        dashboard: ``host:port`` where a standing mesh answers REST; None: nowhere.
         development: whether a mesh that this process starts may tell clients the texts of
             exceptions.
         node: see ``NodeSettings``.
@@ -149,6 +150,7 @@ class MeshSettings:
     token_file: Path | None
     run_dir: Path | None
     node: NodeSettings
+    dashboard: str | None = None
     development: bool = False
     concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
     calls: CallSettings = field(default_factory=CallSettings)
@@ -184,6 +186,9 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
     controller = variables.get("PYSERVE_CONTROLLER") or None
     if controller is not None:
         check_address("PYSERVE_CONTROLLER", controller, unix=True)
+    dashboard = variables.get("PYSERVE_DASHBOARD_ADDRESS") or None
+    if dashboard is not None:
+        check_address("PYSERVE_DASHBOARD_ADDRESS", dashboard)
     direct, security = read_direct_settings(variables), read_security_settings(variables)
     if direct.enabled and security.access_file is not None:
         raise OptionError(
@@ -195,6 +200,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         controller=controller,
         token_file=read.path(variables, "PYSERVE_TOKEN_FILE"),
         run_dir=read.path(variables, "PYSERVE_RUN_DIR"),
+        dashboard=dashboard,
         development=read.switch(variables, "PYSERVE_DEVELOPMENT"),
         node=NodeSettings(
             node_id=variables.get("PYSERVE_NODE_ID") or socket.gethostname(),

@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.bridge import raise_descriptor_limit
@@ -42,6 +43,9 @@ from pyserve.launch import Environments, LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
+
+if TYPE_CHECKING:
+    from pyserve.control.rest import RestServer
 
 _LOGGER = logging.getLogger(__name__)
 # For the reply to Shutdown and the last words of streams; nobody waits for anything else then.
@@ -156,6 +160,24 @@ class _Mesh:
         self._tcp_place = tcp_place(settings)
         self._tcp = TcpListener(self._tcp_place, self._make_server, self._tls)
         self._keeper = Keeper(home, self._unix, self._tcp)
+        # A mesh that ends with its driver is not for others.
+        self._rest = (
+            self._make_rest(settings.dashboard)
+            if settings.dashboard is not None and options.liveness_fd is None
+            else None
+        )
+
+    def _make_rest(self, address: str) -> RestServer:
+        # Other meshes have no use for what it takes to answer REST.
+        from pyserve.control.rest import RestServer
+
+        return RestServer(
+            self._controller,
+            address=address,
+            mesh=self._address,
+            token_file=self._home.token_file,
+            tls=self._settings.security.tls,
+        )
 
     def _make_server(self) -> Server:
         server = make_server(self._home.token)
@@ -176,6 +198,8 @@ class _Mesh:
         if self._tcp_place is not None:
             await self._tcp.open()
         await self._ingress.start()
+        if self._rest is not None:
+            await self._rest.start()
         record = MeshRecord(
             controller=self._address.controller,
             controller_tcp=self._tcp.address,
@@ -273,6 +297,8 @@ class _Mesh:
         for task in self._followers:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
+        if self._rest is not None:
+            await self._rest.close()
         await self._controller.close()
         await self._ingress.stop()
         listeners = (self._unix, self._tcp)
@@ -288,7 +314,8 @@ class _Mesh:
         return self._ingress.connections()
 
     def _notices(self) -> Sequence[str]:
-        return self._keeper.notices()
+        rest = [] if self._rest is None else [f"REST is answered at {self._rest.address}"]
+        return [*rest, *self._keeper.notices()]
 
     async def _visible(self, view_version: int) -> None:
         try:
