@@ -18,12 +18,16 @@ _TIMEOUT_S = 50.0
 
 
 def pyserve(
-    *arguments: str, environment: dict[str, str], timeout_s: float = _TIMEOUT_S, text: str = ""
+    *arguments: str,
+    environment: dict[str, str],
+    timeout_s: float = _TIMEOUT_S,
+    text: str = "",
+    cwd: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "pyserve", *arguments],
-        cwd=ROOT,
+        cwd=cwd,
         env=environment,
         input=text,
         capture_output=True,
@@ -31,6 +35,29 @@ def pyserve(
         timeout=timeout_s,
         check=False,
     )
+
+
+@contextmanager
+def standing_mesh(environment: dict[str, str], **variables: str) -> Iterator[dict[str, Any]]:
+    """Run a mesh that is no command's own; yield what it says of itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyserve.control", "--address", "127.0.0.1:0"],
+        cwd=ROOT,
+        env={**environment, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        record: dict[str, Any] = json.loads(process.stdout.readline())
+        yield record
+        process.terminate()
+        assert 0 == process.wait(_TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 class Foreground:
