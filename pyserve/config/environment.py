@@ -21,6 +21,7 @@ from pyserve.config import routing
 from pyserve.config import variables as read
 from pyserve.config.ingress import (
     ALIASES,
+    OPTION_VARIABLES,
     DirectIngressSettings,
     IngressSettings,
     read_direct_settings,
@@ -297,8 +298,7 @@ def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSett
 def read_ingress_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that options of the ingress become, as far as they are set."""
     variables = _renamed(os.environ if environment is None else environment)
-    prefixes = ("PYSERVE_INGRESS_", "PYSERVE_TLS_", "PYSERVE_GRPC_SERVICER_FUNCTIONS")
-    return {name: value for name, value in variables.items() if name.startswith(prefixes)}
+    return {name: variables[name] for name in OPTION_VARIABLES if name in variables}
 
 
 def _calls(variables: Mapping[str, str]) -> CallSettings:

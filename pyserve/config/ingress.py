@@ -22,6 +22,16 @@ from pyserve.config.proxies import read_proxy_protocol, read_trusted_proxies
 from pyserve.config.tls import environment_of_tls
 from pyserve.config.validation import refuse
 
+# What options of the ingress become, see ``environment_of``, but for what can change meanwhile.
+OPTION_VARIABLES = (
+    "PYSERVE_GRPC_SERVICER_FUNCTIONS",
+    "PYSERVE_INGRESS_KEEP_ALIVE_TIMEOUT_S",
+    "PYSERVE_INGRESS_LOCATION",
+    "PYSERVE_INGRESS_ROOT_PATH",
+    "PYSERVE_TLS_CA_FILE",
+    "PYSERVE_TLS_CERT_FILE",
+    "PYSERVE_TLS_KEY_FILE",
+)
 # What Ray Serve calls the same settings.
 ALIASES = {
     "PYSERVE_BIND_HOST": "RAY_SERVE_DEFAULT_HTTP_HOST",

@@ -8,6 +8,7 @@ from pyserve.config import read_settings
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.session import _check_addresses, default_addresses
 from pyserve.errors import MeshError, OptionError
+from pyserve.wire.v1 import control_pb2
 
 
 class FakeClient:
@@ -15,6 +16,9 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.timeouts_s: list[float | None] = []
+
+    def config(self) -> control_pb2.ConfigReply:
+        return control_pb2.ConfigReply()
 
     def set_request_timeout(self, timeout_s: float | None) -> None:
         """Take a change."""
