@@ -94,13 +94,13 @@ def _run(arguments: list[str] | None) -> str | int | None:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except CommandFailed as error:
-        _print_error(str(error), error.traceback)
+        print_error(str(error), error.traceback)
         return 1
     except DeploymentFailed as error:
         print_failure(error)
         return 1
     except PyserveError as error:
-        _print_error(str(error), "")
+        print_error(str(error), "")
         return 2 if isinstance(error, OptionError) else 1
     return 0
 
@@ -120,10 +120,11 @@ class CommandFailed(PyserveError):
 
 def print_failure(error: DeploymentFailed) -> None:
     """Show why a deployment cannot be brought up."""
-    _print_error(f"deployment {error.deployment!r} failed: {error.summary}", error.remote_traceback)
+    print_error(f"deployment {error.deployment!r} failed: {error.summary}", error.remote_traceback)
 
 
-def _print_error(message: str, traceback: str) -> None:
+def print_error(message: str, traceback: str) -> None:
+    """Show what was wrong, and where in the user's code."""
     label = click.style("Error:", fg="red", bold=True) if sys.stderr.isatty() else "Error:"
     click.echo(f"{label} {message}", err=True)
     if traceback:

@@ -10,6 +10,7 @@ from pyserve.cli.applications import file_of, ingress_options, load_file
 from pyserve.cli.commands import print_failure
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.applying import Outcome, apply
+from pyserve.driver.client import apply_request
 from pyserve.driver.session import end_session, warn_of_names
 from pyserve.driver.status import read_status
 
@@ -41,12 +42,12 @@ def deploy(
     try:
         warn_of_names()
         options = ingress_options(file)
-        applications = load_file(file)
+        request = apply_request(load_file(file))
         client = session.client
         for line in options.differences(client, read_status(client.status()).addresses):
             click.echo(f"pyserve: warning: {line}; that takes a new mesh", err=True)
         options.set_timeout(client)
-        outcome = apply(client, applications, wait=not no_wait)
+        outcome = apply(client, request, wait=not no_wait)
     finally:
         end_session()
     if no_wait:

@@ -8,7 +8,8 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from pyserve.api.graph import pack
 from pyserve.cli.applications import file_of, ingress_options, is_file, load_file
 from pyserve.cli.commands import print_failure
 from pyserve.cli.in_process import run_in_process
+from pyserve.cli.ready import print_all_ready, print_ready
+from pyserve.cli.reloading import Loader, Reloading
 from pyserve.cli.settings import PEM_FILE, settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
@@ -32,6 +35,7 @@ from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import apply
+from pyserve.driver.client import apply_request
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable
@@ -39,7 +43,7 @@ from pyserve.types import ApplicationName
 
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
-    from pyserve.driver.client import Declared
+    from pyserve.wire.v1 import control_pb2
 
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
 _ALIVE_CHECK_S = 0.2
@@ -70,6 +74,7 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
     "--tls-client-ca", **PEM_FILE, help="Roots of client certificates, which are required then."
 )
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
+@click.option("--reload", is_flag=True, help="Roll what rests upon source files that change.")
 @click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
 def run(
@@ -82,6 +87,7 @@ def run(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     controller: str | None,
+    reload: bool,
     in_process: bool,
     development: bool,
 ) -> None:
@@ -91,6 +97,9 @@ def run(
     application. KEY=VALUE are its arguments. FILE.yaml has the applications and what they need,
     as `pyserve deploy` takes it.
 
+    With --reload the source files below the working directory are watched: an edit rolls the
+    applications that rest upon it, and what cannot be loaded leaves the version before serving.
+
     With --in-process there is no mesh: one replica of each deployment runs in this process,
     where breakpoints work, and gRPC is answered at --address.
     """
@@ -99,7 +108,7 @@ def run(
         check_address("--address", address)
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
-        _check_in_process(target, controller, route_prefix)
+        _check_in_process(target, controller, route_prefix, reload=reload)
         tls = tls or read_settings().security.tls
         warn_of_names()
         application = load_application(target, parse_arguments(arguments))
@@ -111,38 +120,46 @@ def run(
     if development:
         settings = replace(settings, development=True)
     options = IngressOptions(tls=tls)
-    if is_file(target):
+    reloading: Callable[[Session, Run], AbstractContextManager[object]] | None = None
+    if reload or is_file(target):
         file = file_of(target, arguments, name, route_prefix)
         options = ingress_options(file) if tls is None else replace(ingress_options(file), tls=tls)
-        bring_up = partial(_bring_up_file, load_file(file))
+        if reload:
+            loader = Loader(target, arguments, name, route_prefix)
+            request, reloading = loader.load(), partial(Reloading, loader)
+        else:
+            request = apply_request(load_file(file))
+        bring_up = partial(_bring_up_file, request)
     else:
         application = load_application(target, parse_arguments(arguments))
         packed = pack(application, ApplicationName(name or _NAME))
         bring_up = partial(_bring_up, packed, prefix)
-    _run_in_mesh(bring_up, lambda run: open_session(addresses or None, settings, options, run))
+    _run_in_mesh(
+        bring_up, lambda run: open_session(addresses or None, settings, options, run), reloading
+    )
 
 
 def _bring_up(
     packed: PackedApplication, prefix: str | RoutePrefix | None, session: Session, run: Run
 ) -> None:
     listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=run)
-    _print_ready(session, packed, listening)
+    print_ready(session, packed.name, packed.ingress, listening)
 
 
-def _bring_up_file(applications: Sequence[Declared], session: Session, run: Run) -> None:
+def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run) -> None:
     """Bring the applications of a file up; those that cannot be are told, the others serve."""
-    outcome = apply(session.client, applications, run=run)
+    outcome = apply(session.client, request, run=run)
     for failure in outcome.failed.values():
         print_failure(failure)
     if outcome.failed and not outcome.deployed:
         sys.exit(1)
-    for each in applications:
-        if each.packed.name in outcome.deployed:
-            _print_ready(session, each.packed, outcome.addresses)
+    print_all_ready(session, request, outcome)
 
 
 def _run_in_mesh(
-    bring_up: Callable[[Session, Run], None], open_mesh: Callable[[Run], Session]
+    bring_up: Callable[[Session, Run], None],
+    open_mesh: Callable[[Run], Session],
+    reloading: Callable[[Session, Run], AbstractContextManager[object]] | None,
 ) -> None:
     present, interrupt = Run(secrets.token_hex(8), os.getpid()), _Interrupt()
     with interrupt, contextlib.ExitStack() as stack:
@@ -152,6 +169,8 @@ def _run_in_mesh(
             terminal = stack.enter_context(Terminal(session.client, present))
             stack.callback(_end, session, present, terminal)
             bring_up(session, present)
+            if reloading is not None:
+                stack.enter_context(reloading(session, present))
             while _goes_on(session, terminal):
                 if interrupt.wait(_ALIVE_CHECK_S):
                     return
@@ -194,7 +213,9 @@ def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> T
     return None
 
 
-def _check_in_process(target: str, controller: str | None, route_prefix: str | None) -> None:
+def _check_in_process(
+    target: str, controller: str | None, route_prefix: str | None, *, reload: bool
+) -> None:
     if is_file(target):
         raise click.UsageError(
             f"--in-process takes one application, MODULE:ATTRIBUTE, and no file such as {target}"
@@ -207,6 +228,7 @@ def _check_in_process(target: str, controller: str | None, route_prefix: str | N
     for option, is_given in (
         ("--controller", controller),
         ("--route-prefix", route_prefix is not None),
+        ("--reload", reload),
     ):
         if is_given:
             raise click.UsageError(
@@ -256,34 +278,6 @@ class _Interrupt:
             # Not by the stream, which may be what the signal has interrupted.
             os.write(sys.stderr.fileno(), b"pyserve: the mesh goes on for others\n")
         os._exit(128 + number)
-
-
-def _print_ready(session: Session, packed: PackedApplication, listening: tuple[str, ...]) -> None:
-    name, where = packed.name, " and ".join(listening) or "no address"
-    click.echo(f"pyserve: application {name!r} is ready at {where}")
-    reply = session.client.status()
-    found = next(item for item in reply.applications if item.name == name)
-    # Only a replica knows what a deployment answers.
-    present = [each for each in found.deployments if each.wanted]
-    has_ingress = any(each.name == packed.ingress for each in present)
-    if found.route_prefix and listening and has_ingress:
-        scheme = "https" if reply.ingress.speaks_tls else "http"
-        click.echo(f"pyserve: plain HTTP at {scheme}://{listening[0]}{found.route_prefix}")
-    tls = " --tls" if reply.ingress.speaks_tls else ""
-    services = sorted({service for each in present for service in each.services})
-    # Every deployment has a service of its own for handles, which has no .proto.
-    of_handles = {f"{name}.{each.name}" for each in found.deployments}
-    for service in services:
-        if service not in of_handles:
-            click.echo(
-                f"pyserve: serving {service}; try `pyserve call{tls} {service}/METHOD key=value`"
-            )
-    for each in found.deployments:
-        if not each.wanted:
-            click.echo(
-                f"pyserve: {each.name} has no replicas (num_replicas=0), so nothing answers its "
-                f"calls until it is deployed with some"
-            )
 
 
 def _goes_on(session: Session, terminal: Terminal) -> bool:

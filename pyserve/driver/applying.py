@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from pyserve.errors import DeploymentFailed, MeshUnavailable
 
 if TYPE_CHECKING:
     from pyserve.control.runs import Run
-    from pyserve.driver.client import ControlClient, Declared
+    from pyserve.driver.client import ControlClient
     from pyserve.wire.v1 import control_pb2
 
 
@@ -38,7 +37,7 @@ class Outcome:
 
 def apply(
     client: ControlClient,
-    applications: Sequence[Declared],
+    request: control_pb2.ApplyRequest,
     *,
     run: Run | None = None,
     wait: bool = True,
@@ -48,7 +47,7 @@ def apply(
 
     Args:
         client: Speaks with the controller.
-        applications: All of the file.
+        request: All applications of the file.
         run: The ``pyserve run`` whose file it is; None: the mesh's own.
         wait: False: return when the mesh has taken them.
         view: Shows progress; by default on standard error.
@@ -57,11 +56,11 @@ def apply(
         MeshError: The controller refuses, and nothing has changed; or it does not answer.
     """
     outcome = Outcome()
-    awaited = {each.packed.name for each in applications}
-    asked = client.apply(applications, run=run)
+    awaited = {each.application for each in request.applications}
+    asked = client.apply(request, run=run)
     with closing(asked) as events, view or progress_view(sys.stderr) as shown:
         for event in events:
-            _take(event, outcome, shown, several=len(applications) > 1)
+            _take(event, outcome, shown, several=len(awaited) > 1)
             if not wait:
                 return outcome
     missing = awaited - {*outcome.deployed, *outcome.failed}

@@ -7,7 +7,7 @@ of the caller is blocked but never re-entered, and no second loop competes with 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -118,22 +118,16 @@ class ControlClient:
                 call.cancel()
 
     def apply(
-        self, applications: Sequence[Declared], *, run: Run | None = None
+        self, request: control_pb2.ApplyRequest, *, run: Run | None = None
     ) -> Generator[control_pb2.ApplyEvent]:
         """Make these the applications that the mesh runs of files; yield what happens.
 
         Closing the generator stops watching, not deploying.
         """
-        requests = []
-        for each in applications:
-            request = _deploy_request(each.packed, each.route_prefix)
-            request.declaration_json = each.declaration_json
-            requests.append(request)
-        message = control_pb2.ApplyRequest(applications=requests)
         if run is not None:
-            message.run.CopyFrom(_message_of(run))
+            request.run.CopyFrom(_message_of(run))
         with self._errors("deploying", None):
-            call = self._stub.Apply(message, metadata=self._metadata)
+            call = self._stub.Apply(request, metadata=self._metadata)
             try:
                 yield from call
             finally:
@@ -339,6 +333,16 @@ class Lines:
     def close(self) -> None:
         """End the iteration; any thread may call."""
         self._call.cancel()
+
+
+def apply_request(applications: Iterable[Declared]) -> control_pb2.ApplyRequest:
+    """Return all applications of a file as they travel."""
+    requests = []
+    for each in applications:
+        request = _deploy_request(each.packed, each.route_prefix)
+        request.declaration_json = each.declaration_json
+        requests.append(request)
+    return control_pb2.ApplyRequest(applications=requests)
 
 
 def _message_of(run: Run) -> control_pb2.Run:

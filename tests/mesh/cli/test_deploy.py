@@ -339,6 +339,62 @@ def test_a_file_runs_in_the_foreground_with_what_it_says_of_the_ingress(
 
 
 @pytest.mark.slow
+@pytest.mark.parity("G-61")
+def test_an_edit_is_reloaded_and_a_broken_one_leaves_the_version_before(
+    tmp_path: Path, mesh_environment: dict[str, str]
+) -> None:
+    (tmp_path / "shop.py").write_text(_SHOP)
+    (tmp_path / "blog.py").write_text(_BLOG)
+    content = {"http_options": {"port": 0}, "applications": [_SHOP_APPLICATION, _BLOG_APPLICATION]}
+    (tmp_path / "serve.yaml").write_text(yaml.safe_dump(content))
+    log = tmp_path / "run.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pyserve", "run", "serve.yaml", "--reload"],
+            cwd=tmp_path,
+            env=mesh_environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def come(text: str, times: int = 1) -> None:
+        wait_until(lambda: process.poll() is not None or log.read_text().count(text) >= times, 50)
+        assert None is process.poll(), log.read_text()
+
+    def blog() -> str:
+        address = status_of(mesh_environment)["addresses"][0]
+        with urllib.request.urlopen(f"http://{address}/blog", timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def shop_pids() -> object:
+        shop = status_of(mesh_environment)["applications"]["shop"]["deployments"]
+        return [[each["pid"] for each in item["replicas"]] for item in shop.values()]
+
+    try:
+        come("plain HTTP at", times=2)
+        before = shop_pids()
+        (tmp_path / "blog.py").write_text(_BLOG.replace('"blog"', '"the news"'))
+        come("plain HTTP at", times=3)
+        assert ("the news", before) == (blog(), shop_pids())
+
+        (tmp_path / "blog.py").write_text("def half(:\n")
+        come("the version before serves on")
+        assert "SyntaxError" in log.read_text()
+        assert ("the news", before) == (blog(), shop_pids())
+
+        (tmp_path / "blog.py").write_text(_BLOG.replace('"blog"', '"mended"'))
+        come("plain HTTP at", times=4)
+        assert ("mended", before) == (blog(), shop_pids())
+        process.terminate()
+        assert 0 == process.wait(50), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
 def test_what_a_running_ingress_cannot_become_is_told(user: User) -> None:
     result = user.deploying(
         _BLOG_APPLICATION,

@@ -1,0 +1,223 @@
+"""``pyserve run --reload``: source files are watched, and what rests upon an edit is rolled.
+
+Only what differs is rolled, as by ``pyserve deploy``. What cannot be loaded, or does not come up,
+leaves the version before serving, and says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from pyserve.cli.applications import is_file
+from pyserve.cli.commands import CommandFailed, print_error, print_failure
+from pyserve.cli.loader import marks_of
+from pyserve.cli.ready import print_all_ready
+from pyserve.config import inherited_environment
+from pyserve.driver.applying import apply
+from pyserve.errors import PyserveError
+from pyserve.wire.v1 import control_pb2
+
+if TYPE_CHECKING:
+    from pyserve.control.runs import Run
+    from pyserve.driver.session import Session
+
+# Editors write a file in several steps, and several files at once. Arbitrary: as long as nobody
+# notices, and not longer than somebody saves one file after the other.
+_SETTLE_MS = 100
+_SETTLE_MS_MAX = 1000
+# How often the watcher looks whether it is to end.
+_LOOK_MS = 200
+_JOIN_TIMEOUT_S = 2.0
+_SERVES_ON = "pyserve: the version before serves on\n"
+
+
+class Loader:
+    """Loads what a command line names, each time in a process of its own.
+
+    Args:
+        target: A file, or an import path.
+        arguments: ``key=value`` of an import path.
+        name: Of an application that is given by its import path.
+        route_prefix: Of such an application.
+
+    Attributes:
+        files: The source files that the last load found below the working directory, and what
+            tells each from what it becomes.
+        failed: The last load found no applications.
+    """
+
+    def __init__(
+        self, target: str, arguments: Sequence[str], name: str | None, route_prefix: str | None
+    ) -> None:
+        if target == "-":
+            raise click.UsageError("--reload watches files, and standard input is none")
+        self._asked = json.dumps(
+            {
+                "target": target,
+                "arguments": list(arguments),
+                "name": name,
+                "route_prefix": route_prefix,
+            }
+        )
+        self._always = [Path(target).absolute()] if is_file(target) else []
+        self._process: subprocess.Popen[bytes] | None = None
+        self.files: dict[Path, list[int]] = {}
+        self.failed = False
+
+    def load(self) -> control_pb2.ApplyRequest:
+        """Return the applications.
+
+        Raises:
+            CommandFailed: They cannot be loaded.
+        """
+        self.failed = True
+        before = {each: marks_of(each) for each in {*self.files, *self._always}}
+        reader, writer = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pyserve.cli.loader", str(writer)],
+                stdin=subprocess.PIPE,
+                stdout=sys.stderr.fileno(),
+                pass_fds=(writer,),
+                env=inherited_environment({}),
+                # Ctrl-C is for the run, which ends a load by itself.
+                start_new_session=True,
+            )
+        finally:
+            os.close(writer)
+        try:
+            with os.fdopen(reader) as report:
+                # One that fails early reads nothing.
+                with contextlib.suppress(BrokenPipeError):
+                    assert self._process.stdin is not None, "asked for"
+                    self._process.stdin.write(self._asked.encode())
+                    self._process.stdin.close()
+                text = report.read()
+            status = self._process.wait()
+        finally:
+            self.stop()
+        if not text:
+            raise CommandFailed(
+                f"the process that imports the applications ended with exit status {status}; its "
+                f"output above says why"
+            )
+        found = json.loads(text)
+        files = {Path(each): marks for each, marks in found["files"].items()}
+        # A load that failed may have come further before.
+        kept = before if found["error"] else {each: before[each] for each in self._always}
+        self.files = kept | files
+        if found["error"]:
+            raise CommandFailed(found["error"], found["traceback"])
+        self.failed = False
+        return control_pb2.ApplyRequest.FromString(base64.b64decode(found["request"]))
+
+    def folders(self) -> set[Path]:
+        """Return where the files are, as far as those folders are there, or the working one."""
+        return {file.parent for file in self.files if file.parent.is_dir()} or {Path.cwd()}
+
+    def changed(self) -> set[Path]:
+        """Return the files that are not what they were when they were loaded."""
+        return {file for file, marks in self.files.items() if marks_of(file) != marks}
+
+    def concerns(self, path: Path) -> bool:
+        """Say whether a file that has changed may make a difference.
+
+        Whatever would mend a load that failed may be in a file that nobody has imported yet.
+        """
+        return path in self.files or (self.failed and path.suffix == ".py")
+
+    def stop(self) -> None:
+        """End a load that goes on; any thread may call."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+
+class Reloading:
+    """Watches and reloads while it is entered, in a thread.
+
+    Args:
+        loader: Has loaded once.
+        session: Of the mesh.
+        run: Whose applications they are.
+    """
+
+    def __init__(self, loader: Loader, session: Session, run: Run) -> None:
+        self._loader = loader
+        self._session = session
+        self._run = run
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="pyserve-reload", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closed.set()
+        self._loader.stop()
+        self._thread.join(_JOIN_TIMEOUT_S)
+
+    def _follow(self) -> None:
+        from watchfiles import watch
+
+        while not self._closed.is_set():
+            folders = self._loader.folders()
+            is_first = True
+            for changes in watch(
+                *folders,
+                watch_filter=lambda _change, path: self._loader.concerns(Path(path)),
+                debounce=_SETTLE_MS_MAX,
+                step=_SETTLE_MS,
+                rust_timeout=_LOOK_MS,
+                yield_on_timeout=True,
+                stop_event=self._closed,
+                recursive=False,
+                raise_interrupt=False,
+            ):
+                changed = {Path(path) for _, path in changes}
+                if is_first:
+                    # Nobody has watched since the load until now.
+                    changed |= self._loader.changed()
+                    is_first = False
+                if changed:
+                    self._tell(changed)
+                    if folders != self._loader.folders():
+                        break
+
+    def _tell(self, changed: Iterable[Path]) -> None:
+        names = ", ".join(sorted(os.path.relpath(each) for each in changed))
+        sys.stderr.write(f"pyserve: {names} changed\n")
+        try:
+            self._reload()
+        except PyserveError as error:
+            if not self._closed.is_set():
+                print_error(str(error), getattr(error, "traceback", ""))
+                sys.stderr.write(_SERVES_ON)
+
+    def _reload(self) -> None:
+        request = self._loader.load()
+        outcome = apply(self._session.client, request, run=self._run)
+        for failure in outcome.failed.values():
+            print_failure(failure)
+        if outcome.failed:
+            sys.stderr.write(_SERVES_ON)
+        print_all_ready(self._session, request, outcome)
+        if set(outcome.unchanged) == set(outcome.deployed) and not outcome.failed:
+            sys.stderr.write("pyserve: nothing has to be restarted\n")

@@ -1,0 +1,128 @@
+"""What ``pyserve run --reload`` loads in a process of its own, and which files concern it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from pyserve.cli.commands import CommandFailed
+from pyserve.cli.reloading import Loader
+
+_APP = """
+import pyserve
+import reload_shared
+
+print("user code may print")
+
+@pyserve.deployment
+class Hello:
+    def __init__(self, word="hello"):
+        pass
+    def __call__(self, request):
+        return reload_shared.WORD
+
+app = Hello.bind()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reload_app.py").write_text(_APP)
+    (tmp_path / "reload_shared.py").write_text("WORD = 'hello'\n")
+    return tmp_path
+
+
+def _names(paths: object) -> set[str]:
+    return {each.name for each in paths}  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.parity("G-61")
+def test_each_load_sees_the_files_as_they_are(folder: Path) -> None:
+    loader = Loader("reload_app:Hello", ["word=x"], "shop", "/shop")
+
+    first, again = loader.load(), loader.load()
+    (folder / "reload_shared.py").write_text("WORD = 'good morning'\n")
+    assert {"reload_shared.py"} == _names(loader.changed())
+    edited = loader.load()
+
+    assert first == again
+    assert first != edited
+    (application,) = edited.applications
+    assert ("shop", "/shop") == (application.application, application.route_prefix)
+    assert {"reload_app.py", "reload_shared.py"} == _names(loader.files)
+    assert {folder} == loader.folders()
+    assert set() == loader.changed()
+
+
+@pytest.mark.slow
+@pytest.mark.parity("G-61")
+def test_what_cannot_be_loaded_is_told_and_whatever_may_mend_it_concerns(folder: Path) -> None:
+    loader = Loader("reload_app:app", [], None, None)
+    loader.load()
+    other = folder / "new_module.py"
+    assert not loader.concerns(other)
+
+    (folder / "reload_shared.py").write_text("def half(:\n")
+    with pytest.raises(CommandFailed) as refused:
+        loader.load()
+
+    assert "importing reload_app failed" in str(refused.value)
+    assert "def half(:" in refused.value.traceback
+    assert [True, True, False] == [
+        loader.concerns(each) for each in (folder / "reload_shared.py", other, folder / "notes.txt")
+    ]
+    assert set() == loader.changed()
+
+
+@pytest.mark.slow
+def test_the_file_of_applications_is_watched_too(folder: Path) -> None:
+    file = folder / "serve.yaml"
+    file.write_text("applications: [{import_path: 'reload_app:app'}]\n")
+    loader = Loader("serve.yaml", [], None, None)
+    loader.load()
+
+    file.write_text("applications: [{import_path: 'reload_app:app', name: shop}]\n")
+
+    assert {file} == loader.changed()
+    assert "shop" == loader.load().applications[0].application
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (lambda folder: (folder / "reload_shared.py").unlink(), "importing reload_app failed"),
+        (
+            lambda folder: (folder / "reload_shared.py").write_text("import os\nos._exit(3)\n"),
+            "ended with exit status 3",
+        ),
+    ],
+)
+def test_a_load_that_ends_early_is_told(
+    folder: Path, break_it: Callable[[Path], object], said: str
+) -> None:
+    break_it(folder)
+
+    with pytest.raises(CommandFailed, match=said):
+        Loader("reload_app:app", [], None, None).load()
+
+
+def test_files_that_come_and_go_differ(folder: Path) -> None:
+    loader = Loader("serve.yaml", [], None, None)
+    file = folder / "serve.yaml"
+    loader.files = {file: []}
+    assert set() == loader.changed()
+    file.write_text("")
+    assert {file} == loader.changed()
+    os.utime(file, ns=(0, 0))
+    loader.files = {file: [0, 0]}
+    assert set() == loader.changed()
+
+
+def test_standard_input_cannot_be_watched() -> None:
+    with pytest.raises(click.UsageError, match="standard input is none"):
+        Loader("-", [], None, None)
