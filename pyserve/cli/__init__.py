@@ -1,4 +1,4 @@
-"""The command line: ``pyserve run``, ``status``, ``call``, ``shutdown``, ``proto``."""
+"""The command line: ``pyserve run``, ``deploy``, ``status``, ``call`` and the others."""
 
 from __future__ import annotations
 

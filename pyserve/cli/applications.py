@@ -89,7 +89,10 @@ def file_of(
         "import_path": target,
         "args": parse_arguments(arguments),
     }
-    return MeshFile(target, json.dumps({"applications": [application]}))
+    try:
+        return MeshFile(target, json.dumps({"applications": [application]}), has_places=False)
+    except PyserveError as error:
+        raise CommandFailed(str(error)) from error
 
 
 def ingress_options(file: MeshFile) -> IngressOptions:

@@ -46,8 +46,11 @@ def deploy(
         client = session.client
         for line in options.differences(client, read_status(client.status()).addresses):
             click.echo(f"pyserve: warning: {line}; that takes a new mesh", err=True)
-        options.set_timeout(client)
         outcome = apply(client, request, wait=not no_wait)
+        options.set_timeout(client)
+    except KeyboardInterrupt:
+        click.echo("pyserve: what the mesh has taken goes on; see `pyserve status`", err=True)
+        raise
     finally:
         end_session()
     if no_wait:

@@ -34,6 +34,7 @@ class MeshFile:
     Args:
         name: For messages: its path.
         text: YAML, of which JSON is a part.
+        has_places: Somebody has written the text, and can look at its lines.
 
     Attributes:
         values: What it says, as it was written.
@@ -43,8 +44,9 @@ class MeshFile:
         UsageError: It is no YAML, or says what it cannot; with every place.
     """
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, *, has_places: bool = True) -> None:
         self.name = name
+        self._has_places = has_places
         self._root = _parse(name, text)
         values = _values(self._root, name)
         if not isinstance(values, dict):
@@ -80,7 +82,7 @@ class MeshFile:
             if found is None:
                 break
             mark_of, node = found
-        if mark_of is None:
+        if mark_of is None or not self._has_places:
             return self.name
         return f"{self.name}:{mark_of.start_mark.line + 1}:{mark_of.start_mark.column + 1}"
 

@@ -45,6 +45,7 @@ def test_run_takes_its_arguments_by_name(is_local: bool):
     assert "second" == pyserve.get_app_handle("second").app_name
 
 
+@pytest.mark.parity("G-57")
 def test_targets_are_made_by_position(is_local: bool):
     targets = [pyserve.RunTarget(Small.bind(), name) for name in ("one", "two")]
 
@@ -72,6 +73,7 @@ def test_what_run_cannot_do_is_refused_before_anything_starts(is_local: bool):
         pyserve.run(Small.bind(), logging_config="LOUD", _local_testing_mode=is_local)
 
 
+@pytest.mark.parity("G-57")
 async def test_a_mesh_is_shut_down_from_a_loop(is_local: bool):
     pyserve.run(Small.options(name="Last").bind(), name="last", _local_testing_mode=is_local)
 

@@ -290,3 +290,10 @@ def test_a_file_says_by_itself_what_options_say(
     check: Callable[..., object] = file_of
     with pytest.raises(click.UsageError, match=r"write it in serve\.yaml"):
         check("serve.yaml", *given)
+
+
+def test_what_was_not_written_has_no_lines() -> None:
+    with pytest.raises(CommandFailed) as refused:
+        load_file(file_of("nowhere_at_all:app", [], None, None))
+
+    assert str(refused.value).startswith("nowhere_at_all:app: application 'default': there is no")
