@@ -26,7 +26,7 @@ def logs(
 ) -> None:
     """Print what the replicas of DEPLOYMENT have written to standard output and error.
 
-    The mesh keeps the last 1000 lines of a deployment, or 1 MiB, also of replicas that have
+    The mesh keeps the last 1000 lines of a deployment, or 256 KiB, also of replicas that have
     ended; with PYSERVE_LOG_DIR files have everything. Replicas in containers of their own write
     to the log of their engine.
     """

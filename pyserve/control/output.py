@@ -18,7 +18,7 @@ from pyserve.wire.v1 import control_pb2
 
 # Of one deployment: what fits a few screens of tracebacks. Arbitrary.
 _LINES_MAX = 1000
-_KEPT_BYTES_MAX = 1 << 20
+_KEPT_BYTES_MAX = 256 << 10
 # Those that have gone are kept too: why they ended is in their last lines.
 _DEPLOYMENTS_MAX = 200
 # Of one reader that is slower than the replicas; beyond it lines are dropped, and counted.
