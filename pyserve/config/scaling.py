@@ -9,7 +9,6 @@ import enum
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
-from typing import Any, Self
 
 from pyserve.config.parts import REPLICAS_MAX, Part
 from pyserve.config.validation import (
@@ -27,6 +26,10 @@ from pyserve.config.validation import (
 AUTO_MAX_REPLICAS = 100
 # Ray Serve's own.
 DOWNSCALE_DELAY_S = 600.0
+
+
+class _Unsaid(int):
+    """A default that nobody has written: ``"auto"`` has another one."""
 
 
 class AggregationFunction(enum.StrEnum):
@@ -107,7 +110,7 @@ class AutoscalingConfig(Part):
 
     min_replicas: int = 1
     initial_replicas: int | None = None
-    max_replicas: int = 1
+    max_replicas: int = _Unsaid(1)  # as immutable as other numbers
     target_ongoing_requests: float = 2.0
     look_back_period_s: float = 30.0
     upscale_delay_s: float = 0.0
@@ -124,12 +127,6 @@ class AutoscalingConfig(Part):
     smoothing_factor: InitVar[float | None] = None
     upscale_smoothing_factor: InitVar[float | None] = None
     downscale_smoothing_factor: InitVar[float | None] = None
-
-    def __new__(cls, **given: Any) -> Self:
-        """Remember what was given, which ``for_auto`` asks for."""
-        made = super().__new__(cls)
-        object.__setattr__(made, "_given", frozenset(given))
-        return made
 
     def __post_init__(
         self,
@@ -152,7 +149,7 @@ class AutoscalingConfig(Part):
 
     def for_auto(self) -> AutoscalingConfig:
         """Return these options beside ``num_replicas="auto"``, which has a higher maximum."""
-        if "max_replicas" in self.__dict__["_given"]:
+        if not isinstance(self.max_replicas, _Unsaid):
             return self
         return replace(self, max_replicas=max(AUTO_MAX_REPLICAS, self.min_replicas))
 

@@ -1,7 +1,7 @@
 """Tells the controller of this replica's load, where its deployment scales with the load.
 
 Counters are native and looked at ten times a second while calls come; the user's
-``record_autoscaling_stats`` is asked each second. Nothing travels while nothing changes.
+``record_autoscaling_stats`` is asked each second. Counts travel only when they have changed.
 """
 
 from __future__ import annotations

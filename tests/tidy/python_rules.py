@@ -11,6 +11,15 @@ FUNCTION_LINES_MAX = 70
 # Modules that decide and do nothing else: they take `now` and randomness as arguments.
 PURE_MODULES = (
     "pyserve/control/rollout.py",
+    "pyserve/control/autoscaling/arrivals.py",
+    "pyserve/control/autoscaling/latency.py",
+    "pyserve/control/autoscaling/queueing.py",
+    "pyserve/control/autoscaling/requests.py",
+    "pyserve/control/autoscaling/rule.py",
+    "pyserve/control/autoscaling/scaler.py",
+    "pyserve/control/autoscaling/series.py",
+    "pyserve/control/autoscaling/signals.py",
+    "pyserve/control/autoscaling/status.py",
     "pyserve/control/routing.py",
     "pyserve/control/traffic.py",
     "pyserve/batching/batcher.py",

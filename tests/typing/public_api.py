@@ -87,3 +87,18 @@ def context() -> None:
     assert_type(pyserve.get_replica_context(), pyserve.ReplicaContext)
     pyserve.run(Plain)  # type: ignore[arg-type]  # a class is no application
     pyserve.Abort("NOT_FOUND")  # type: ignore[arg-type]  # a status code is wanted
+
+
+def by_queue(ctx: pyserve.config.AutoscalingContext) -> tuple[float, dict[str, Any]]:
+    assert_type(ctx.total_num_requests, float)
+    assert_type(ctx.running_replicas, list[ReplicaId])
+    assert_type(ctx.deployment_id, pyserve.config.DeploymentID)
+    return ctx.total_queued_requests, ctx.policy_state
+
+
+def scaling() -> None:
+    policy = pyserve.config.AutoscalingPolicy(policy_function=by_queue)
+    config = pyserve.config.AutoscalingConfig(max_replicas=4, policy=policy)
+    assert_type(config.latency_target, tuple[str, float] | None)
+    pyserve.deployment(num_replicas="auto", autoscaling_config=config)(Plain)
+    pyserve.config.AutoscalingConfig(max_replicas="4")  # type: ignore[arg-type]  # a number

@@ -37,6 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 _LOOK_AFTER_S, _LOOK_PERIOD_S = 0.1, 1.0
 # Replicas whose start says how long one takes.
 _STARTS_MAX = 5
+_FROM_OUTSIDE = "an external scaler says so"
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Autoscaling:
         self._loop = asyncio.get_running_loop()
         self._scaled: dict[DeploymentKey, _Scaled] = {}
         self._askers: dict[DeploymentKey | ApplicationName, PolicyAsker] = {}
+        self._set_from_outside: dict[DeploymentKey, int] = {}
         self._look: asyncio.TimerHandle | None = None
         self._looked_at = -_LOOK_PERIOD_S
         self._lines = Seldom()
@@ -123,7 +125,8 @@ class Autoscaling:
             raise UsageError(
                 f"target_num_replicas={replicas} is not allowed; from 0 to {REPLICAS_MAX}"
             )
-        self._move(desired.target, replicas, "an external scaler says so", time.time())
+        self._set_from_outside[key] = replicas
+        self._move(desired.target, replicas, _FROM_OUTSIDE, time.time())
 
     # What the controller does.
 
@@ -141,6 +144,7 @@ class Autoscaling:
             known = self._scaled.get(key)
             if known is None or known.version is not version or known.scaler.config != config:
                 self._scaled[key] = self._taken_up(key, version, config, known, now)
+        self._keep_set_from_outside()
         for owner in list(self._askers):
             if not self._is_asked(owner):
                 del self._askers[owner]
@@ -171,6 +175,17 @@ class Autoscaling:
         if known is not None:
             scaler.signals.take_over(known.scaler.signals, now)
         return _Scaled(version, scaler)
+
+    def _keep_set_from_outside(self) -> None:
+        """Let another version begin with the number that an outer scaler has set."""
+        for key, replicas in list(self._set_from_outside.items()):
+            info = self._applications.infos.get(key.application)
+            desired = self._state.deployments.get(key)
+            if desired is None or info is None or not info.external_scaler_enabled:
+                del self._set_from_outside[key]
+            elif desired.target is not None and desired.target.scaling.target is None:
+                note = desired.target.scaling
+                note.target, note.reason, note.since = replicas, _FROM_OUTSIDE, time.time()
 
     def _is_asked(self, owner: DeploymentKey | ApplicationName) -> bool:
         if isinstance(owner, DeploymentKey):

@@ -67,6 +67,7 @@ class Scaler:
         self._delays = Delays(config)
         self._latency = LatencyPolicy(config) if config.latency_target else None
         self._memory = _Memory()
+        self._fails = False
 
     def decide(self, fleet: Fleet, now: float) -> Outcome:
         """Decide by the built-in policy."""
@@ -98,9 +99,10 @@ class Scaler:
 
     def on_policy_failed(self, why: str, target: int, now: float) -> None:
         """The policy gave no answer; the number stays."""
-        reason = f"the policy {self.config.policy_path} {why}; the number stays".replace("  ", " ")
+        reason = f"the policy {self.config.policy_path} {why}; the number stays"
         if reason != self.outcome.reason:
             self.outcome = Outcome(target, reason, now, target)
+        self._fails = True
 
     def context(self, fleet: Fleet, now: float, unix_now: float) -> AutoscalingContext:
         """Return what a policy of the user's is told."""
@@ -145,8 +147,9 @@ class Scaler:
         # An advice stands until it is not wanted any more: the number itself never follows it.
         stands = self.config.advisory and not moved and settled.wanted != fleet.target
         target = before.target if stands else settled.number
-        if target != before.target:
+        if target != before.target or self._fails:
             self.outcome = Outcome(target, proposal.reason, now, settled.wanted)
         else:
             self.outcome = Outcome(target, before.reason, before.since, settled.wanted)
+        self._fails = False
         return self.outcome

@@ -163,6 +163,9 @@ async def test_an_external_scaler_sets_the_number(mesh: Mesh) -> None:
 
     await mesh.settle(3)
     assert "an external scaler says so" == mesh.status().scaling.reason
+    mesh.deploy(num_replicas=1, startup_timeout_s=99.0, request={"external_scaler_enabled": True})
+    await eventually(lambda: len(mesh.processes.orders) > 3)
+    assert 3 == mesh.status().wanted
     with pytest.raises(UsageError, match="target_num_replicas=-1 is not allowed"):
         mesh.controller.set_target("shop", "Echo", -1)
     with pytest.raises(MeshNotFound, match="no deployment shop/Eco; there is: shop/Echo"):
