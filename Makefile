@@ -139,6 +139,10 @@ bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by refere
 sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: tables and JSON (two minutes)
 	$(PY) -m benchmarks.router_sim $(ARGS)
 
+.PHONY: sim-autoscaling
+sim-autoscaling: $(PACKAGES_STAMP) ## Policies of autoscaling on simulated loads: a table and JSON (eight minutes)
+	$(PY) -m benchmarks.autoscaling_sim --out benchmarks/results/autoscaling.json $(ARGS)
+
 .PHONY: soak
 soak: build ## A million calls with cancels, deadlines and killed replicas; then chaos
 	$(CARGO) build --locked --release -p pyserve-loadgen
