@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pyserve.config import DeploymentOptions, RequestRouterConfig, read_settings, routing
+from pyserve.config import (
+    AutoscalingConfig,
+    DeploymentOptions,
+    RequestRouterConfig,
+    read_settings,
+    routing,
+)
 from pyserve.config.ingress import ALIASES, read_direct_settings, read_ingress_settings
 from pyserve.config.routing import read_router_defaults
 
@@ -98,3 +104,11 @@ def test_the_default_of_a_knob_of_the_ingress_is_as_described(name: str):
         assert read_settings({}) == read_settings({name: default})
     else:
         assert default in {"none", "loopback", "one for each core, at most 4"}
+
+
+def test_every_option_of_autoscaling_is_described_with_its_default():
+    # Names that warn are on the page about Ray Serve.
+    fields = {field.name: field.default for field in dataclasses.fields(AutoscalingConfig)}
+    rows = _rows("autoscaling.md")
+
+    assert {name: "none" if value is None else str(value) for name, value in fields.items()} == rows
