@@ -1,4 +1,4 @@
-"""The command line: ``pyserve run``, ``deploy``, ``status``, ``call`` and the others."""
+"""The command line: ``pyserve run``, ``status``, ``call``, and what ``pyserve --help`` lists."""
 
 from __future__ import annotations
 

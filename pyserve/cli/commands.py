@@ -22,6 +22,10 @@ _COMMANDS = {
     "cordon": ("pyserve.cli.cordon:cordon", "Take a replica, or a node, out of rotation."),
     "delete": ("pyserve.cli.delete:delete", "Drain and end an application."),
     "deploy": ("pyserve.cli.deploy:deploy", "Make a file's applications those of the mesh."),
+    "haproxy-config": (
+        "pyserve.cli.haproxy_config:haproxy_config",
+        "Write a configuration of HAProxy.",
+    ),
     "logs": ("pyserve.cli.logs:logs", "Print what the replicas of a deployment write."),
     "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),
     "run": ("pyserve.cli.run:run", "Run an application in the foreground."),

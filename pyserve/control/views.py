@@ -69,6 +69,7 @@ def _view(
         idempotent_methods=desired.idempotent_methods,
         is_scaled_to_zero=options.is_scaled_to_zero,
         scales_with_load=options.scaling is not None,
+        class_prefixes=[each for each in desired.http_prefixes if each in http_prefixes],
     )
 
 
@@ -85,7 +86,12 @@ def _replica_view(replica: Replica, *, is_told: bool) -> mesh_pb2.ReplicaView:
         replica_id=replica.id,
         node=place.node,
         zone=place.zone,
-        endpoints=mesh_pb2.Endpoints(address=place.address, unix_path=place.unix_path),
+        endpoints=mesh_pb2.Endpoints(
+            address=place.address,
+            unix_path=place.unix_path,
+            direct_http=place.direct_http,
+            direct_grpc=place.direct_grpc,
+        ),
         max_ongoing_requests=replica.options.ongoing_requests_limit(),
         routing_stats_json=replica.routing_stats_json if is_told else "",
         replica_metadata_json=replica.metadata_json if is_told else "",

@@ -291,7 +291,7 @@ class WatchUpdate(_message.Message):
     def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
 
 class DeploymentView(_message.Message):
-    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror", "is_scaled_to_zero", "scales_with_load")
+    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror", "is_scaled_to_zero", "scales_with_load", "class_prefixes")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +309,7 @@ class DeploymentView(_message.Message):
     MIRROR_FIELD_NUMBER: _ClassVar[int]
     IS_SCALED_TO_ZERO_FIELD_NUMBER: _ClassVar[int]
     SCALES_WITH_LOAD_FIELD_NUMBER: _ClassVar[int]
+    CLASS_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     key: DeploymentKey
     services: _containers.RepeatedScalarFieldContainer[str]
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaView]
@@ -326,7 +327,8 @@ class DeploymentView(_message.Message):
     mirror: _containers.RepeatedCompositeFieldContainer[Share]
     is_scaled_to_zero: bool
     scales_with_load: bool
-    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., router: _Optional[_Union[RouterSettings, _Mapping]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., mirror: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., is_scaled_to_zero: _Optional[bool] = ..., scales_with_load: _Optional[bool] = ...) -> None: ...
+    class_prefixes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., router: _Optional[_Union[RouterSettings, _Mapping]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., mirror: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., is_scaled_to_zero: _Optional[bool] = ..., scales_with_load: _Optional[bool] = ..., class_prefixes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("key", "weight")

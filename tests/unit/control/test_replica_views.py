@@ -55,3 +55,23 @@ def test_what_a_replica_said_outlives_a_broken_stream():
     world.state.on_joined(replica.id, pid=1, place=Place())
 
     assert '{"load":1}' == replica_of(world).routing_stats_json
+
+
+def test_routers_are_told_where_balancers_reach_a_replica():
+    world = world_with("least")
+    [replica] = world.replicas()
+    replica.place = Place(address="a:1", direct_http="a:2", direct_grpc="a:3")
+
+    ends = replica_of(world).endpoints
+    assert ("a:1", "a:2", "a:3") == (ends.address, ends.direct_http, ends.direct_grpc)
+
+
+def test_a_prefix_of_the_class_is_told_from_that_of_the_application():
+    world = world_with("least")
+    world.state.deployments[key()].http_prefixes = ("/v2/models/m", "/v2/models/another")
+    held = {key(): ("/shop", "/v2/models/m")}
+    routes = HttpRoutes(of_deployment=held, of_application={}, refused=())
+
+    view = views_of(world.state, routes, {})[key()]
+    assert ["/shop", "/v2/models/m"] == list(view.http_prefixes)
+    assert ["/v2/models/m"] == list(view.class_prefixes), "another deployment has the other one"
