@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from pyserve.cli.proxy import RATE_S, proxy_report, proxy_text
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.session import end_session
 from pyserve.driver.status import DeploymentStatusOverview, MeshStatus, read_status
@@ -22,13 +24,16 @@ if TYPE_CHECKING:
 @click.command(short_help="Show what runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
+@click.option("--proxy", is_flag=True, help="Show the ingress: its process, and where calls go.")
 @click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
-def status(as_json: bool, watch: bool, controller: str | None) -> None:
+def status(as_json: bool, watch: bool, proxy: bool, controller: str | None) -> None:
     """Show the applications, deployments and replicas of the mesh.
 
     With --watch a terminal is drawn anew on each change; elsewhere each change is one line, and
     with --json one line of JSON with everything.
     """
+    if watch and proxy:
+        raise click.UsageError("--watch and --proxy show different things; leave one of them out")
     session = open_mesh(
         controller, "start one with `pyserve run module:app`, or name one with --controller"
     )
@@ -37,8 +42,16 @@ def status(as_json: bool, watch: bool, controller: str | None) -> None:
             _watch(session.client, as_json=as_json)
             return
         found = read_status(session.client.status())
+        if proxy:
+            # Rates are what has changed meanwhile; nothing announces that a second is over.
+            threading.Event().wait(RATE_S)
+            later = read_status(session.client.status())
     finally:
         end_session()
+    if proxy:
+        report = proxy_report(found, later)
+        click.echo(json.dumps(report, indent=2) if as_json else proxy_text(report))
+        return
     click.echo(json.dumps(dataclasses.asdict(found), indent=2) if as_json else as_text(found))
 
 

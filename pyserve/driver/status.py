@@ -165,6 +165,22 @@ class ApplicationStatusOverview:
 
 
 @dataclass(frozen=True, slots=True)
+class RoutedDeployment:
+    """What the router of an ingress has done for one deployment.
+
+    Attributes:
+        in_flight: Calls that replicas have now.
+        parked: Calls that wait for one.
+        counts: By name, since the ingress knows the deployment; ``docs/reference/ingress.md``
+            explains each.
+    """
+
+    in_flight: int
+    parked: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class IngressStatus:
     """The ingress: the calls in it, all zero when it is idle, and what it has counted.
 
@@ -177,6 +193,10 @@ class IngressStatus:
         is_draining: It takes nothing more.
         counts: What clients did since the start, by name, and ``connections``, those that are
             open now; ``docs/reference/ingress.md`` explains each. Empty without an ingress.
+        deployments: What the router has done for each, by ``application/Deployment``.
+        uptime_s: Seconds since it was started.
+        limits: By the names of ``pyserve.config.IngressSettings``, sizes in bytes and times in
+            seconds; without those that are not limited.
     """
 
     in_flight: int
@@ -186,6 +206,9 @@ class IngressStatus:
     counts: Mapping[str, int] = field(default_factory=dict)
     node: str = ""
     is_draining: bool = False
+    deployments: Mapping[str, RoutedDeployment] = field(default_factory=dict)
+    uptime_s: float = 0.0
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +247,28 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
         controller_pid=reply.controller_pid,
         addresses=tuple(reply.addresses),
         applications={each.name: _application(each) for each in reply.applications},
-        ingress=IngressStatus(
-            in_flight=reply.ingress.in_flight,
-            parked=reply.ingress.parked,
-            in_flight_of_replica=dict(reply.ingress.in_flight_of_replica),
-            speaks_tls=reply.ingress.speaks_tls,
-            counts=dict(sorted(reply.ingress.counts.items())),
-            node=reply.ingress.node,
-            is_draining=reply.ingress.is_draining,
-        ),
+        ingress=_ingress(reply.ingress),
         notices=tuple(reply.notices),
+    )
+
+
+def _ingress(message: control_pb2.IngressStatus) -> IngressStatus:
+    return IngressStatus(
+        in_flight=message.in_flight,
+        parked=message.parked,
+        in_flight_of_replica=dict(message.in_flight_of_replica),
+        speaks_tls=message.speaks_tls,
+        counts=dict(sorted(message.counts.items())),
+        node=message.node,
+        is_draining=message.is_draining,
+        deployments={
+            f"{each.key.application}/{each.key.name}": RoutedDeployment(
+                each.in_flight, each.parked, dict(sorted(each.counts.items()))
+            )
+            for each in message.deployments
+        },
+        uptime_s=message.uptime_s,
+        limits=dict(sorted(message.limits.items())),
     )
 
 

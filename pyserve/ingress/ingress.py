@@ -8,7 +8,9 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pyserve import _router
@@ -20,6 +22,7 @@ from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.feed import TableFeed
+from pyserve.ingress.reporting import ingress_status, limits_of
 from pyserve.ingress.security import IngressSecurity
 from pyserve.wire.v1 import control_pb2
 
@@ -64,7 +67,10 @@ class IngressServer:
         self.addresses: tuple[str, ...] = ()
         self._node = node
         self._is_draining = False
-        self._settings = settings = settings or IngressSettings()
+        self._started_at = 0.0
+        settings = settings or IngressSettings()
+        io_threads = settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX)
+        self._settings = settings = replace(settings, io_threads=io_threads)
         self._table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
@@ -90,7 +96,7 @@ class IngressServer:
             self._native = _router.Ingress(
                 self._table,
                 addresses=_usable(addresses),
-                io_threads=settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX),
+                io_threads=io_threads,
                 tls=self._security.tls,
                 access=self._security.access,
                 limits=_limits(settings),
@@ -116,6 +122,7 @@ class IngressServer:
         self._follower = asyncio.create_task(self._security.follow())
         try:
             self.addresses = tuple(self._native.start())
+            self._started_at = time.monotonic()
         except OSError as error:
             raise MeshError(
                 f"the ingress cannot listen: {error}; choose another address "
@@ -151,19 +158,15 @@ class IngressServer:
 
     def status(self) -> control_pb2.IngressStatus:
         """Return the calls that are in this ingress now, and what it has counted."""
-        deployments = self._table.stats().values()
-        return control_pb2.IngressStatus(
-            in_flight=self._in_flight(),
-            parked=sum(_count(stats["parked"]) for stats in deployments),
-            in_flight_of_replica={
-                replica_id: _count(in_flight)
-                for stats in deployments
-                for replica_id, in_flight in _counts(stats["in_flight"]).items()
-            },
+        return ingress_status(
+            self._table.stats(),
             counts={} if self._native is None else self._native.stats(),
+            limits={} if self._native is None else limits_of(self._settings),
+            in_flight=self._in_flight(),
             speaks_tls=self._security.tls is not None,
             node="" if self._native is None else self._node.node_id,
             is_draining=self._is_draining,
+            uptime_s=0.0 if self._native is None else time.monotonic() - self._started_at,
         )
 
     def connections(self) -> int:
@@ -224,16 +227,6 @@ def _limits(settings: IngressSettings) -> _router.IngressLimits:
         request_timeout_s=settings.request_timeout_s,
         cors_origins=settings.cors_origins,
     )
-
-
-def _count(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _counts(value: object) -> dict[str, object]:
-    assert isinstance(value, dict)
-    return value
 
 
 def _usable(addresses: Sequence[str]) -> list[str]:

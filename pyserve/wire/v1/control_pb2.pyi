@@ -167,7 +167,7 @@ class StatusReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
-    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining")
+    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits")
     class InFlightOfReplicaEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,13 @@ class IngressStatus(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     PARKED_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_OF_REPLICA_FIELD_NUMBER: _ClassVar[int]
@@ -189,6 +196,9 @@ class IngressStatus(_message.Message):
     SPEAKS_TLS_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     in_flight: int
     parked: int
     in_flight_of_replica: _containers.ScalarMap[str, int]
@@ -196,7 +206,29 @@ class IngressStatus(_message.Message):
     speaks_tls: bool
     node: str
     is_draining: bool
-    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ...) -> None: ...
+    deployments: _containers.RepeatedCompositeFieldContainer[RoutedDeployment]
+    uptime_s: float
+    limits: _containers.ScalarMap[str, float]
+    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[RoutedDeployment, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., limits: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class RoutedDeployment(_message.Message):
+    __slots__ = ("key", "in_flight", "parked", "counts")
+    class CountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    key: _mesh_pb2.DeploymentKey
+    in_flight: int
+    parked: int
+    counts: _containers.ScalarMap[str, int]
+    def __init__(self, key: _Optional[_Union[_mesh_pb2.DeploymentKey, _Mapping]] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ApplicationStatus(_message.Message):
     __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment", "state", "message", "deployed_at", "reason", "since")
