@@ -84,6 +84,14 @@ SHUTDOWN_GRACE_S = 20.0
 # Bytes of one line of a replica's output that are kept; longer lines are cut, and say so.
 OUTPUT_LINE_BYTES_MAX = 16 * 1024
 
+# Of the output of a replica that outlives its controller, in a file. A controller empties it once
+# it has read that much; a replica empties it beyond the bound while no controller does.
+OUTPUT_FILE_KEPT_BYTES = 1 << 20
+OUTPUT_FILE_BYTES_MAX = 16 << 20
+# How often output and its size are looked at: nothing announces either. A look takes 2 µs a file.
+OUTPUT_LOOK_PERIOD_S = 0.2
+OUTPUT_BOUND_PERIOD_S = 5.0
+
 
 def restart_delay_s(failures: int) -> float:
     """Return how long to wait before the start that follows the ``failures``-th death in a row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyserve.config import Resources
 from pyserve.control.rationing import Room
@@ -69,3 +69,26 @@ class Launcher(Protocol):
 
     async def close(self) -> None:
         """Kill what is left and wait until it has ended. Idempotent."""
+
+
+@runtime_checkable
+class LastingLauncher(Launcher, Protocol):
+    """A launcher whose replicas outlive it, and are found again by the next one."""
+
+    def memo(self, replica_id: ReplicaId) -> str:
+        """Return what the next launcher needs to find a replica that this one has started."""
+
+    def adopt(self, order: ReplicaOrder, memo: str, on_exit: OnExit) -> int:
+        """Watch a replica that another launcher has started, as if it were this one's.
+
+        Args:
+            order: what it was started for.
+            memo: as ``memo`` gave it; "": the one before may have been killed in between.
+            on_exit: as for ``start``.
+
+        Returns:
+            Its process id, 0 if there is no such process any more.
+        """
+
+    def end_strays(self) -> None:
+        """End the replicas of this mesh that neither ``start`` nor ``adopt`` has told of."""

@@ -2,7 +2,15 @@
 
 from pyserve.control.launching import Launcher, ReplicaOrder
 from pyserve.launch.environments import Environments
+from pyserve.launch.lasting import LastingLocalLauncher
 from pyserve.launch.local import LocalLauncher
 from pyserve.launch.mesh import MeshProcess
 
-__all__ = ["Environments", "Launcher", "LocalLauncher", "MeshProcess", "ReplicaOrder"]
+__all__ = [
+    "Environments",
+    "LastingLocalLauncher",
+    "Launcher",
+    "LocalLauncher",
+    "MeshProcess",
+    "ReplicaOrder",
+]

@@ -79,9 +79,19 @@ class Ledger:
         gpus = self._pick_gpus(wanted.num_gpus)
         cpus = self._free_cpus()[: int(cpu)] if cpu == int(cpu) else ()
         grant = Grant(cpus, gpus)
-        gpu_share = wanted.num_gpus if 0 < wanted.num_gpus < 1 else 1.0
-        self._shares[owner] = _Share(grant, cpu, gpu_share, dict(wanted.resources))
+        self.book(owner, wanted, grant)
         return grant
+
+    def book(self, owner: ReplicaId, wanted: Resources, grant: Grant) -> None:
+        """Write down what ``owner`` has already, whatever else is reserved."""
+        gpu_share = wanted.num_gpus if 0 < wanted.num_gpus < 1 else 1.0
+        cpu = wanted.num_cpus or 0.0
+        self._shares[owner] = _Share(grant, cpu, gpu_share, dict(wanted.resources))
+
+    def grant_of(self, owner: ReplicaId) -> Grant:
+        """Return what ``owner`` has; nothing of its own if it is unknown."""
+        share = self._shares.get(owner)
+        return Grant() if share is None else share.grant
 
     def release(self, owner: ReplicaId) -> None:
         """Take back what ``owner`` has; unknown ones are ignored."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from pyserve.config import Resources, inherited_environment
 from pyserve.control.launching import OnExit, ReplicaOrder
@@ -33,6 +34,19 @@ _THREAD_COUNT_VARIABLES = (
 # SIGSEGV in one of three forks by multiprocessing). Nothing of ours uses grpcio in a child.
 _SAFE_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
 _KILLED_TIMEOUT_S = 5.0
+
+
+class Child(Protocol):
+    """A process that a launcher watches."""
+
+    ended: asyncio.Event
+
+    @property
+    def pid(self) -> int:
+        """Its id, which is its group's id too."""
+
+    def kill(self) -> None:
+        """Kill it and its group, unless its end is known already."""
 
 
 class LocalLauncher:
@@ -73,7 +87,7 @@ class LocalLauncher:
         self._on_output = on_output
         self._module = module
         self._ledger = ledger or machine_ledger(inherited_environment({}))
-        self._processes: dict[ReplicaId, Process] = {}
+        self._processes: dict[ReplicaId, Child] = {}
         self._preparing: dict[ReplicaId, asyncio.Future[tuple[str, str]]] = {}
         self._processors = usable_processors()
         # The writing end stays in this process alone: every exec closes it.
@@ -87,26 +101,15 @@ class LocalLauncher:
         if self._closed:
             raise OSError("the launcher is closed")
         grant = self._ledger.reserve(order.replica_id, order.resources)
-        prefix = f"[{order.replica_id}] "
-
-        def ended(summary: str) -> None:
-            self._processes.pop(order.replica_id, None)
-            self._ledger.release(order.replica_id)
-            on_exit(summary)
-
-        def said(line: str) -> None:
-            self._on_line(prefix + line)
-            self._on_output(order.key, order.replica_id, line)
-
         token_reader = self._token_pipe()
         try:
-            process = Process(
-                [interpreter, *self._arguments(order, controller, token_reader)],
+            process = self._begin(
+                order,
+                [interpreter, *self._arguments(order, controller, token_reader), *self._ties()],
                 environment=self._environment(order, grant),
                 working_directory=directory or None,
-                descriptors=(token_reader, self._liveness_reader),
-                on_line=said,
-                on_exit=ended,
+                token_reader=token_reader,
+                on_exit=self._ended(order.replica_id, on_exit),
             )
         except BaseException:
             self._ledger.release(order.replica_id)
@@ -116,6 +119,46 @@ class LocalLauncher:
         self._processes[order.replica_id] = process
         pin(process.pid, grant)
         return process.pid
+
+    def _begin(
+        self,
+        order: ReplicaOrder,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        working_directory: str | None,
+        token_reader: int,
+        on_exit: OnExit,
+    ) -> Child:
+        return Process(
+            command,
+            environment=environment,
+            working_directory=working_directory,
+            descriptors=(token_reader, self._liveness_reader),
+            on_line=self._lines_of(order),
+            on_exit=on_exit,
+        )
+
+    def _ties(self) -> Sequence[str]:
+        """Return the arguments that say how a replica depends on this launcher."""
+        return ("--liveness-fd", str(self._liveness_reader))
+
+    def _lines_of(self, order: ReplicaOrder) -> Callable[[str], None]:
+        prefix = f"[{order.replica_id}] "
+
+        def said(line: str) -> None:
+            self._on_line(prefix + line)
+            self._on_output(order.key, order.replica_id, line)
+
+        return said
+
+    def _ended(self, replica_id: ReplicaId, on_exit: OnExit) -> OnExit:
+        def ended(summary: str) -> None:
+            self._processes.pop(replica_id, None)
+            self._ledger.release(replica_id)
+            on_exit(summary)
+
+        return ended
 
     async def _prepare(self, order: ReplicaOrder) -> tuple[str, str]:
         """Return folder and interpreter of a replica; ``kill`` ends the wait for them."""
@@ -172,7 +215,6 @@ class LocalLauncher:
             *("--application", order.key.application),
             *("--deployment", order.key.deployment),
             *("--token-fd", str(token_reader)),
-            *("--liveness-fd", str(self._liveness_reader)),
         ]
 
     def _environment(self, order: ReplicaOrder, grant: Grant) -> dict[str, str]:

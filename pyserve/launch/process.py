@@ -118,7 +118,7 @@ class Process:
                 await self._output_ended.wait()
         self._close_output()
         self.ended.set()
-        self._on_exit(_describe(status, self._last_line))
+        self._on_exit(describe_end(status, self._last_line))
 
     def _read(self) -> None:
         try:
@@ -143,7 +143,8 @@ class Process:
             self._on_line(line)
 
 
-def _describe(status: int, last_line: str) -> str:
+def describe_end(status: int, last_line: str) -> str:
+    """Return how a process has ended, and what it wrote last if that was no success."""
     if status < 0:
         try:
             name = signal.Signals(-status).name

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -15,6 +16,7 @@ from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import older_names, read_settings
+from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
 from pyserve.errors import OptionError
 from pyserve.observe.logging import log_to_standard_error
 from pyserve.replica.forking import separate_forks
@@ -45,6 +47,8 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     keep_freed_memory()
     # Before a listener or user code asks how many there may be.
     raise_descriptor_limit()
+    if options.lasting is not None:
+        threading.Thread(target=_bound_output, name="output", daemon=True).start()
     for line in older_names():
         logging.getLogger(__name__).warning("%s", line)
     try:
@@ -123,6 +127,16 @@ def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: W
     os._exit(1)
 
 
+def _bound_output() -> None:
+    """Empty the file that the output goes to when nobody has followed it for long."""
+    ended = threading.Event()  # Never set: this thread ends with the process.
+    output = 1
+    while not ended.wait(OUTPUT_BOUND_PERIOD_S):
+        found = os.fstat(output)
+        if stat.S_ISREG(found.st_mode) and found.st_size > OUTPUT_FILE_BYTES_MAX:
+            os.ftruncate(output, 0)
+
+
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -150,4 +164,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--replica-id", default="")
     parser.add_argument("--token-fd", type=int, help="descriptor to read the mesh token from")
     parser.add_argument("--liveness-fd", type=int, help="pipe that the launcher holds open")
+    parser.add_argument(
+        "--lasting",
+        metavar="RUN_DIR",
+        help="outlive the launcher of that directory; the output is a file, and kept bounded",
+    )
     return parser.parse_args(arguments)

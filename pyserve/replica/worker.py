@@ -369,6 +369,9 @@ class Worker:
 
     def _on_command(self, command: mesh_pb2.ReplicaCommand) -> None:
         kind = command.WhichOneof("kind")
+        if kind == "drain" and self._told:
+            # Said again by a controller that cannot know: as a second wish it would cut the grace.
+            return
         if kind == "drain":
             self._told = True
             self.request_stop(command.drain.grace_s)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,6 +15,7 @@ def main() -> int:
         parser.add_argument(f"--{name}")
     parser.add_argument("--token-fd", type=int)
     parser.add_argument("--liveness-fd", type=int)
+    parser.add_argument("--lasting")
     options = parser.parse_args()
     with os.fdopen(options.token_fd, "rb") as file:
         token = file.read()
@@ -41,11 +43,23 @@ def main() -> int:
             print("waits", flush=True)
             os.read(options.liveness_fd, 1)
             print("the launcher is gone", flush=True)
+        case "echo":
+            # Says what it is told, which may come from anybody, until it is told to end.
+            place = Path(os.environ["SUBJECT_PLACE"])
+            with suppress(FileExistsError):
+                os.mkfifo(place)
+            print("waits", flush=True)
+            while (text := place.read_text()) != "end":
+                print(text, flush=True)
+            return 4
         case "spawn":
             # A grandchild that ignores the liveness pipe and holds standard output.
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             print(child.pid, flush=True)
-            os.read(options.liveness_fd, 1)
+            if options.lasting is None:
+                os.read(options.liveness_fd, 1)
+            else:
+                child.wait()
     return 0
 
 

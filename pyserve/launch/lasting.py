@@ -1,0 +1,241 @@
+"""Replicas as processes of this machine that outlive their launcher, and those of the one before.
+
+Nothing ties such a replica to the launcher: its output goes to a file that whoever is there
+follows, and its end is noticed by a pidfd, which needs no parent. What the launcher knows of it
+fits into a memo, with which the next one finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from pyserve.config.control import OUTPUT_LOOK_PERIOD_S
+from pyserve.control.launching import OnExit, ReplicaOrder
+from pyserve.launch.identity import Identity, commands, identify, start_time
+from pyserve.launch.ledger import Grant
+from pyserve.launch.local import Child, LocalLauncher
+from pyserve.launch.output_file import OutputFile
+from pyserve.launch.process import describe_end
+from pyserve.types import ReplicaId
+
+_NAME_LENGTH = 16
+
+
+class LastingProcess:
+    """A process in a group of its own, this one's child or an orphan.
+
+    Args:
+        identity: of the process.
+        output: what it writes.
+        on_exit: called once when it has ended, with how.
+        child: its handle, if it is a child.
+
+    Raises:
+        ProcessLookupError: it has ended already.
+        OSError: it cannot be watched, because this kernel has no pidfd (before 5.3).
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        output: OutputFile,
+        on_exit: OnExit,
+        child: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        self.ended = asyncio.Event()
+        self.identity = identity
+        self.output = output
+        self._on_exit = on_exit
+        self._child = child
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = os.pidfd_open(identity.pid)
+        # Only now nobody else can get the number unnoticed. A child keeps it until it is reaped.
+        if child is None and not identity.is_alive():
+            os.close(self._pidfd)
+            raise ProcessLookupError(f"process {identity.pid} has ended")
+        self._loop.add_reader(self._pidfd, self._on_end)
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is the group's id too."""
+        return self.identity.pid
+
+    def kill(self) -> None:
+        """Kill the process and its group, unless its end is known already."""
+        if not self.ended.is_set():
+            end_group(self.identity)
+
+    def let_go(self) -> None:
+        """Watch it no more; it goes on."""
+        if not self.ended.is_set():
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self.output.close(remove=False)
+
+    def _on_end(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        # What it started goes with it; a child's number is still its own.
+        self.kill()
+        status = self._child.wait() if self._child is not None else None
+        self.output.close(remove=True)
+        self.ended.set()
+        last = self.output.last_line
+        if status is not None:
+            self._on_exit(describe_end(status, last))
+        else:
+            # Only a parent is told the status.
+            self._on_exit(f"ended; its last output: {last}" if last else "ended")
+
+
+def end_group(identity: Identity) -> None:
+    """Kill what is left of a process's group, if the number is not another one's by now."""
+    if start_time(identity.pid) in (None, identity.started):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(identity.pid, signal.SIGKILL)
+
+
+class LastingLocalLauncher(LocalLauncher):
+    """As ``LocalLauncher``, but its replicas go on without it; Linux only.
+
+    ``close`` ends them all the same; ``let_go`` does not.
+    """
+
+    _watcher: asyncio.Task[None] | None = None
+
+    def memo(self, replica_id: ReplicaId) -> str:
+        """Return what finds a replica again; see ``LastingLauncher.memo``."""
+        process = self._processes.get(replica_id)
+        if not isinstance(process, LastingProcess):
+            return ""
+        grant = self._ledger.grant_of(replica_id)
+        return dataclasses.replace(process.identity, grant=grant).to_json()
+
+    def adopt(self, order: ReplicaOrder, memo: str, on_exit: OnExit) -> int:
+        """Watch a replica of another launcher; see ``LastingLauncher.adopt``."""
+        identity = self._find(order.replica_id, memo)
+        if identity is None:
+            return 0
+        output = self._output(order)
+        try:
+            process = LastingProcess(identity, output, self._ended(order.replica_id, on_exit))
+        except ProcessLookupError:
+            if identity.is_of_this_boot():
+                end_group(identity)
+            output.close(remove=True)
+            return 0
+        self._ledger.book(order.replica_id, order.resources, identity.grant)
+        self._add(order.replica_id, process)
+        return process.pid
+
+    def end_strays(self) -> None:
+        """Kill replicas of this run directory that nobody knows; see ``LastingLauncher``."""
+        for replica_id, pid in self._running():
+            if replica_id not in self._processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(os.getpgid(pid), signal.SIGKILL)
+
+    def let_go(self) -> None:
+        """Leave all replicas as they are; nothing is started or killed from here on."""
+        processes = list(self._processes.values())
+        self._processes.clear()
+        for process in processes:
+            if isinstance(process, LastingProcess):
+                process.let_go()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def close(self) -> None:
+        """Kill all that is left and wait for it; see ``Launcher.close``."""
+        await super().close()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    def _begin(
+        self,
+        order: ReplicaOrder,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        working_directory: str | None,
+        token_reader: int,
+        on_exit: OnExit,
+    ) -> Child:
+        output = self._output(order)
+        try:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output.descriptor,
+                stderr=output.descriptor,
+                env=dict(environment),
+                cwd=working_directory,
+                pass_fds=(token_reader,),
+                start_new_session=True,
+            )
+        except BaseException:
+            output.close(remove=True)
+            raise
+        try:
+            process = LastingProcess(identify(child.pid, Grant()), output, on_exit, child)
+        except BaseException:
+            child.kill()
+            child.wait()
+            output.close(remove=True)
+            raise
+        self._add(order.replica_id, process)
+        return process
+
+    def _ties(self) -> Sequence[str]:
+        return ("--lasting", str(self._run_dir))
+
+    def _output(self, order: ReplicaOrder) -> OutputFile:
+        # Names of deployments may be longer than names of files.
+        name = hashlib.sha256(order.replica_id.encode()).hexdigest()[:_NAME_LENGTH]
+        return OutputFile(self._run_dir / f"output-{name}.log", self._lines_of(order))
+
+    def _add(self, replica_id: ReplicaId, process: LastingProcess) -> None:
+        self._processes[replica_id] = process
+        if self._watcher is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._watch_output())
+
+    async def _watch_output(self) -> None:
+        while True:
+            for process in list(self._processes.values()):
+                if isinstance(process, LastingProcess):
+                    process.output.read()
+            await asyncio.sleep(OUTPUT_LOOK_PERIOD_S)
+
+    def _find(self, replica_id: ReplicaId, memo: str) -> Identity | None:
+        if memo:
+            try:
+                return Identity.from_json(memo)
+            except ValueError:  # Of another release; the process says itself who it is.
+                pass
+        for name, pid in self._running():
+            if name == replica_id and os.getpgid(pid) == pid:
+                with contextlib.suppress(OSError):  # It has ended meanwhile.
+                    return identify(pid, Grant())
+        return None
+
+    def _running(self) -> list[tuple[ReplicaId, int]]:
+        """Return the replicas of this run directory by their arguments, and what they forked."""
+        found = []
+        for pid, arguments in commands():
+            if _value_of("--lasting", arguments) == str(self._run_dir):
+                found.append((ReplicaId(_value_of("--replica-id", arguments)), pid))
+        return found
+
+
+def _value_of(option: str, arguments: Sequence[str]) -> str:
+    try:
+        return arguments[arguments.index(option) + 1]
+    except (ValueError, IndexError):
+        return ""

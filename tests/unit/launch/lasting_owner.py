@@ -1,0 +1,58 @@
+"""A process that owns a lasting launcher with a replica, for the tests that kill it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from pyserve.config import Resources
+from pyserve.launch import LastingLocalLauncher, ReplicaOrder
+from pyserve.launch.ledger import Ledger
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from tests.support.waiting import eventually
+
+
+def make(run_dir: Path, lines: list[str]) -> LastingLocalLauncher:
+    """Return a launcher whose replicas run the tests' subject."""
+    return LastingLocalLauncher(
+        controller=_nowhere,
+        token=b"token",
+        run_dir=run_dir,
+        on_line=lines.append,
+        module="tests.unit.launch.subject",
+        ledger=Ledger(cpus=[min(os.sched_getaffinity(0))], gpus=["3", "5"]),
+    )
+
+
+def order(run_dir: Path, behaviour: str, name: str = "Echo#abcde") -> ReplicaOrder:
+    """Return what one replica is started for."""
+    return ReplicaOrder(
+        replica_id=ReplicaId(name),
+        key=DeploymentKey(ApplicationName("shop"), DeploymentName("Echo")),
+        sys_path=(),
+        working_directory="",
+        environment={"SUBJECT": behaviour, "SUBJECT_PLACE": str(run_dir / "place")},
+        resources=Resources(num_cpus=1, num_gpus=1),
+    )
+
+
+async def _nowhere() -> str:
+    return "unix:/nowhere"
+
+
+async def main() -> None:
+    """Start one, wait until its first line has been read, tell its memo, and die."""
+    run_dir, behaviour = Path(sys.argv[1]), sys.argv[2]
+    lines: list[str] = []
+    launcher = make(run_dir, lines)
+    wanted = order(run_dir, behaviour)
+    await launcher.start(wanted, lambda summary: None)
+    await eventually(lambda: lines)
+    print(json.dumps([launcher.memo(wanted.replica_id), lines]), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,198 @@
+"""Replicas that outlive their launcher, and the next launcher that finds them."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pyserve.launch.identity import Identity, identify, start_time
+from pyserve.launch.ledger import Grant, ResourcesUnavailable
+from pyserve.types import ReplicaId
+from tests.support.waiting import eventually
+from tests.unit.launch.lasting_owner import make, order
+from tests.unit.launch.test_local import is_running
+
+TIMEOUT_S = 20.0
+REPLICA = ReplicaId("Echo#abcde")
+pytestmark = [pytest.mark.slow, pytest.mark.parity("G-66")]
+
+
+class Next:
+    """The launcher after one that was killed."""
+
+    def __init__(self, run_dir):
+        self.run_dir = run_dir
+        self.lines = []
+        self.exits = asyncio.Queue()
+        self.launcher = make(run_dir, self.lines)
+
+    def left_by_another(self, behaviour="echo"):
+        """Let a launcher start a replica and be killed; return the memo and the lines it had."""
+        command = [sys.executable, "-m", "tests.unit.launch.lasting_owner"]
+        owner = subprocess.run(
+            [*command, str(self.run_dir), behaviour], stdout=subprocess.PIPE, check=False
+        )
+        assert -signal.SIGKILL == owner.returncode
+        memo, lines = json.loads(owner.stdout)
+        return memo, lines
+
+    def adopt(self, memo, behaviour="echo"):
+        return self.launcher.adopt(order(self.run_dir, behaviour), memo, self.exits.put_nowait)
+
+    def say(self, text):
+        (self.run_dir / "place").write_text(text)
+
+    async def exit(self):
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self.exits.get()
+
+
+@pytest.fixture
+async def after(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
+    after = Next(tmp_path)
+    try:
+        yield after
+    finally:
+        after.launcher.end_strays()
+        await after.launcher.close()
+
+
+async def test_a_replica_is_found_goes_on_and_its_end_is_noticed(after):
+    memo, lines = after.left_by_another()
+    assert ["[Echo#abcde] waits"] == lines
+
+    pid = after.adopt(memo)
+
+    assert is_running(pid)
+    after.say("still here")
+    await eventually(lambda: after.lines, TIMEOUT_S)
+    assert ["[Echo#abcde] still here"] == after.lines, "what was read is not read again"
+    after.say("end")
+    assert "ended; its last output: still here" == await after.exit()
+    assert [] == list(after.run_dir.glob("output-*"))
+
+
+async def test_the_same_memo_finds_it_again_and_again(after):
+    memo, _ = after.left_by_another()
+    pid = after.adopt(memo)
+    assert memo == after.launcher.memo(REPLICA)
+    after.launcher.let_go()
+    assert is_running(pid)
+
+    second = Next(after.run_dir)
+    assert pid == second.adopt(memo)
+    second.launcher.kill(REPLICA)
+
+    assert (await second.exit()).startswith("ended")
+    assert not is_running(pid)
+    await second.launcher.close()
+
+
+async def test_what_it_has_reserved_is_booked_again(after):
+    memo, _ = after.left_by_another()
+    after.adopt(memo)
+
+    with pytest.raises(ResourcesUnavailable, match=r"num_cpus is 1, but of the 1 .* 0 are not"):
+        await after.launcher.start(order(after.run_dir, "echo", "Echo#other"), lambda _: None)
+    assert ("3",) == after.launcher._ledger.grant_of(REPLICA).gpus
+    after.launcher.kill(REPLICA)
+    await after.exit()
+    assert Grant() == after.launcher._ledger.grant_of(REPLICA)
+
+
+async def test_a_kill_takes_what_it_started_too(after):
+    memo, lines = after.left_by_another("spawn")
+    grandchild = int(lines[0].removeprefix("[Echo#abcde] "))
+    assert is_running(grandchild)
+    after.adopt(memo)
+
+    after.launcher.kill(REPLICA)
+
+    await after.exit()
+    await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
+
+
+async def test_one_that_ended_meanwhile_is_gone_with_what_it_started(after):
+    memo, lines = after.left_by_another("spawn")
+    grandchild = int(lines[0].removeprefix("[Echo#abcde] "))
+    pid = Identity.from_json(memo).pid
+    os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: not is_running(pid), TIMEOUT_S)
+
+    assert 0 == after.adopt(memo)
+
+    await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
+    assert after.exits.empty()
+
+
+async def test_a_process_that_has_its_number_by_now_is_left_alone(after):
+    memo, _ = after.left_by_another()
+    found = Identity.from_json(memo)
+    other = identify(os.getpid(), found.grant)
+    for changed in (
+        Identity(pid=os.getpid(), boot=found.boot, started=other.started - 1),
+        Identity(pid=found.pid, boot="before", started=found.started),
+    ):
+        assert 0 == after.adopt(changed.to_json())
+    assert is_running(found.pid)
+
+
+async def test_one_whose_launcher_died_before_it_could_say_is_found_by_its_arguments(after):
+    memo, _ = after.left_by_another()
+
+    pid = after.adopt("")
+
+    assert Identity.from_json(memo).pid == pid
+    assert pid == Identity.from_json(after.launcher.memo(REPLICA)).pid
+    assert 0 == after.launcher.adopt(order(after.run_dir, "echo", "Echo#none"), "", print)
+
+
+async def test_one_that_nobody_knows_of_is_ended_and_others_are_not(after, tmp_path):
+    memo, _ = after.left_by_another()
+    elsewhere = Next(tmp_path / "elsewhere")
+    elsewhere.run_dir.mkdir()
+    other_memo, _ = elsewhere.left_by_another()
+
+    after.launcher.end_strays()
+
+    stray = Identity.from_json(memo).pid
+    await eventually(lambda: not is_running(stray), TIMEOUT_S)
+    other = Identity.from_json(other_memo)
+    assert other.is_alive()
+    elsewhere.adopt(other_memo)
+    elsewhere.launcher.end_strays()
+    assert other.is_alive()
+    await elsewhere.launcher.close()
+    assert not other.is_alive()
+
+
+async def test_its_own_child_tells_how_it_ended(after):
+    wanted = order(after.run_dir, "echo")
+    pid = await after.launcher.start(wanted, after.exits.put_nowait)
+    assert psutil.Process(pid).pid == Identity.from_json(after.launcher.memo(REPLICA)).pid
+    await eventually(lambda: after.lines, TIMEOUT_S)
+    after.say("end")
+    assert "ended with exit code 4; its last output: waits" == await after.exit()
+    assert "" == after.launcher.memo(REPLICA)
+
+
+def test_the_start_of_a_process_is_not_that_of_one_that_has_ended():
+    own = start_time(os.getpid())
+    assert own is not None
+    with subprocess.Popen(["sleep", "0"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert start_time(child.pid) is None
+        assert identify(child.pid, Grant()).started >= own
+
+
+@pytest.mark.parametrize("text", ["", "7", "[]", '{"pid": 7}', '{"grant": null}'])
+def test_a_memo_of_nobody_is_refused(text):
+    with pytest.raises(ValueError):  # noqa: PT011  # JSON has texts of its own
+        Identity.from_json(text)
