@@ -12,7 +12,7 @@ import importlib.machinery
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.sources import digest, imports_of, modules_of, own_modules
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import load_application, parse_arguments
-from pyserve.config import DeploymentOptions, LoggingConfig, check_name
+from pyserve.config import AutoscalingPolicy, DeploymentOptions, LoggingConfig, check_name
 from pyserve.config.runtime_env import check_directory, options_of_runtime_env
 from pyserve.config.validation import check_import_path, check_text_mapping
 from pyserve.driver.client import Declared
@@ -160,12 +160,24 @@ def _load(application: ServeApplicationSchema, logs: LoggingConfig | None) -> Pa
     with _first_on_path(folder):
         _check_module(path.partition(":")[0], folder)
         found = load_application(path, application.args, folder)
-        return pack(
+        packed = pack(
             found,
             ApplicationName(application.name),
             application.logging_config or logs,
             _adjust(application, environment),
         )
+    return replace(
+        packed,
+        external_scaler_enabled=application.external_scaler_enabled,
+        autoscaling_policy_json=_policy(application.autoscaling_policy),
+    )
+
+
+def _policy(written: dict[str, Any] | None) -> str:
+    """Return who decides how many replicas the whole application has, as it travels."""
+    if written is None:
+        return ""
+    return json.dumps(asdict(AutoscalingPolicy.of("autoscaling_policy", written)))
 
 
 @contextlib.contextmanager
@@ -271,13 +283,3 @@ def _refuse_later(file: MeshFile) -> None:
             f"{file.place(('target_capacity',))}: target_capacity comes with a later release; set "
             f"num_replicas of the deployments"
         )
-    for at, each in enumerate(file.content.applications):
-        for name, instead in (
-            ("autoscaling_policy", "give each deployment its autoscaling_config.policy"),
-            ("external_scaler_enabled", "deploy again to change num_replicas"),
-        ):
-            if getattr(each, name):
-                raise NotYetSupported(
-                    f"{file.place(('applications', at, name))}: {name} comes with a later release; "
-                    f"{instead}"
-                )

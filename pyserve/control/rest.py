@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import json
 import logging
 import socket
 import sys
@@ -27,7 +28,7 @@ from pyserve.config import inherited_environment
 from pyserve.control.controller import Controller
 from pyserve.control.details import instance_details
 from pyserve.control.discovery import MeshAddress
-from pyserve.errors import MeshError, MeshNotFound
+from pyserve.errors import MeshError, MeshNotFound, UsageError, WrongMoment
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 _PATH = "/api/serve/applications/"
+_SCALE_PATH = "/api/v1/applications/{application}/deployments/{deployment}/scale"
 # A configuration is a few kilobytes.
 _BODY_BYTES_MAX = 4 << 20
 # Of what a command has to say; the rest is read and dropped.
@@ -102,6 +104,7 @@ class RestServer:
             Route(_PATH, self._get, methods=["GET"]),
             Route(_PATH, self._put, methods=["PUT"]),
             Route(_PATH, self._delete, methods=["DELETE"]),
+            Route(_SCALE_PATH, self._scale, methods=["POST"]),
         ]
         config = uvicorn.Config(
             _TokenAsked(Starlette(routes=routes), self._token),
@@ -142,14 +145,34 @@ class RestServer:
         await asyncio.gather(*map(delete, names))
         return Response()
 
+    async def _scale(self, request: Request) -> Response:
+        """Let a deployment have as many replicas as an outer scaler says."""
+        application = request.path_params["application"]
+        deployment = request.path_params["deployment"]
+        body = await _body(request)
+        try:
+            replicas = json.loads(body or b"")["target_num_replicas"]
+            if type(replicas) is not int:
+                raise TypeError
+        except (ValueError, KeyError, TypeError):
+            text = 'send {"target_num_replicas": N}, a whole number'
+            return JSONResponse({"error": text}, status_code=400)
+        try:
+            self._controller.set_target(application, deployment, replicas)
+        except MeshNotFound as error:
+            return JSONResponse({"error": str(error)}, status_code=404)
+        except WrongMoment as error:
+            return JSONResponse({"error": str(error)}, status_code=412)
+        except UsageError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        return JSONResponse({"message": f"{application}/{deployment} is to have {replicas}"})
+
     async def _put(self, request: Request) -> Response:
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _BODY_BYTES_MAX:
-                return PlainTextResponse(
-                    f"a configuration has at most {_BODY_BYTES_MAX} bytes", status_code=413
-                )
+        body = await _body(request)
+        if body is None:
+            return PlainTextResponse(
+                f"a configuration has at most {_BODY_BYTES_MAX} bytes", status_code=413
+            )
         if self._waiting >= _WAITING_MAX:
             return PlainTextResponse(
                 f"{_WAITING_MAX} deploys wait already; send this one later",
@@ -159,7 +182,7 @@ class RestServer:
         self._waiting += 1
         try:
             async with self._turn:
-                status, said = await self._deploy(bytes(body))
+                status, said = await self._deploy(body)
         except TimeoutError:
             return PlainTextResponse(
                 f"the applications could not be imported in {_LOAD_TIMEOUT_S:g} s",
@@ -199,6 +222,16 @@ class RestServer:
                 process.kill()
                 await process.wait()
         return status, said.decode(errors="replace")
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return the body of a request; ``None``: it is too long."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            return None
+    return bytes(body)
 
 
 async def _read(stream: asyncio.StreamReader) -> bytes:

@@ -41,7 +41,8 @@ def starts_max(target: Version, replicas: Sequence[Replica]) -> int | None:
         )
         return max(_step(target) - starting, 0)
     processes = sum(item.slot != EXTERNAL_SLOT for item in replicas)
-    own = sum(item.slot != EXTERNAL_SLOT for item in older)
+    # Those that start are given up, and allow no more beside them.
+    own = sum(item.slot != EXTERNAL_SLOT and item.phase is Phase.RUNNING for item in older)
     return max(max(target.num_replicas, own) + surge - processes, 0)
 
 

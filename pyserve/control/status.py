@@ -41,15 +41,15 @@ def application_statuses(
             deployment_health(each, replicas[each.key], waits.of(each.key)) for each in desired
         ]
         health = application_health(state, name, parts, changing)
+        by_name = sorted(zip(desired, parts, strict=True), key=lambda each: each[0].key.deployment)
         deployments = [
-            _deployment_status(state, each, part, replicas[each.key])
-            for each, part in zip(desired, parts, strict=True)
+            _deployment_status(state, each, part, replicas[each.key]) for each, part in by_name
         ]
         statuses.append(
             control_pb2.ApplicationStatus(
                 name=name,
                 route_prefix=prefixes.get(name, ""),
-                deployments=sorted(deployments, key=lambda each: each.name),
+                deployments=deployments,
                 ingress_deployment=info.ingress_deployment,
                 state=health.word,
                 message=health.message,
@@ -97,3 +97,4 @@ def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
             direct_grpc=replica.place.direct_grpc,
         ),
     )
+

@@ -48,8 +48,8 @@ def standing_mesh(environment: dict[str, str], **variables: str) -> Iterator[dic
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None, "asked for"
     try:
-        assert process.stdout is not None
         record: dict[str, Any] = json.loads(process.stdout.readline())
         yield record
         process.terminate()

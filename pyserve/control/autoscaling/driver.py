@@ -27,7 +27,7 @@ from pyserve.control.autoscaling.policies import (
 )
 from pyserve.control.autoscaling.scaler import Outcome, Scaler
 from pyserve.control.state import MeshState, Phase, Version
-from pyserve.errors import MeshNotFound, UsageError
+from pyserve.errors import MeshNotFound, UsageError, WrongMoment
 from pyserve.observe.seldom import Seldom
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -107,8 +107,8 @@ class Autoscaling:
 
         Raises:
             MeshNotFound: There is no such deployment.
-            UsageError: Its application was not deployed with ``external_scaler_enabled``, or it
-                cannot have that many.
+            WrongMoment: Its application was not deployed with ``external_scaler_enabled``.
+            UsageError: It cannot have that many.
         """
         key = _key(application, deployment)
         desired = self._state.deployments.get(key)
@@ -117,7 +117,7 @@ class Autoscaling:
             raise MeshNotFound(f"there is no deployment {key}; there is: {known}")
         info = self._applications.infos.get(key.application)
         if info is None or not info.external_scaler_enabled:
-            raise UsageError(
+            raise WrongMoment(
                 f"application {application!r} is not scaled from outside: deploy it with "
                 "external_scaler_enabled=True first"
             )

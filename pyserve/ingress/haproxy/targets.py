@@ -69,7 +69,7 @@ def backends_of(views: Collection[mesh_pb2.DeploymentView]) -> list[Backend]:
     """
     named = Counter(service for view in views for service in view.services)
     has_rest = any(_REST in file for view in views for file in view.file_descriptors)
-    found = []
+    found: list[Backend] = []
     for view in sorted(views, key=lambda each: (each.key.application, each.key.name)):
         if not view.traffic and not view.mirror:
             services = [each for each in view.services if named[each] == 1]

@@ -279,7 +279,7 @@ async def test_logs_are_those_kept_and_those_that_come(files):
         await files.mesh.control.Logs(
             control_pb2.LogsRequest(deployment="Mian"), metadata=proof(TOKEN), timeout=TIMEOUT_S
         ).read()
-    assert "did you mean 'Main'?" in refused.value.details()
+    assert "did you mean 'Main'?" in str(refused.value.details())
 
 
 async def test_a_driver_that_goes_leaves_its_file_going_on(files):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -173,7 +174,7 @@ async def test_an_address_that_is_taken_is_told(rest):
         rest.mesh.controller,
         address=rest.server.address,
         mesh=MeshAddress(controller="unix:/nowhere", token=TOKEN),
-        token_file="/nowhere",
+        token_file=Path("/nowhere"),
         tls=None,
     )
 
@@ -184,3 +185,31 @@ async def test_an_address_that_is_taken_is_told(rest):
 async def test_other_paths_are_not_there(rest):
     assert 404 == (await rest.client.get("/")).status_code
     assert 405 == (await rest.client.post(PATH, content=json.dumps({}))).status_code
+
+
+@pytest.mark.parity("G-29", "G-64")
+async def test_an_outer_scaler_sets_the_number_of_replicas(rest):
+    scaled = application("shop")
+    scaled.external_scaler_enabled = True
+    await rest.files.apply(scaled)
+    await rest.files.apply(scaled, application("blog"))
+
+    async def scale(name, content):
+        path = f"/api/v1/applications/{name}/deployments/Main/scale"
+        return await rest.client.post(path, content=content)
+
+    assert 200 == (await scale("shop", b'{"target_num_replicas": 3}')).status_code
+    wanted = {
+        each.name: each.deployments[0].wanted for each in rest.mesh.controller.status().applications
+    }
+    assert {"shop": 3, "blog": 1} == wanted
+    for name, content, status in (
+        ("blog", b'{"target_num_replicas": 3}', 412),
+        ("nobody", b'{"target_num_replicas": 3}', 404),
+        ("shop", b'{"target_num_replicas": -1}', 400),
+        ("shop", b'{"target_num_replicas": true}', 400),
+        ("shop", b"[]", 400),
+        ("shop", b"nonsense", 400),
+    ):
+        answer = await scale(name, content)
+        assert (status, True) == (answer.status_code, bool(answer.json()["error"])), answer.text

@@ -183,12 +183,23 @@ def test_an_import_that_raises_brings_its_traceback(project: Project) -> None:
 def test_what_nothing_acts_upon_yet_is_refused(project: Project) -> None:
     with pytest.raises(NotYetSupported, match=r"serve.yaml:\d+:2: target_capacity"):
         project.load({"import_path": SHOP}, target_capacity=50)
-    with pytest.raises(NotYetSupported, match="external_scaler_enabled"):
-        project.load({"import_path": SHOP, "external_scaler_enabled": True})
+
+
+@pytest.mark.parity("G-27", "G-29")
+def test_a_file_says_who_decides_how_many_replicas_there_are(project: Project) -> None:
+    policy = {"policy_function": "policies:decide", "policy_kwargs": {"least": 2}}
+    (outer,) = project.load({"import_path": SHOP, "external_scaler_enabled": True})
+    (inner,) = project.load({"import_path": SHOP, "autoscaling_policy": policy})
+
+    assert outer.packed.external_scaler_enabled
+    assert policy == json.loads(inner.packed.autoscaling_policy_json)
+    assert "'module:name'" in str(
+        project.refusal({"import_path": SHOP, "autoscaling_policy": {"policy_function": "x y"}})
+    )
 
 
 def test_the_mesh_is_told_what_the_file_said(project: Project) -> None:
-    written = {"import_path": SHOP, "route_prefix": None, "args": {}}
+    written: dict[str, Any] = {"import_path": SHOP, "route_prefix": None, "args": {}}
 
     (shop,) = project.load(dict(written), logging_config={"log_level": "DEBUG"})
 

@@ -120,6 +120,7 @@ def test_an_update_with_surge_has_no_more_processes_than_it_may(events):
 
     def check(action):
         target = world.state.deployments[key()].target
+        assert target is not None, "it was deployed, and nobody deletes it"
         is_update = any(item.version != target.id for item in world.serving())
         if isinstance(action, StartReplica) and is_update:
             assert len(world.replicas()) < 6

@@ -5,7 +5,7 @@ import pytest
 from pyserve.control.applications import HttpRoutes
 from pyserve.control.state import Place
 from pyserve.control.views import views_of
-from pyserve.types import ServiceName
+from pyserve.types import DeploymentKey, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.world import World, key
 
@@ -69,7 +69,7 @@ def test_routers_are_told_where_balancers_reach_a_replica():
 def test_a_prefix_of_the_class_is_told_from_that_of_the_application():
     world = world_with("least")
     world.state.deployments[key()].http_prefixes = ("/v2/models/m", "/v2/models/another")
-    held = {key(): ("/shop", "/v2/models/m")}
+    held: dict[DeploymentKey, tuple[str, ...]] = {key(): ("/shop", "/v2/models/m")}
     routes = HttpRoutes(of_deployment=held, of_application={}, refused=())
 
     view = views_of(world.state, routes, {})[key()]

@@ -28,8 +28,8 @@ class Next:
 
     def __init__(self, run_dir):
         self.run_dir = run_dir
-        self.lines = []
-        self.exits = asyncio.Queue()
+        self.lines: list[str] = []
+        self.exits: asyncio.Queue[str] = asyncio.Queue()
         self.launcher = make(run_dir, self.lines)
 
     def left_by_another(self, behaviour="echo"):

@@ -18,7 +18,7 @@ def path(tmp_path):
 
 @contextlib.contextmanager
 def reader(path):
-    lines = []
+    lines: list[str] = []
     file = OutputFile(path, lines.append)
     try:
         yield file, lines

@@ -12,6 +12,7 @@ import pytest
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
 from pyserve.errors import MeshNotFound, OptionError, UsageError
+from pyserve.types import ReplicaId
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 from tests.support.waiting import eventually
 from tests.unit.control.test_reconfiguring import Processes, Replica
@@ -56,7 +57,7 @@ class Mesh:
     def load(self, ongoing: int, **more: Any) -> None:
         for each in self.replicas:
             self.controller.autoscaling.on_replica(
-                each, mesh_pb2.ReplicaLoad(ongoing=ongoing, **more)
+                ReplicaId(each), mesh_pb2.ReplicaLoad(ongoing=ongoing, **more)
             )
 
     def parked(self, calls: int, name: str = "Echo") -> None:
@@ -118,7 +119,7 @@ async def test_a_first_deploy_starts_one_and_goes_to_zero(mesh: Mesh) -> None:
 
     await eventually(lambda: mesh.status().wanted == 0, 5.0)
     for replica in list(mesh.status().replicas):
-        mesh.processes.kill(replica.replica_id)
+        mesh.processes.kill(ReplicaId(replica.replica_id))
     await eventually(lambda: not mesh.status().replicas)
     await eventually(lambda: mesh.status().state == "HEALTHY", 5.0)
 

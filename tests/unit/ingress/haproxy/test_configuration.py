@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -285,7 +286,7 @@ class TestHaproxyItself:
             {"request_timeout_s": 0.5, "server_timeout_s": 1e9, "hard_stop_after_s": 0.0},
         ],
     )
-    def test_accepts_all_settings(self, tmp_path: Path, settings: dict[str, object]) -> None:
+    def test_accepts_all_settings(self, tmp_path: Path, settings: dict[str, Any]) -> None:
         config = tmp_path / "haproxy.cfg"
         config.write_text(
             text(view(services=["a.B"], prefixes=["/s"], replicas=[replica(1)]), **settings)
