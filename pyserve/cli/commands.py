@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import NoReturn
 
 import click
@@ -122,9 +123,17 @@ class CommandFailed(PyserveError):
         self.traceback = traceback
 
 
-def print_failure(error: DeploymentFailed) -> None:
-    """Show why a deployment cannot be brought up."""
-    print_error(f"deployment {error.deployment!r} failed: {error.summary}", error.remote_traceback)
+def print_failure(error: DeploymentFailed, application: str = "") -> None:
+    """Show why a deployment cannot be brought up; of which application, if there are several."""
+    where = f"application {application!r}: " if application else ""
+    text = f"{where}deployment {error.deployment!r} failed: {error.summary}"
+    print_error(text, error.remote_traceback)
+
+
+def print_failures(failed: Mapping[str, DeploymentFailed]) -> None:
+    """Show why applications cannot be brought up."""
+    for application, error in failed.items():
+        print_failure(error, application)
 
 
 def print_error(message: str, traceback: str) -> None:

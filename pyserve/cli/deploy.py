@@ -7,7 +7,7 @@ import sys
 import click
 
 from pyserve.cli.applications import file_of, ingress_options, load_file
-from pyserve.cli.commands import print_failure
+from pyserve.cli.commands import print_failures
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.applying import Outcome, apply
 from pyserve.driver.client import apply_request
@@ -68,5 +68,4 @@ def _print(outcome: Outcome) -> None:
         click.echo(f"pyserve: application {each!r} {state} at {where}")
     for each in outcome.deleted:
         click.echo(f"pyserve: application {each!r} is deleted")
-    for failure in outcome.failed.values():
-        print_failure(failure)
+    print_failures(outcome.failed)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from pyserve.cli.applications import is_file
-from pyserve.cli.commands import CommandFailed, print_error, print_failure
+from pyserve.cli.commands import CommandFailed, print_error, print_failures
 from pyserve.cli.loader import marks_of
 from pyserve.cli.ready import print_all_ready
 from pyserve.config import inherited_environment
@@ -214,8 +214,7 @@ class Reloading:
     def _reload(self) -> None:
         request = self._loader.load()
         outcome = apply(self._session.client, request, run=self._run)
-        for failure in outcome.failed.values():
-            print_failure(failure)
+        print_failures(outcome.failed)
         if outcome.failed:
             sys.stderr.write(_SERVES_ON)
         print_all_ready(self._session, request, outcome)

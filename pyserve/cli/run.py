@@ -21,7 +21,7 @@ import click
 from pyserve.aio.certificates import check_server_files
 from pyserve.api.graph import pack
 from pyserve.cli.applications import file_of, ingress_options, is_file, load_file
-from pyserve.cli.commands import print_failure
+from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.in_process import run_in_process
 from pyserve.cli.ready import print_all_ready, print_ready
 from pyserve.cli.reloading import Loader, Reloading
@@ -149,8 +149,7 @@ def _bring_up(
 def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run) -> None:
     """Bring the applications of a file up; those that cannot be are told, the others serve."""
     outcome = apply(session.client, request, run=run)
-    for failure in outcome.failed.values():
-        print_failure(failure)
+    print_failures(outcome.failed)
     if outcome.failed and not outcome.deployed:
         sys.exit(1)
     print_all_ready(session, request, outcome)

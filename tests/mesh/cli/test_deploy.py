@@ -221,7 +221,7 @@ def test_what_is_wrong_is_one_message_and_changes_nothing(user: User) -> None:
     # A constructor is run by replicas only; what is there serves on.
     raises = {**_SHOP_APPLICATION, "import_path": "raises:app"}
     failed = user.refusal(raises)
-    assert "deployment 'Blog' failed: the constructor of Blog raised" in failed
+    assert "application 'shop': deployment 'Blog' failed: the constructor of Blog raised" in failed
     assert "no model" in failed
     assert before == user.pids()
     assert "cart" == user.get("/shop")
