@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from pyserve.control.specs import changes_limits_only
+from pyserve.control.replicas import new_replica
+from pyserve.control.specs import changes_limits_only, read_versions
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2
 
@@ -96,3 +97,17 @@ def test_a_deployment_more_or_less_is_another_application():
 
     assert not changes_limits_only(one, two)
     assert not changes_limits_only(two, one)
+
+
+@pytest.mark.parity("G-67")
+def test_a_version_and_its_replicas_know_whom_they_call():
+    called = [
+        mesh_pb2.DeploymentKey(application="shop", name="c"),
+        mesh_pb2.DeploymentKey(application="other", name="d"),
+    ]
+    versions = read_versions(ApplicationName("shop"), [spec(calls=called)], deploy=1)
+    ((found, (version, _)),) = versions.items()
+
+    other = DeploymentKey(ApplicationName("other"), DeploymentName("d"))
+    assert {key("c"), other} == version.calls
+    assert version.calls == new_replica(found, version, 0, 0.0, ()).calls
