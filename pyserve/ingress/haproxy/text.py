@@ -68,6 +68,9 @@ def _defaults(options: HaproxyOptions) -> Iterator[str]:
     yield "option dontlognull"
     # Streams are passed on as they come.
     yield "option http-no-delay"
+    # A process that a reload replaces closes connections of HTTP/1.1 with an answer: between two
+    # requests one would come in vain.
+    yield "option idle-close-on-response"
     yield f"timeout client {seconds(ingress.client_timeout_s)}"
     yield f"timeout http-request {seconds(ingress.header_timeout_s)}"
     yield f"timeout http-keep-alive {seconds(idle_s)}"
