@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pyserve.aio._channel import Channel, insecure_channel
 from pyserve.aio.certificates import MeshTls
-from pyserve.config.control import REDIAL_BACKOFF_INITIAL_S, REDIAL_BACKOFF_MAX_S
+from pyserve.config.control import (
+    KEEPALIVE_PERIOD_S,
+    KEEPALIVE_TIMEOUT_S,
+    REDIAL_BACKOFF_INITIAL_S,
+    REDIAL_BACKOFF_MAX_S,
+)
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # A pickled class with its weights may be large, and so may the view of a large mesh.
@@ -14,16 +19,25 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", int(REDIAL_BACKOFF_MAX_S * 1000)),
 )
 
+# Another machine may vanish without a word, and its successor has the same address.
+_KEEPALIVE: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", int(KEEPALIVE_PERIOD_S * 1000)),
+    ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
+)
 
-def dial(address: str, tls: MeshTls | None = None) -> Channel:
+
+def dial(address: str, tls: MeshTls | None = None, *, keepalive: bool = False) -> Channel:
     """Return a channel to a controller at ``unix:path`` or ``host:port``.
 
-    Unix sockets stay plain: only their user can open them.
+    Unix sockets stay plain: only their user can open them. With ``keepalive`` a controller at
+    ``host:port`` that gives no sign of life is noticed.
 
     It is ours: grpcio's own client keeps threads that wake twenty times a second for their timers,
     in each process of an idle mesh, and makes children of multiprocessing crash now and then (seen
     with 1.85: SIGSEGV in two of twenty forks of a driver that follows the mesh).
     """
-    if tls is not None and not address.startswith("unix:"):
-        return tls.channel(address, _OPTIONS)
-    return insecure_channel(address, options=_OPTIONS)
+    is_local = address.startswith("unix:")
+    options = _OPTIONS if is_local or not keepalive else (*_OPTIONS, *_KEEPALIVE)
+    if tls is not None and not is_local:
+        return tls.channel(address, options)
+    return insecure_channel(address, options=options)

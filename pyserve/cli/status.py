@@ -15,7 +15,12 @@ import click
 from pyserve.cli.proxy import RATE_S, proxy_report, proxy_text
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.session import end_session
-from pyserve.driver.status import DeploymentStatusOverview, MeshStatus, read_status
+from pyserve.driver.status import (
+    DeploymentStatusOverview,
+    IngressStatus,
+    MeshStatus,
+    read_status,
+)
 
 if TYPE_CHECKING:
     from pyserve.driver.client import ControlClient
@@ -106,12 +111,7 @@ def as_text(found: MeshStatus) -> str:
     where = ", ".join(found.addresses) or "no address"
     lines = [f"pyserve {found.version}, process {found.controller_pid}, listening at {where}"]
     lines += [f"notice: {each}" for each in found.notices]
-    if counts := found.ingress.counts:
-        waiting = f", {found.ingress.parked} of them waiting" if found.ingress.parked else ""
-        lines.append(
-            f"ingress: {counts['connections']} connections ({counts['connections_refused']} "
-            f"refused so far), {found.ingress.in_flight} calls in flight{waiting}"
-        )
+    lines += [_ingress_line(each) for each in found.ingresses]
     for application in found.applications.values():
         prefix = f" ({application.route_prefix})" if application.route_prefix else ""
         since = f" since {_time(application.since_s)}" if application.since_s else ""
@@ -121,6 +121,18 @@ def as_text(found: MeshStatus) -> str:
     if not found.applications:
         lines.append("no applications")
     return "\n".join(lines)
+
+
+def _ingress_line(ingress: IngressStatus) -> str:
+    line = f"ingress on {ingress.node}  {ingress.state}  pid {ingress.pid}"
+    if ingress.addresses and ingress.counts:
+        waiting = f", {ingress.parked} of them waiting" if ingress.parked else ""
+        line += (
+            f"  {', '.join(ingress.addresses)}: {ingress.counts['connections']} connections "
+            f"({ingress.counts['connections_refused']} refused so far), {ingress.in_flight} calls "
+            f"in flight{waiting}"
+        )
+    return f"{line}  {ingress.message}" if ingress.message else line
 
 
 def _deployment_lines(deployment: DeploymentStatusOverview) -> list[str]:

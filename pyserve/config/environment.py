@@ -41,6 +41,8 @@ from pyserve.errors import OptionError
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:/\s]+):(?P<port>[0-9]{1,5})\Z")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._\-]*[A-Za-z0-9.])?")
 
+# Loopback, by both names that "localhost" has.
+_LOOPBACK_HOSTS = ("127.0.0.1", "[::1]")
 # What Ray Serve calls the same settings.
 _ALIASES = {
     "PYSERVE_THROUGHPUT_OPTIMIZED": "RAY_SERVE_THROUGHPUT_OPTIMIZED",
@@ -365,6 +367,13 @@ def check_address(field: str, address: str, *, unix: bool = False) -> str:
 def host_port(host: str, port: int) -> str:
     """Return ``host:port``, with brackets around an address of IPv6."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
+    """Return where an ingress listens when nobody says it."""
+    host = settings.node.bind_host
+    hosts = _LOOPBACK_HOSTS if host is None else (host,)
+    return tuple(host_port(each, settings.ingress.port) for each in hosts)
 
 
 def is_loopback(host: str) -> bool:

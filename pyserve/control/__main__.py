@@ -1,10 +1,10 @@
 """``python -m pyserve.control``: a controller, an ingress and a local launcher in one process.
 
-This is where a driver-owned mesh is wired together, so it is the one module of this layer that
-imports the layers above it. It ends, after a drain, when it gets SIGTERM or SIGINT, when
-``Control.Shutdown`` is called, or when the socket behind ``--liveness-fd`` closes because the
-process that started it is gone; other runs of ``pyserve run`` that follow keep it until they end.
-A second signal ends it at once.
+With ``--no-ingress`` the ingresses are processes of their own. This is where a driver-owned mesh is
+wired together, so it is the one module of this layer that imports the layers above it. It ends,
+after a drain, when it gets SIGTERM or SIGINT, when ``Control.Shutdown`` is called, or when the
+socket behind ``--liveness-fd`` closes because the process that started it is gone; other runs of
+``pyserve run`` that follow keep it until they end. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from pyserve.config import (
 from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
+from pyserve.control.ingress_service import add_ingress_service
+from pyserve.control.ingresses import Ingresses
 from pyserve.control.keeper import Keeper
 from pyserve.control.listeners import TcpListener, UnixListener
 from pyserve.control.runs import Run
 from pyserve.control.service import add_services
 from pyserve.control.transport import Server, make_server, tcp_place
-from pyserve.errors import MeshHeld, PyserveError, UsageError
+from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import Environments, LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 # For the reply to Shutdown and the last words of streams; nobody waits for anything else then.
 _SERVER_GRACE_S = 0.5
-# The ingress of this process has the view within 20 ms; a busy machine takes longer.
-_VISIBLE_TIMEOUT_S = 10.0
 _SOCKET = "controller.sock"
 
 
@@ -66,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = read_settings()
         for address in options.address:
             check_address("--address", address)
-        if not options.address and settings.ingress.location is not ProxyLocation.Disabled:
+        if not (options.address or options.no_ingress or _is_disabled(settings)):
             raise UsageError(
-                "the ingress has no address; give --address HOST:PORT, or set "
+                "the ingress has no address; give --address HOST:PORT, or --no-ingress, or set "
                 "PYSERVE_INGRESS_LOCATION=Disabled for a mesh without one"
             )
         sink = set_up_logging("controller", settings.node.log_dir)
@@ -134,22 +134,14 @@ class _Mesh:
             client_connections=self._client_connections,
             environments=Environments(settings.home / "environments"),
         )
-        self._ingress = IngressServer(
-            () if settings.ingress.location is ProxyLocation.Disabled else options.address,
-            controller=self._address,
-            node=settings.node,
-            run_dir=home.run_dir,
-            tls=self._tls,
-            security=IngressSecurity(settings.security),
-            settings=settings.ingress,
-            defaults=settings.routing,
-        )
+        self._ingress = None if options.no_ingress else self._make_ingress(options.address)
+        self._ingresses = Ingresses(self._ingress)
         self._controller = Controller(
             self._launcher,
             development=options.development,
-            addresses=lambda: self._ingress.addresses,
-            ingress=self._ingress.status,
-            visible=self._visible,
+            addresses=self._ingresses.addresses,
+            ingress=self._ingresses.total,
+            visible=self._ingresses.visible,
             say=lambda line: sink.write(f"pyserve: {line}"),
             notices=self._notices,
             interval_s=settings.control_interval_s,
@@ -179,15 +171,23 @@ class _Mesh:
             tls=self._settings.security.tls,
         )
 
+    def _make_ingress(self, addresses: Sequence[str]) -> IngressServer:
+        settings = self._settings
+        return IngressServer(
+            () if _is_disabled(settings) else addresses,
+            controller=self._address,
+            node=settings.node,
+            run_dir=self._home.run_dir,
+            tls=self._tls,
+            security=IngressSecurity(settings.security),
+            settings=settings.ingress,
+            defaults=settings.routing,
+        )
+
     def _make_server(self) -> Server:
         server = make_server(self._home.token)
-        add_services(
-            server,
-            self._controller,
-            self.shut_down,
-            self._ingress.set_request_timeout,
-            self.leave,
-        )
+        add_services(server, self._controller, self.shut_down, self._ingresses, self.leave)
+        add_ingress_service(server, self._ingresses)
         return server
 
     async def start(self) -> MeshRecord:
@@ -196,8 +196,13 @@ class _Mesh:
             self._follow(self._tls.follow())
         await self._unix.open()
         if self._tcp_place is not None:
-            await self._tcp.open()
-        await self._ingress.start()
+            try:
+                await self._tcp.open()
+            except RuntimeError as error:
+                text = f"the controller cannot listen for other machines: {error}"
+                raise MeshError(text) from error
+        if self._ingress is not None:
+            await self._ingress.start()
         if self._rest is not None:
             await self._rest.start()
         record = MeshRecord(
@@ -206,7 +211,7 @@ class _Mesh:
             token_file=str(self._home.token_file),
             pid=os.getpid(),
             version=version(),
-            addresses=self._ingress.addresses,
+            addresses=tuple(self._ingresses.addresses()),
         )
         self._home.publish(record)
         self._follow(self._keeper.keep())
@@ -221,7 +226,7 @@ class _Mesh:
     async def shut_down(self, grace_s: float) -> None:
         """Drain everything; the process ends after it. Later calls wait for the first one."""
         if self._shutdown is None:
-            self._shutdown = asyncio.create_task(self._drain(grace_s))
+            self._shutdown = asyncio.create_task(self._drain(grace_s, is_whole=True))
         # Shielded, because a caller that goes away must not stop the shutdown half-way.
         await asyncio.shield(self._shutdown)
 
@@ -238,14 +243,19 @@ class _Mesh:
         await self._controller.end_run(run.id)
         return others
 
-    async def _drain(self, grace_s: float) -> None:
+    async def _drain(self, grace_s: float, *, is_whole: bool = False) -> None:
+        """Drain what lives in this process or by it; ``is_whole``: every ingress of the mesh."""
         loop = asyncio.get_running_loop()
         ingress = self._settings.ingress
         # The ingress drains first, for all deployments at once; the replicas have what is left.
         grace_s = min(grace_s, self._controller.state.longest_grace_s())
         deadline = loop.time() + min(ingress.drain_s + grace_s, ingress.hard_stop_after_s)
         try:
-            await self._ingress.drain(grace_s)
+            if is_whole:
+                await self._ingresses.drain(grace_s, deadline - loop.time())
+            else:
+                # Others serve on with what they know, until another controller comes.
+                await self._ingresses.drain_own(grace_s)
             await self._controller.drain(max(deadline - loop.time(), 0.0))
         finally:
             self._controller.runs.close()
@@ -300,7 +310,8 @@ class _Mesh:
         if self._rest is not None:
             await self._rest.close()
         await self._controller.close()
-        await self._ingress.stop()
+        if self._ingress is not None:
+            await self._ingress.stop()
         listeners = (self._unix, self._tcp)
         await asyncio.gather(*(each.close(_SERVER_GRACE_S) for each in listeners))
 
@@ -311,17 +322,15 @@ class _Mesh:
         self._controller.output.add(key, replica_id, line)
 
     def _client_connections(self) -> int:
-        return self._ingress.connections()
+        return 0 if self._ingress is None else self._ingress.connections()
 
     def _notices(self) -> Sequence[str]:
         rest = [] if self._rest is None else [f"REST is answered at {self._rest.address}"]
         return [*rest, *self._keeper.notices()]
 
-    async def _visible(self, view_version: int) -> None:
-        try:
-            await self._ingress.feed.wait_version(view_version, timeout_s=_VISIBLE_TIMEOUT_S)
-        except TimeoutError:
-            _LOGGER.error("the ingress did not get version %d of the view", view_version)
+
+def _is_disabled(settings: MeshSettings) -> bool:
+    return settings.ingress.location is ProxyLocation.Disabled
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
@@ -352,6 +361,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         help="host:port of the ingress, may be repeated; port 0 picks one",
+    )
+    parser.add_argument(
+        "--no-ingress", action="store_true", help="ingresses are processes of their own"
     )
     parser.add_argument(
         "--development", action="store_true", help="texts of exceptions may reach clients"

@@ -17,6 +17,7 @@ import grpc
 
 from pyserve.config.environment import read_ingress_variables
 from pyserve.control.controller import Controller
+from pyserve.control.ingresses import Ingresses
 from pyserve.control.registry import Interest
 from pyserve.control.runs import Run, run_of
 from pyserve.control.sessions import Session
@@ -41,7 +42,7 @@ def add_services(
     server: Server,
     controller: Controller,
     shut_down: Callable[[float], Awaitable[None]],
-    set_request_timeout: Callable[[float | None], None],
+    ingresses: Ingresses,
     leave: Callable[[Run, float], Awaitable[Sequence[Run]]],
 ) -> None:
     """Register both services.
@@ -50,7 +51,7 @@ def add_services(
         server: not started yet; it lets in who has the mesh token.
         controller: what they speak for.
         shut_down: drains the mesh with a grace in seconds, and lets the process end after it.
-        set_request_timeout: gives the ingress of this process another default, in seconds.
+        ingresses: of the mesh.
         leave: ends what belongs to a run, or the mesh with a grace in seconds; returns the runs
             that it stays for.
     """
@@ -78,7 +79,7 @@ def add_services(
         (grpc.method_handlers_generic_handler("pyserve.wire.v1.Mesh", handlers),)
     )
     control_pb2_grpc.add_ControlServicer_to_server(
-        ControlService(controller, shut_down, set_request_timeout, leave), server
+        ControlService(controller, shut_down, ingresses, leave), server
     )
 
 
@@ -163,12 +164,12 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self,
         controller: Controller,
         shut_down: Callable[[float], Awaitable[None]],
-        set_request_timeout: Callable[[float | None], None],
+        ingresses: Ingresses,
         leave: Callable[[Run, float], Awaitable[Sequence[Run]]],
     ) -> None:
         self._controller = controller
         self._shut_down = shut_down
-        self._set_request_timeout = set_request_timeout
+        self._ingresses = ingresses
         self._leave = leave
 
     # The stub knows generators only; the library takes a handler that writes as well.
@@ -247,7 +248,11 @@ class ControlService(control_pb2_grpc.ControlServicer):
     ) -> control_pb2.StatusReply:
         """Say what is there."""
         del request, context
-        return self._controller.status()
+        # Those that are processes of their own know best how they are.
+        await self._ingresses.look()
+        reply = self._controller.status()
+        reply.ingresses.extend(self._ingresses.statuses())
+        return reply
 
     async def Delete(
         self, request: control_pb2.DeleteRequest, context: Context
@@ -311,7 +316,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Configure(
         self, request: control_pb2.ConfigureRequest, context: Context
     ) -> control_pb2.ConfigureReply:
-        """Change what can be changed while the ingress runs."""
+        """Change what can be changed while ingresses run."""
         if request.HasField("request_timeout_s"):
             if not 0 <= request.request_timeout_s < math.inf:
                 await context.abort(
@@ -319,7 +324,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
                     f"request_timeout_s={request.request_timeout_s} is no number of seconds of "
                     "at least 0",
                 )
-            self._set_request_timeout(request.request_timeout_s or None)
+            self._ingresses.set_request_timeout(request.request_timeout_s or None)
         return control_pb2.ConfigureReply()
 
 

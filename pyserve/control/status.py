@@ -97,4 +97,3 @@ def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
             direct_grpc=replica.place.direct_grpc,
         ),
     )
-

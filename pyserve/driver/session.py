@@ -10,7 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
-from pyserve.config import MeshSettings, host_port, older_names, read_settings, unknown_names
+from pyserve.config import (
+    MeshSettings,
+    default_addresses,
+    older_names,
+    read_settings,
+    unknown_names,
+)
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh, wait_while_held
 from pyserve.driver.client import ControlClient
@@ -28,9 +34,6 @@ if TYPE_CHECKING:
     from pyserve.references import References
     from pyserve.types import DeploymentKey
     from pyserve.wire.v1 import control_pb2
-
-# Loopback, by both names that "localhost" has.
-_DEFAULT_HOSTS = ("127.0.0.1", "[::1]")
 
 
 class Session:
@@ -196,13 +199,6 @@ def _end_at_exit() -> None:
     gc.collect()
 
 
-def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
-    """Return where an ingress listens when nobody says it."""
-    host = settings.node.bind_host
-    hosts = _DEFAULT_HOSTS if host is None else (host,)
-    return tuple(host_port(each, settings.ingress.port) for each in hosts)
-
-
 def warn_of_names() -> None:
     """Write a line on each variable that has an older name, or looks like a setting and is none.
 
@@ -211,7 +207,18 @@ def warn_of_names() -> None:
     Raises:
         OptionError: A variable has a value that cannot be used.
     """
-    for line in (*older_names(), *unknown_names()):
+    for line in older_names():
+        sys.stderr.write(f"pyserve: warning: {line}\n")
+    warn_of_unknown_names()
+
+
+def warn_of_unknown_names() -> None:
+    """Do so for the latter only.
+
+    Raises:
+        OptionError: A variable has a value that cannot be used.
+    """
+    for line in unknown_names():
         sys.stderr.write(f"pyserve: warning: {line}\n")
 
 

@@ -48,7 +48,7 @@ class ReplicaState(enum.StrEnum):
 
 
 class ProxyStatus(enum.StrEnum):
-    """How the ingress of a node is; pyserve says ``HEALTHY`` and ``DRAINING``."""
+    """How the ingress of a node is."""
 
     STARTING = "STARTING"
     HEALTHY = "HEALTHY"
@@ -182,7 +182,9 @@ class RoutedDeployment:
 
 @dataclass(frozen=True, slots=True)
 class IngressStatus:
-    """The ingress: the calls in it, all zero when it is idle, and what it has counted.
+    """One ingress, or all that are connected together.
+
+    It has the calls that are in it, all zero when it is idle, and what it has counted.
 
     Attributes:
         in_flight: Calls that have not ended.
@@ -197,6 +199,11 @@ class IngressStatus:
         uptime_s: Seconds since it was started.
         limits: By the names of ``pyserve.config.IngressSettings``, sizes in bytes and times in
             seconds; without those that are not limited.
+        state: Of one ingress, as are all of the following; ``None`` of all together.
+        message: Why, where there is something to say.
+        since_time_s: Unix time from when on it has been in that state.
+        pid: Of its process, on its node.
+        addresses: ``host:port`` each, where it listens.
     """
 
     in_flight: int
@@ -209,6 +216,21 @@ class IngressStatus:
     deployments: Mapping[str, RoutedDeployment] = field(default_factory=dict)
     uptime_s: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
+    state: ProxyStatus | None = None
+    message: str = ""
+    since_time_s: float = 0.0
+    pid: int = 0
+    addresses: tuple[str, ...] = ()
+
+
+# Of several ingresses of one node the first of these counts. One that has ended in order is past.
+_WORST_FIRST = (
+    ProxyStatus.UNHEALTHY,
+    ProxyStatus.DRAINING,
+    ProxyStatus.STARTING,
+    ProxyStatus.HEALTHY,
+    ProxyStatus.DRAINED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +240,11 @@ class MeshStatus:
     Attributes:
         version: Of pyserve, in the controller's process.
         controller_pid: The controller's process.
-        addresses: ``host:port`` each, where the ingress listens.
+        addresses: ``host:port`` each, where ingresses listen.
         applications: By name.
-        ingress: What is in the ingress of the controller's process.
+        ingress: What is in all ingresses that are connected.
         notices: What people should know about the mesh as a whole, a line each.
+        ingresses: Each of them, and those that have gone in the last minute.
     """
 
     version: str
@@ -230,14 +253,20 @@ class MeshStatus:
     applications: Mapping[str, ApplicationStatusOverview]
     ingress: IngressStatus
     notices: tuple[str, ...] = ()
+    ingresses: tuple[IngressStatus, ...] = ()
 
     @property
     def proxies(self) -> Mapping[str, ProxyStatus]:
-        """How the ingress is, by the name of its node; empty where there is none."""
-        if not self.ingress.node:
-            return {}
-        state = ProxyStatus.DRAINING if self.ingress.is_draining else ProxyStatus.HEALTHY
-        return {self.ingress.node: state}
+        """How ingresses are, by the names of their nodes; empty where there is none.
+
+        Of several on one node, that of the one which needs to be looked at first.
+        """
+        found: dict[str, ProxyStatus] = {}
+        for each in self.ingresses:
+            if each.state is not None:
+                states = (each.state, found.get(each.node, each.state))
+                found[each.node] = min(states, key=_WORST_FIRST.index)
+        return found
 
 
 def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
@@ -249,6 +278,7 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
         applications={each.name: _application(each) for each in reply.applications},
         ingress=_ingress(reply.ingress),
         notices=tuple(reply.notices),
+        ingresses=tuple(map(_ingress, reply.ingresses)),
     )
 
 
@@ -269,6 +299,11 @@ def _ingress(message: control_pb2.IngressStatus) -> IngressStatus:
         },
         uptime_s=message.uptime_s,
         limits=dict(sorted(message.limits.items())),
+        state=ProxyStatus(message.state) if message.state else None,
+        message=message.message,
+        since_time_s=message.since,
+        pid=message.pid,
+        addresses=tuple(message.addresses),
     )
 
 

@@ -15,7 +15,7 @@ from pyserve.ingress.late import LatePolicies
 from pyserve.ingress.load_reports import LoadTeller
 from pyserve.ingress.policies import Policies
 from pyserve.ingress.routes import route_of
-from pyserve.ingress.watcher import Views, ViewState, Watcher
+from pyserve.ingress.watcher import Views, ViewState, Watcher, Way
 from pyserve.types import DeploymentKey
 
 _LATE_LOOK_INTERVAL_S = 1.0
@@ -48,6 +48,7 @@ class TableFeed:
         defaults: of the routers, where a deployment does not say it.
         for_handles: take deployments of which no replica has been ready yet too, so that calls to
             them wait; what they serve is not known then.
+        way: to the controllers that come after this one; ``None``: they have its address.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TableFeed:
         connect: Callable[[str], Channel] = dial,
         defaults: RouterDefaults | None = None,
         for_handles: bool = False,
+        way: Way | None = None,
     ) -> None:
         self._for_handles = for_handles
         self._defaults = defaults or RouterDefaults()
@@ -71,7 +73,9 @@ class TableFeed:
         self._table_version = 0
         self._view_version = 0
         self._waiters: dict[asyncio.Future[None], int] = {}
-        self._watcher = Watcher(controller, node, deployments, self._on_view, connect=connect)
+        self._watcher = Watcher(
+            controller, node, deployments, self._on_view, connect=connect, way=way
+        )
         self._load = LoadTeller(controller, connect, table.stats)
         self._late = LatePolicies(table.unanswered)
         self._late_look: asyncio.Task[None] | None = None

@@ -9,21 +9,26 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyserve import _router
 from pyserve.aio.certificates import MeshTls
+from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings, RouterDefaults, is_loopback
 from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
 from pyserve.control.discovery import MeshAddress
+from pyserve.control.ingresses import IngressState
 from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.reporting import ingress_status, limits_of
 from pyserve.ingress.security import IngressSecurity
+from pyserve.ingress.watcher import Way
+from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 
 _LOGGER = logging.getLogger(__name__)
@@ -50,6 +55,12 @@ class IngressServer:
         security: what guards the listener; None: nothing.
         settings: limits and times.
         defaults: of the routers, where a deployment does not say it.
+        way: to the controllers that come after this one; None: they have its address.
+
+    Attributes:
+        addresses: where it listens, once it does.
+        id: random, of this ingress.
+        state: how it is; ``on_state`` is called when that has changed.
     """
 
     def __init__(
@@ -63,10 +74,13 @@ class IngressServer:
         security: IngressSecurity | None = None,
         settings: IngressSettings | None = None,
         defaults: RouterDefaults | None = None,
+        way: Way | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
+        self.id = secrets.token_hex(8)
+        self.state = IngressState.STARTING
+        self.on_state: Callable[[], None] = lambda: None
         self._node = node
-        self._is_draining = False
         self._started_at = 0.0
         settings = settings or IngressSettings()
         io_threads = settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX)
@@ -89,7 +103,9 @@ class IngressServer:
             self._table,
             None,
             extra_routes=self._builtin.routes,
+            connect=partial(dial, tls=tls, keepalive=way is not None),
             defaults=defaults,
+            way=way,
         )
         self._native: _router.Ingress | None = None
         if addresses:
@@ -128,6 +144,7 @@ class IngressServer:
                 f"the ingress cannot listen: {error}; choose another address "
                 "(--address HOST:PORT, port 0 picks a free one)"
             ) from error
+        self._become(IngressState.HEALTHY)
         self._warn_of_openness()
         self._warn_of_descriptors(self._native.stats()["connections_max"])
 
@@ -165,9 +182,22 @@ class IngressServer:
             in_flight=self._in_flight(),
             speaks_tls=self._security.tls is not None,
             node="" if self._native is None else self._node.node_id,
-            is_draining=self._is_draining,
+            is_draining=self.state in (IngressState.DRAINING, IngressState.DRAINED),
+            state=self.state,
+            id=self.id,
+            pid=os.getpid(),
+            version=version(),
+            addresses=self.addresses,
             uptime_s=0.0 if self._native is None else time.monotonic() - self._started_at,
         )
+
+    def _become(self, state: IngressState) -> None:
+        self.state = state
+        self.on_state()
+
+    async def show(self, version: int, timeout_s: float) -> None:
+        """Wait until calls go by a version of the view; ``TimeoutError`` if it does not come."""
+        await self.feed.wait_version(version, timeout_s=timeout_s)
 
     def connections(self) -> int:
         """Count the clients that are connected."""
@@ -186,7 +216,7 @@ class IngressServer:
                 at most ``hard_stop_after_s``.
         """
         hard_stop_at = asyncio.get_running_loop().time() + self._settings.hard_stop_after_s
-        self._is_draining = True
+        self._become(IngressState.DRAINING)
         self._builtin.begin_drain()
         if self._native is not None:
             self._native.set_healthy(False)
@@ -197,6 +227,7 @@ class IngressServer:
         deadline = min(loop.time() + grace_s, hard_stop_at)
         while self._in_flight() and loop.time() < deadline:  # noqa: ASYNC110  # no event
             await asyncio.sleep(_DRAIN_CHECK_S)
+        self._become(IngressState.DRAINED)
 
     async def stop(self) -> None:
         """End what is left and remove the socket. Idempotent."""

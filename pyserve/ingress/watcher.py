@@ -1,11 +1,19 @@
-"""Follows the registry of a controller: a pure view, and the client that keeps it up to date."""
+"""Follows the registry of a controller: a pure view, and the client that keeps it up to date.
+
+A controller's address may change, where another one takes its place; ``Way`` says how it is found.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
 
 from pyserve.aio import Channel
 from pyserve.aio.mesh_channel import dial
@@ -23,6 +31,7 @@ from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
 _LOGGER = logging.getLogger(__name__)
 
+WatchCall = grpc.aio.UnaryStreamCall[mesh_pb2.WatchRequest, mesh_pb2.WatchUpdate]
 Views = dict[DeploymentKey, mesh_pb2.DeploymentView]
 
 
@@ -52,6 +61,20 @@ class ViewState:
         return True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a watcher comes to controllers that follow each other.
+
+    Attributes:
+        locate: returns where one is now; ``None``: nowhere. Called before each dial.
+        beside: called with the channel after the first snapshot from a controller; what it does
+            and the watch end together. It raises nothing but ``RpcError``.
+    """
+
+    locate: Callable[[], MeshAddress | None]
+    beside: Callable[[Channel], Awaitable[None]]
+
+
 class Watcher:
     """Keeps a ``ViewState`` up to date until it is closed.
 
@@ -64,6 +87,7 @@ class Watcher:
         deployments: what to follow; None: everything.
         on_view: called in the loop's thread after each change of the view.
         connect: makes the channel to the controller's address.
+        way: to the controllers that come after this one; ``None``: they have its address.
     """
 
     def __init__(
@@ -74,7 +98,9 @@ class Watcher:
         on_view: Callable[[ViewState], None],
         *,
         connect: Callable[[str], Channel] = dial,
+        way: Way | None = None,
     ) -> None:
+        self._way = way
         self._controller = controller
         self._connect = connect
         self._request = mesh_pb2.WatchRequest(
@@ -93,7 +119,8 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to watch, in a task of the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        run = self._run() if self._way is None else self._run_along(self._way)
+        self._task = asyncio.get_running_loop().create_task(run)
 
     async def close(self) -> None:
         """End the watch. Idempotent."""
@@ -122,11 +149,59 @@ class Watcher:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
 
+    async def _run_along(self, way: Way) -> None:
+        backoff_s = REDIAL_BACKOFF_INITIAL_S
+        is_lost = False
+        while True:
+            address = way.locate()
+            if address is None:
+                ended = "it is not there"
+            else:
+                self._controller = address
+                async with self._connect(address.controller) as channel:
+                    brought, ended = await self._follow_beside(channel, way)
+                if brought:
+                    backoff_s, is_lost = REDIAL_BACKOFF_INITIAL_S, False
+            # Once: further attempts say nothing new.
+            _LOGGER.log(
+                logging.DEBUG if is_lost else logging.WARNING,
+                "lost the controller at %s (%s); the last view stays",
+                self._controller.controller,
+                ended,
+            )
+            is_lost = True
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+
+    async def _follow_beside(self, channel: Channel, way: Way) -> tuple[bool, str]:
+        """Watch with what goes beside; return whether a view came, and how it has ended."""
+        first = asyncio.Event()
+
+        async def attend() -> None:
+            await first.wait()
+            await way.beside(channel)
+
+        call = self._watch(mesh_pb2_grpc.MeshStub(channel), waits=False)
+        tasks = [asyncio.ensure_future(each) for each in (self._read(call, first.set), attend())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return first.is_set(), "; ".join(map(_end_of, done))
+
     async def _follow(self, stub: mesh_pb2_grpc.MeshAsyncStub) -> bool:
         """Read one stream to its end or to a gap; return whether it brought anything."""
-        call = stub.Watch(
-            self._request, metadata=proof(self._controller.token), wait_for_ready=True
+        return await self._read(self._watch(stub, waits=True), lambda: None)
+
+    def _watch(self, stub: mesh_pb2_grpc.MeshAsyncStub, *, waits: bool) -> WatchCall:
+        return stub.Watch(
+            self._request, metadata=proof(self._controller.token), wait_for_ready=waits
         )
+
+    async def _read(self, call: WatchCall, on_first: Callable[[], None]) -> bool:
+        """Read a stream to its end or to a gap; return whether it brought anything."""
         brought = False
         async for update in call:
             if not self._state.apply(update):
@@ -137,9 +212,21 @@ class Watcher:
                 )
                 call.cancel()
                 return brought
-            brought = True
             self._on_view(self._state)
+            if not brought:
+                brought = True
+                on_first()
         return brought
+
+
+def _end_of(task: asyncio.Future[Any]) -> str:
+    error = task.exception()
+    if isinstance(error, RpcError):
+        return f"{error.code().name}: {error.details()}"
+    if error is not None:
+        _LOGGER.error("the watch has failed", exc_info=error)
+        return repr(error)
+    return "a stream ended"
 
 
 def _key(key: mesh_pb2.DeploymentKey) -> DeploymentKey:

@@ -149,7 +149,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,7 @@ class StatusReply(_message.Message):
     INGRESS_FIELD_NUMBER: _ClassVar[int]
     DEVELOPMENT_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    INGRESSES_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
@@ -164,10 +165,11 @@ class StatusReply(_message.Message):
     ingress: IngressStatus
     development: bool
     notices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
+    ingresses: _containers.RepeatedCompositeFieldContainer[IngressStatus]
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
-    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits")
+    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits", "state", "message", "since", "id", "pid", "version", "addresses")
     class InFlightOfReplicaEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +201,13 @@ class IngressStatus(_message.Message):
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     in_flight: int
     parked: int
     in_flight_of_replica: _containers.ScalarMap[str, int]
@@ -209,7 +218,14 @@ class IngressStatus(_message.Message):
     deployments: _containers.RepeatedCompositeFieldContainer[RoutedDeployment]
     uptime_s: float
     limits: _containers.ScalarMap[str, float]
-    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[RoutedDeployment, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., limits: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    state: str
+    message: str
+    since: float
+    id: str
+    pid: int
+    version: str
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[RoutedDeployment, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., limits: _Optional[_Mapping[str, float]] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., since: _Optional[float] = ..., id: _Optional[str] = ..., pid: _Optional[int] = ..., version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RoutedDeployment(_message.Message):
     __slots__ = ("key", "in_flight", "parked", "counts")

@@ -183,7 +183,7 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Configure(self, request, context):
-        """Changes settings of the ingress in the controller's process, for requests that come later.
+        """Changes settings of every ingress, for requests that come later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -65,7 +65,7 @@ class ControlStub:
     is the one that started the mesh and no other one follows, the mesh ends as by Shutdown.
     """
     Configure: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRequest, _control_pb2.ConfigureReply]
-    """Changes settings of the ingress in the controller's process, for requests that come later."""
+    """Changes settings of every ingress, for requests that come later."""
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
@@ -104,7 +104,7 @@ class ControlAsyncStub(ControlStub):
     is the one that started the mesh and no other one follows, the mesh ends as by Shutdown.
     """
     Configure: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRequest, _control_pb2.ConfigureReply]  # type: ignore[assignment]
-    """Changes settings of the ingress in the controller's process, for requests that come later."""
+    """Changes settings of every ingress, for requests that come later."""
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
     """Every call carries the mesh token as metadata `pyserve-token-bin`; without it UNAUTHENTICATED."""
@@ -212,6 +212,6 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ConfigureRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ConfigureReply, _abc.Awaitable[_control_pb2.ConfigureReply]]:
-        """Changes settings of the ingress in the controller's process, for requests that come later."""
+        """Changes settings of every ingress, for requests that come later."""
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

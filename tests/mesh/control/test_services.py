@@ -10,6 +10,8 @@ import pytest
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
+from pyserve.control.ingress_service import add_ingress_service
+from pyserve.control.ingresses import Ingresses
 from pyserve.control.rationing import Room
 from pyserve.control.service import add_services
 from pyserve.control.transport import make_server, proof
@@ -17,7 +19,13 @@ from pyserve.ingress.watcher import ViewState
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2, mesh_pb2_grpc
-from tests.mesh.control.fakes import PID, FakeLauncher, raise_in_constructor, serve
+from tests.mesh.control.fakes import (
+    PID,
+    FakeIngress,
+    FakeLauncher,
+    raise_in_constructor,
+    serve,
+)
 from tests.support.waiting import eventually
 
 TOKEN = b"the mesh token of this test"
@@ -36,14 +44,10 @@ class Mesh:
         )
         self.grace_s = None
         self.server = make_server(TOKEN)
-        self.request_timeouts_s: list[float | None] = []
-        add_services(
-            self.server,
-            self.controller,
-            self.shut_down,
-            self.request_timeouts_s.append,
-            self.leave,
-        )
+        self.ingress = FakeIngress()
+        self.ingresses = Ingresses(self.ingress)
+        add_services(self.server, self.controller, self.shut_down, self.ingresses, self.leave)
+        add_ingress_service(self.server, self.ingresses)
         self.server.add_insecure_port(address)
         self.channel = dial(address)
         self.control = control_pb2_grpc.ControlStub(self.channel)
@@ -456,7 +460,7 @@ async def test_configure_changes_what_it_names_and_refuses_what_is_no_time(mesh)
             await configure(request_timeout_s=wrong)
         assert grpc.StatusCode.INVALID_ARGUMENT is caught.value.code()
 
-    assert [2.5, None] == mesh.request_timeouts_s
+    assert [2.5, None] == mesh.ingress.request_timeouts_s
 
 
 async def test_starts_wait_while_there_is_no_room_and_status_says_why(mesh):

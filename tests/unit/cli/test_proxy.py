@@ -48,6 +48,7 @@ def mesh(offered: int = 100, uptime_s: float = 60.0) -> MeshStatus:
         limits=limits_of(IngressSettings(io_threads=2, connections_max=20)),
         in_flight=3,
         node="here",
+        state="HEALTHY",
         uptime_s=uptime_s,
     )
     deployment = control_pb2.DeploymentStatus(
@@ -67,6 +68,7 @@ def mesh(offered: int = 100, uptime_s: float = 60.0) -> MeshStatus:
         addresses=["127.0.0.1:8000"],
         applications=[application],
         ingress=ingress,
+        ingresses=[ingress],
     )
     return read_status(reply)
 

@@ -63,12 +63,27 @@ def test_states_are_texts_and_members() -> None:
     assert {"RUNNING": 1, "STARTING": 1} == deployment.replica_states
 
 
-def test_the_proxy_is_the_ingress_of_its_node() -> None:
+@pytest.mark.parity("G-65")
+def test_proxies_are_the_ingresses_by_their_nodes() -> None:
     assert {} == read_status(REPLY).proxies
-    reply = control_pb2.StatusReply(ingress=control_pb2.IngressStatus(node="here"))
-    assert {"here": ProxyStatus.HEALTHY} == read_status(reply).proxies
-    reply.ingress.is_draining = True
-    assert {"here": "DRAINING"} == read_status(reply).proxies
+    reply = control_pb2.StatusReply(
+        ingresses=[
+            control_pb2.IngressStatus(node=node, state=state)
+            for node, state in [
+                ("a", "HEALTHY"),
+                ("b", "DRAINED"),
+                ("b", "STARTING"),
+                ("c", "HEALTHY"),
+                ("c", "UNHEALTHY"),
+                ("c", "DRAINING"),
+            ]
+        ]
+    )
+    assert {
+        "a": ProxyStatus.HEALTHY,
+        "b": ProxyStatus.STARTING,
+        "c": ProxyStatus.UNHEALTHY,
+    } == read_status(reply).proxies
 
 
 @pytest.mark.parity("G-65")
@@ -85,15 +100,19 @@ def test_the_text_has_the_replicas_that_run_and_since_when_and_why() -> None:
     ] == as_text(read_status(REPLY)).splitlines()
 
 
-def test_the_text_has_the_ingress_s_counts() -> None:
+def test_the_text_has_a_line_for_each_ingress() -> None:
     reply = control_pb2.StatusReply()
     reply.CopyFrom(REPLY)
     counts = {"connections": 3, "connections_refused": 2}
-    reply.ingress.MergeFrom(control_pb2.IngressStatus(in_flight=4, parked=1, counts=counts))
-    assert (
-        "ingress: 3 connections (2 refused so far), 4 calls in flight, 1 of them waiting"
-        == as_text(read_status(reply)).splitlines()[1]
-    )
+    busy = reply.ingresses.add(node="a", state="HEALTHY", pid=5, in_flight=4, parked=1)
+    busy.counts.update(counts)
+    busy.addresses.append("127.0.0.1:8000")
+    reply.ingresses.add(node="b", state="UNHEALTHY", pid=6, message="the controller has lost it")
+    assert [
+        "ingress on a  HEALTHY  pid 5  127.0.0.1:8000: 3 connections (2 refused so far), 4 calls "
+        "in flight, 1 of them waiting",
+        "ingress on b  UNHEALTHY  pid 6  the controller has lost it",
+    ] == as_text(read_status(reply)).splitlines()[1:3]
 
 
 def test_a_mesh_without_applications_says_so() -> None:

@@ -1,0 +1,357 @@
+"""The ingresses of a mesh: what they say of themselves, and the way to each.
+
+One may live in the controller's process; the others are processes of their own, which attend while
+they are connected. Nothing here decides about deployments. For one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from pyserve.wire.v1 import control_pb2, ingress_pb2
+
+_LOGGER = logging.getLogger(__name__)
+# An ingress answers a look in milliseconds; a person who asks for the status waits this long.
+_LOOK_TIMEOUT_S = 1.0
+# An ingress has a view within 20 ms; a busy machine takes longer.
+_SHOW_TIMEOUT_S = 10.0
+# Commands that wait for an ingress to read them; one that leaves this many unread is stuck.
+_COMMANDS_MAX = 64
+# Those that have gone are shown for a while: a minute, as restarts are remembered. The oldest make
+# room, should a flood of them come and go.
+_REMEMBERED_S = 60.0
+_REMEMBERED_MAX = 100
+# For what the network and the loops take beside the times that a drain itself may take.
+_DRAIN_MARGIN_S = 2.0
+
+
+class IngressState(StrEnum):
+    """How one ingress is; the names are Ray Serve's."""
+
+    STARTING = "STARTING"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    DRAINING = "DRAINING"
+    DRAINED = "DRAINED"
+
+
+class OwnIngress(Protocol):
+    """The ingress of the controller's process."""
+
+    addresses: tuple[str, ...]
+
+    def status(self) -> control_pb2.IngressStatus:
+        """Return how it is; without a node it listens nowhere."""
+
+    async def show(self, version: int, timeout_s: float) -> None:
+        """Wait until it has a version of the view; ``TimeoutError`` if it does not come."""
+
+    def set_request_timeout(self, timeout_s: float | None) -> None:
+        """Bound calls for which neither client nor deployment says a time."""
+
+    async def drain(self, grace_s: float) -> None:
+        """Take nothing more, and wait for the last call."""
+
+
+@dataclass(eq=False, slots=True)
+class Attendant:
+    """One ingress that is a process of its own, while its stream stands and some time after.
+
+    Attributes:
+        status: what it has said last.
+        is_silent: it did not answer in time.
+        is_connected: its stream stands.
+        since: Unix time since when all of this is so.
+    """
+
+    status: control_pb2.IngressStatus
+    since: float
+    is_silent: bool = False
+    is_connected: bool = True
+    _number: int = 0
+    _answers: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    _commands: asyncio.Queue[ingress_pb2.IngressCommand | None] = field(
+        default_factory=lambda: asyncio.Queue(_COMMANDS_MAX)
+    )
+
+    @property
+    def state(self) -> IngressState:
+        """How it is, as far as can be told from here."""
+        try:
+            said = IngressState(self.status.state)
+        except ValueError:  # Of another version, which knows more.
+            said = IngressState.UNHEALTHY
+        is_there = said is IngressState.DRAINED or (self.is_connected and not self.is_silent)
+        return said if is_there else IngressState.UNHEALTHY
+
+    async def next(self) -> ingress_pb2.IngressCommand | None:
+        """Return the next command, ``None`` when the stream shall end."""
+        return await self._commands.get()
+
+    def send(self, command: ingress_pb2.IngressCommand) -> asyncio.Future[None]:
+        """Queue a command; the future is done when it is answered, or the ingress has gone."""
+        answer = asyncio.get_running_loop().create_future()
+        self._number += 1
+        command.number = self._number
+        try:
+            self._commands.put_nowait(command)
+        except asyncio.QueueFull:
+            self.end()
+            answer.set_result(None)
+        else:
+            self._answers[self._number] = answer
+        return answer
+
+    def end(self) -> None:
+        """End the stream."""
+        while self._commands.full():
+            self._commands.get_nowait()
+        self._commands.put_nowait(None)
+
+    def on_answer(self, number: int) -> None:
+        """Note that a command has been carried out."""
+        answer = self._answers.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+
+    def forget_answers(self) -> None:
+        """Let everybody go who waits for this ingress."""
+        for number in list(self._answers):
+            self.on_answer(number)
+
+
+class Ingresses:
+    """All ingresses of a mesh.
+
+    Args:
+        own: that of this process; ``None``: it has none.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self, own: OwnIngress | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._own = own
+        self._clock = clock
+        self._attendants: dict[str, Attendant] = {}
+        self._own_since = clock()
+        self._settings: ingress_pb2.IngressSettings | None = None
+        self._drain: ingress_pb2.DrainIngress | None = None
+
+    # What the streams of ingresses bring.
+
+    def attend(self, first: control_pb2.IngressStatus) -> Attendant:
+        """Take an ingress in; one of the same process that was here before is forgotten."""
+        former = self._attendants.pop(first.id, None)
+        if former is not None:
+            former.end()
+        attendant = Attendant(first, self._clock())
+        # A new one on a node takes the place of those that have gone.
+        for each in [each for each in self._attendants.values() if not each.is_connected]:
+            if each.status.node == first.node:
+                del self._attendants[each.status.id]
+        self._attendants[first.id] = attendant
+        if self._settings is not None:
+            attendant.send(ingress_pb2.IngressCommand(settings=self._settings))
+        if self._drain is not None:
+            attendant.send(ingress_pb2.IngressCommand(drain=self._drain))
+        return attendant
+
+    def hear(self, attendant: Attendant, message: ingress_pb2.IngressMessage) -> None:
+        """Take one message of an ingress that attends."""
+        before, name = attendant.state, attendant.status.id
+        attendant.status = message.status
+        attendant.status.id = name
+        attendant.is_silent = False
+        self._note_state(attendant, before)
+        attendant.on_answer(message.answers)
+
+    def leave(self, attendant: Attendant) -> None:
+        """Note that an ingress's stream has ended; it stays to be seen for a minute."""
+        before = attendant.state
+        attendant.is_connected = False
+        self._note_state(attendant, before)
+        attendant.forget_answers()
+        self._forget_gone()
+        if attendant.state is IngressState.UNHEALTHY:
+            status = attendant.status
+            _LOGGER.warning("lost the ingress of %s (process %d)", status.node, status.pid)
+
+    def _note_state(self, attendant: Attendant, before: IngressState) -> None:
+        if attendant.state is not before:
+            attendant.since = self._clock()
+
+    # What others want to know of them.
+
+    def addresses(self) -> Sequence[str]:
+        """Return where they listen."""
+        found = [] if self._own is None else list(self._own.addresses)
+        for each in self._connected():
+            found += each.status.addresses
+        # Two nodes that say the same host reach the same clients.
+        return tuple(dict.fromkeys(found))
+
+    def statuses(self) -> list[control_pb2.IngressStatus]:
+        """Return how each of them is, also of those that have gone in the last minute."""
+        found = []
+        own = None if self._own is None else self._own.status()
+        if own is not None and own.node:
+            own.since = self._own_since
+            found.append(own)
+        self._forget_gone()
+        for each in self._attendants.values():
+            status = control_pb2.IngressStatus()
+            status.CopyFrom(each.status)
+            status.state, status.since = each.state, each.since
+            status.message = _message(each)
+            if not each.is_connected:
+                # Nobody knows what is in it, if it is there at all.
+                status.ClearField("in_flight_of_replica")
+                status.in_flight = status.parked = 0
+                del status.addresses[:]
+            found.append(status)
+        return found
+
+    def total(self) -> control_pb2.IngressStatus:
+        """Return all that are connected as if they were one."""
+        parts = [] if self._own is None else [self._own.status()]
+        parts += [each.status for each in self._connected()]
+        listening = [each for each in parts if each.node]
+        counts, of_replica = Counter[str](), Counter[str]()
+        for each in parts:
+            counts.update(each.counts)
+            of_replica.update(each.in_flight_of_replica)
+        return control_pb2.IngressStatus(
+            in_flight=sum(each.in_flight for each in parts),
+            parked=sum(each.parked for each in parts),
+            in_flight_of_replica=of_replica,
+            counts=counts,
+            speaks_tls=any(each.speaks_tls for each in parts),
+            node=listening[0].node if listening else "",
+            is_draining=bool(listening) and all(each.is_draining for each in listening),
+            deployments=_together(parts),
+            uptime_s=max((each.uptime_s for each in listening), default=0.0),
+            limits=listening[0].limits if listening else {},
+        )
+
+    # What others want of them.
+
+    async def look(self) -> None:
+        """Ask every ingress how it is, and wait a moment; one that does not answer is silent."""
+        command = ingress_pb2.IngressCommand(look=ingress_pb2.Look())
+        await self._ask(self._connected(), command, _LOOK_TIMEOUT_S)
+
+    async def visible(self, version: int) -> None:
+        """Wait until every ingress that takes calls knows a version of the view."""
+        waits: list[Awaitable[None]] = []
+        if self._own is not None:
+            waits.append(self._own_shows(self._own, version))
+        taking = [
+            each
+            for each in self._connected()
+            if each.state in (IngressState.STARTING, IngressState.HEALTHY)
+        ]
+        if taking:
+            command = ingress_pb2.IngressCommand(show=ingress_pb2.Show(version=version))
+            waits.append(self._ask(taking, command, _SHOW_TIMEOUT_S))
+        await asyncio.gather(*waits)
+
+    async def _own_shows(self, own: OwnIngress, version: int) -> None:
+        try:
+            await own.show(version, _SHOW_TIMEOUT_S)
+        except TimeoutError:
+            _LOGGER.error("the ingress did not get version %d of the view", version)
+
+    def set_request_timeout(self, timeout_s: float | None) -> None:
+        """Give all of them, and those to come, another default; ``None``: no limit."""
+        if self._own is not None:
+            self._own.set_request_timeout(timeout_s)
+        self._settings = ingress_pb2.IngressSettings(request_timeout_s=timeout_s or 0.0)
+        for each in self._connected():
+            each.send(ingress_pb2.IngressCommand(settings=self._settings))
+
+    async def drain(self, grace_s: float, timeout_s: float) -> None:
+        """Let all of them take nothing more, and wait for their last calls; they end after it.
+
+        Args:
+            grace_s: how long calls may take after the last one was taken.
+            timeout_s: how long to wait for processes of their own.
+        """
+        await asyncio.gather(
+            self.drain_own(grace_s), self._drain_others(grace_s, timeout_s + _DRAIN_MARGIN_S)
+        )
+
+    async def drain_own(self, grace_s: float) -> None:
+        """Do so with that of this process only."""
+        if self._own is not None:
+            await self._own.drain(grace_s)
+
+    async def _drain_others(self, grace_s: float, timeout_s: float) -> None:
+        self._drain = ingress_pb2.DrainIngress(grace_s=grace_s)
+        command = ingress_pb2.IngressCommand(drain=self._drain)
+        await self._ask(self._connected(), command, timeout_s)
+
+    async def _ask(
+        self, attendants: Sequence[Attendant], command: ingress_pb2.IngressCommand, timeout_s: float
+    ) -> None:
+        """Send all of them a command and wait for the answers; who is late becomes silent."""
+        waiting = {}
+        for each in attendants:
+            copy = ingress_pb2.IngressCommand()
+            copy.CopyFrom(command)
+            waiting[each.send(copy)] = each
+        if not waiting:
+            return
+        _, late = await asyncio.wait(waiting, timeout=timeout_s)
+        for each in (waiting[answer] for answer in late):
+            if each.is_silent:
+                continue  # It has been told.
+            before, each.is_silent = each.state, True
+            self._note_state(each, before)
+            _LOGGER.warning(
+                "the ingress of %s did not answer %s within %g s",
+                each.status.node,
+                command.WhichOneof("kind"),
+                timeout_s,
+            )
+
+    def _connected(self) -> list[Attendant]:
+        return [each for each in self._attendants.values() if each.is_connected]
+
+    def _forget_gone(self) -> None:
+        gone = [each for each in self._attendants.values() if not each.is_connected]
+        gone.sort(key=lambda each: each.since)
+        oldest = self._clock() - _REMEMBERED_S
+        for index, each in enumerate(gone):
+            if each.since < oldest or index < len(gone) - _REMEMBERED_MAX:
+                del self._attendants[each.status.id]
+
+
+def _together(parts: Sequence[control_pb2.IngressStatus]) -> list[control_pb2.RoutedDeployment]:
+    """Return what several ingresses have done for each deployment."""
+    found: dict[tuple[str, str], control_pb2.RoutedDeployment] = {}
+    for routed in (each for part in parts for each in part.deployments):
+        of_all = found.setdefault(
+            (routed.key.application, routed.key.name),
+            control_pb2.RoutedDeployment(key=routed.key),
+        )
+        of_all.in_flight += routed.in_flight
+        of_all.parked += routed.parked
+        for name, count in routed.counts.items():
+            of_all.counts[name] += count
+    return list(found.values())
+
+
+def _message(attendant: Attendant) -> str:
+    if attendant.state is not IngressState.UNHEALTHY:
+        return attendant.status.message
+    if attendant.is_connected:
+        return "it does not answer the controller"
+    return "the controller has lost it; it serves on with what it knew, unless it has ended"
