@@ -27,10 +27,12 @@ _COMMANDS = {
         "pyserve.cli.haproxy_config:haproxy_config",
         "Write a configuration of HAProxy.",
     ),
+    "ingress": ("pyserve.cli.ingress:ingress", "Run an ingress of a mesh that runs elsewhere."),
     "logs": ("pyserve.cli.logs:logs", "Print what the replicas of a deployment write."),
     "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),
     "run": ("pyserve.cli.run:run", "Run an application in the foreground."),
     "shutdown": ("pyserve.cli.shutdown:shutdown", "Drain and end the mesh."),
+    "start": ("pyserve.cli.start:start", "Run a mesh that stays."),
     "status": ("pyserve.cli.status:status", "Show what runs."),
     "uncordon": ("pyserve.cli.cordon:uncordon", "Take a cordoned replica, or node, back."),
 }

@@ -18,20 +18,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from pyserve.aio.certificates import check_server_files
 from pyserve.api.graph import pack
 from pyserve.cli.applications import file_of, ingress_options, is_file, load_file
 from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.in_process import run_in_process
 from pyserve.cli.ready import print_all_ready, print_ready
 from pyserve.cli.reloading import Loader, Reloading
-from pyserve.cli.settings import PEM_FILE, settings_for
+from pyserve.cli.settings import listening_options, server_tls_files, settings_for
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
-from pyserve.config.environment import use_tls_files
 from pyserve.config.http import RoutePrefix, check_route_prefix
-from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import apply
@@ -61,18 +58,7 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
     metavar="PREFIX",
     help="Where plain HTTP reaches it; empty: nowhere. [default: / if no other application has it]",
 )
-@click.option(
-    "--address",
-    "addresses",
-    multiple=True,
-    metavar="HOST:PORT",
-    help="Where the ingress listens; port 0 picks one. [default: 127.0.0.1:8000 and [::1]:8000]",
-)
-@click.option("--tls-cert", **PEM_FILE, help="Speak TLS with this certificate and its issuers.")
-@click.option("--tls-key", **PEM_FILE, help="The certificate's private key, not encrypted.")
-@click.option(
-    "--tls-client-ca", **PEM_FILE, help="Roots of client certificates, which are required then."
-)
+@listening_options
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
 @click.option("--reload", is_flag=True, help="Roll what rests upon source files that change.")
 @click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
@@ -106,7 +92,7 @@ def run(
     check_name("--name", name or _NAME)
     for address in addresses:
         check_address("--address", address)
-    tls = _tls_files(tls_cert, tls_key, tls_client_ca)
+    tls = server_tls_files(tls_cert, tls_key, tls_client_ca)
     if in_process:
         _check_in_process(target, controller, route_prefix, reload=reload)
         tls = tls or read_settings().security.tls
@@ -187,29 +173,6 @@ def _prefix(given: str | None) -> str | RoutePrefix | None:
     if given is None:
         return RoutePrefix.DEFAULT
     return check_route_prefix("--route-prefix", given) if given else None
-
-
-def _tls_files(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
-    """Return the certificates that the options name, with what variables say besides.
-
-    They are tried here: whoever uses them knows variables only, and would blame those.
-    """
-    if cert is not None and key is not None:
-        use_tls_files(TlsFiles(cert_file=cert, key_file=key, ca_file=client_ca))
-        files = read_settings().security.tls
-        assert files is not None, "two of its variables have just been set"
-        ca_file = files.origins.ca_file if client_ca is None else "--tls-client-ca"
-        origins = TlsOrigins(cert_file="--tls-cert", key_file="--tls-key", ca_file=ca_file)
-        files = replace(files, origins=origins)
-        check_server_files(files)
-        return files
-    given = {"--tls-cert": cert, "--tls-key": key, "--tls-client-ca": client_ca}
-    names = [name for name, path in given.items() if path is not None]
-    if names:
-        raise click.UsageError(
-            f"{' and '.join(names)} given, but TLS needs both --tls-cert and --tls-key"
-        )
-    return None
 
 
 def _check_in_process(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyserve.aio.certificates import check_server_files
 from pyserve.config import MeshSettings, check_address, read_settings
+from pyserve.config.environment import use_tls_files
+from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.config.validation import SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -20,6 +24,31 @@ PEM_FILE: dict[str, Any] = {
     "metavar": "FILE",
     "type": click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
 }
+
+
+def listening_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of an ingress: ``addresses`` and three files of TLS."""
+    for option in (
+        click.option(
+            "--tls-client-ca",
+            **PEM_FILE,
+            help="Roots of client certificates, which are required then.",
+        ),
+        click.option("--tls-key", **PEM_FILE, help="The certificate's private key, not encrypted."),
+        click.option(
+            "--tls-cert", **PEM_FILE, help="Speak TLS with this certificate and its issuers."
+        ),
+        click.option(
+            "--address",
+            "addresses",
+            multiple=True,
+            metavar="HOST:PORT",
+            help="Where the ingress listens; port 0 picks one. [default: 127.0.0.1:8000 and "
+            "[::1]:8000]",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 class Seconds(click.FloatRange):
@@ -71,3 +100,28 @@ def settings_for(controller: str | None) -> MeshSettings:
         return settings
     address = check_address("--controller", controller, unix=True)
     return replace(settings, controller=address, controller_is_of="--controller")
+
+
+def server_tls_files(
+    cert: Path | None, key: Path | None, client_ca: Path | None
+) -> TlsFiles | None:
+    """Return the certificates that the options name, with what variables say besides.
+
+    They are tried here: whoever uses them knows variables only, and would blame those.
+    """
+    if cert is not None and key is not None:
+        use_tls_files(TlsFiles(cert_file=cert, key_file=key, ca_file=client_ca))
+        files = read_settings().security.tls
+        assert files is not None, "two of its variables have just been set"
+        ca_file = files.origins.ca_file if client_ca is None else "--tls-client-ca"
+        origins = TlsOrigins(cert_file="--tls-cert", key_file="--tls-key", ca_file=ca_file)
+        files = replace(files, origins=origins)
+        check_server_files(files)
+        return files
+    given = {"--tls-cert": cert, "--tls-key": key, "--tls-client-ca": client_ca}
+    names = [name for name, path in given.items() if path is not None]
+    if names:
+        raise click.UsageError(
+            f"{' and '.join(names)} given, but TLS needs both --tls-cert and --tls-key"
+        )
+    return None

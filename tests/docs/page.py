@@ -20,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -128,7 +129,8 @@ class _Reader:
         )
 
     def _serve(self, command: str, expected: str) -> None:
-        if command.startswith("pyserve run "):
+        # A second one finds the mesh of the first.
+        if re.match("pyserve (run|start)\\b", command) and self.address == PRINTED_ADDRESS:
             command += " --address 127.0.0.1:0"
             expected = expected.replace(PRINTED_ADDRESS, "...")
         log, process = self.servers.enter_context(_background(command, self.folder))
@@ -162,7 +164,7 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def _background(command: str, folder: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    log = folder / ".server.log"
+    log = folder / f".server-{uuid.uuid4().hex}.log"
     with log.open("w") as output:
         process = subprocess.Popen(
             shlex.split(command),

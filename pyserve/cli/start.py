@@ -1,0 +1,76 @@
+"""``pyserve start``: a mesh that stays, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+
+import click
+
+from pyserve.cli.settings import listening_options, server_tls_files
+from pyserve.config import (
+    MeshSettings,
+    ProxyLocation,
+    check_address,
+    default_addresses,
+    read_settings,
+)
+from pyserve.driver.session import warn_of_names
+from pyserve.errors import OptionError
+from pyserve.launch.supervisor import MeshPlan, Supervisor
+
+
+@click.command(short_help="Run a mesh that stays.")
+@listening_options
+@click.option("--no-ingress", is_flag=True, help="Run the controller alone.")
+@click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
+def start(
+    addresses: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    no_ingress: bool,
+    development: bool,
+) -> None:
+    """Run a controller and an ingress until SIGTERM, Ctrl-C or `pyserve shutdown`.
+
+    Each is a process of its own, and is started again when it dies. Applications come by
+    `pyserve run` or by `pyserve.run` of other processes. The controller listens at the TCP address
+    in PYSERVE_CONTROLLER too, if that is set, for processes on other machines.
+    """
+    for address in addresses:
+        check_address("--address", address)
+    if no_ingress and (addresses or tls_cert or tls_key or tls_client_ca):
+        raise click.UsageError(
+            "--no-ingress runs the controller alone, which does not listen for clients; leave out "
+            "it, or --address and --tls-*"
+        )
+    # The ingress reads them from the environment.
+    server_tls_files(tls_cert, tls_key, tls_client_ca)
+    warn_of_names()
+    settings = read_settings()
+    _check_controller(settings)
+    has_none = no_ingress or settings.ingress.location is ProxyLocation.Disabled
+    plan = MeshPlan(
+        addresses=() if has_none else addresses or default_addresses(settings),
+        development=development or settings.development,
+        settings=settings,
+    )
+    sys.exit(asyncio.run(Supervisor(plan, _say).run()))
+
+
+def _check_controller(settings: MeshSettings) -> None:
+    if settings.controller is not None and settings.controller.startswith("unix:"):
+        raise OptionError(
+            f"PYSERVE_CONTROLLER={settings.controller} names a controller to join, while `pyserve "
+            f"start` starts one whose socket lies below PYSERVE_HOME; take the variable away, or "
+            f"give it the HOST:PORT where other machines shall find this controller"
+        )
+
+
+def _say(line: str) -> None:
+    # Whoever reads may have gone, which ends no mesh.
+    with contextlib.suppress(OSError):
+        click.echo(f"pyserve: {line}")

@@ -1,0 +1,222 @@
+"""A mesh that stays: starts the controller and the ingress, and starts anew whichever dies.
+
+It knows nothing of applications. An end in order is never a death: SIGTERM and SIGINT end the
+ingress first, which lets its calls finish, then the controller, which does so for its replicas; a
+controller that ends in order by itself, after ``pyserve shutdown``, ends the mesh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyserve.config import MeshSettings
+from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
+from pyserve.errors import MeshError
+from pyserve.launch.child import Child
+from pyserve.launch.restarts import Restarts
+
+# Beyond the times that a process gives what is in flight: it ends its parts, and writes files.
+_END_MARGIN_S = 2 * KILL_MARGIN_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshPlan:
+    """What a mesh that stays consists of.
+
+    Attributes:
+        addresses: where the ingress listens, ``host:port`` each; none: there is no ingress.
+        development: clients may be told the texts of exceptions.
+        settings: of this process; the others read the same environment.
+    """
+
+    addresses: Sequence[str]
+    development: bool
+    settings: MeshSettings
+
+
+def controller_arguments(plan: MeshPlan) -> Sequence[str]:
+    """Return the command line of a supervised controller, but for its interpreter and module."""
+    return ["--no-ingress", *(["--development"] if plan.development else [])]
+
+
+@dataclass(kw_only=True)
+class _Role:
+    """One of the processes, and those that take its place.
+
+    Attributes:
+        name: for people.
+        end_timeout_s: how long an end in order may take.
+        child: the one that runs, or ran last.
+    """
+
+    name: str
+    module: str
+    arguments: Sequence[str]
+    end_timeout_s: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+    restarts: Restarts = field(default_factory=Restarts)
+    started_at: float = 0.0
+    child: Child | None = None
+
+    async def start(self, now: float) -> dict[str, Any]:
+        """Start a process and wait until it is ready; return what it reports.
+
+        Raises:
+            MeshError: it is not, and has ended.
+        """
+        self.started_at = now
+        self.child = await Child.start(self.name, self.module, self.arguments, self.environment)
+        return await self.child.ready(CONTROLLER_START_TIMEOUT_S)
+
+
+class Supervisor:
+    """The processes of one mesh, from ``run`` to its end.
+
+    Args:
+        plan: what they are.
+        say: takes lines for people.
+    """
+
+    def __init__(self, plan: MeshPlan, say: Callable[[str], None]) -> None:
+        self._say = say
+        settings = plan.settings.ingress
+        self._controller = _Role(
+            name="the controller",
+            module="pyserve.control",
+            arguments=controller_arguments(plan),
+            end_timeout_s=SHUTDOWN_GRACE_S + 2 * KILL_MARGIN_S + _END_MARGIN_S,
+        )
+        self._ingress = _Role(
+            name="the ingress",
+            module="pyserve.ingress",
+            arguments=_at(plan.addresses),
+            end_timeout_s=min(settings.drain_s + SHUTDOWN_GRACE_S, settings.hard_stop_after_s)
+            + _END_MARGIN_S,
+            # It finds the controller by the home directory, over a socket of this machine.
+            environment={"PYSERVE_CONTROLLER": ""},
+        )
+        self._has_ingress = bool(plan.addresses)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._status = 0
+        self._failure: MeshError | None = None
+
+    async def run(self) -> int:
+        """Run the mesh until it ends.
+
+        Returns:
+            0 after an end in order, else what a shell reports for a program that a signal ended.
+
+        Raises:
+            MeshError: a process could not be started the first time; the text says why.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            self._spawn(self._begin())
+            await self._over.wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._end()
+        if self._failure is not None:
+            raise self._failure
+        return self._status
+
+    def _on_signal(self, number: int) -> None:
+        if self._over.is_set():
+            self._status = 128 + number
+            self._hurry.set()
+            return
+        self._say("draining; a second signal stops at once")
+        self._over.set()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _begin(self) -> None:
+        """Start everything for the first time, callees before callers."""
+        now = asyncio.get_running_loop().time
+        try:
+            record = await self._controller.start(now())
+            listening = (await self._start_ingress(now())) if self._has_ingress else ()
+        except MeshError as error:
+            self._failure = error
+            self._over.set()
+            return
+        places = " and ".join(filter(None, (record["controller"], record["controller_tcp"])))
+        self._say(f"the controller listens at {places}; its token is in {record['token_file']}")
+        where = " and ".join(listening) if listening else "no address, without an ingress"
+        self._say(f"the mesh is ready at {where}; `pyserve shutdown` or Ctrl-C ends it")
+        self._spawn(self._keep_controller())
+        if self._has_ingress:
+            self._spawn(self._keep_ingress())
+
+    async def _start_ingress(self, now: float) -> Sequence[str]:
+        answer = await self._ingress.start(now)
+        addresses: list[str] = answer["addresses"]
+        # Whoever takes its place listens where clients know it.
+        self._ingress.arguments = _at(addresses)
+        return addresses
+
+    async def _keep_controller(self) -> None:
+        while True:
+            assert self._controller.child is not None, "it has been started"
+            if await self._controller.child.wait() == 0:
+                self._say("the mesh was shut down by another command, or by a signal")
+                self._over.set()
+                return
+            await self._start_again(self._controller)
+            ingress = self._ingress.child
+            if self._has_ingress and ingress is not None and ingress.ends_with_mesh:
+                # The mesh was about to end, and does not: its ingress has believed it.
+                await ingress.wait()
+                await self._start_again(self._ingress)
+                self._spawn(self._keep_ingress())
+
+    async def _keep_ingress(self) -> None:
+        while True:
+            assert self._ingress.child is not None, "it has been started"
+            await self._ingress.child.wait()
+            if self._ingress.child.ends_with_mesh:
+                return
+            await self._start_again(self._ingress)
+
+    async def _start_again(self, role: _Role) -> None:
+        """Start one that has died until it is there."""
+        assert role.child is not None, "it has died"
+        now = asyncio.get_running_loop().time
+        why = role.child.how_it_ended()
+        while True:
+            delay_s = role.restarts.on_death(now() - role.started_at)
+            when = f"in {delay_s:g} s" if delay_s else "at once"
+            self._say(f"{role.name} {why}; a new one starts {when}")
+            await asyncio.sleep(delay_s)
+            try:
+                await role.start(now())
+            except MeshError as error:
+                why = f"cannot be started: {error}"
+            else:
+                assert role.child is not None, "it is ready"
+                self._say(f"{role.name} runs again (process {role.child.pid})")
+                return
+
+    async def _end(self) -> None:
+        """End what runs: callers first, so that their calls find who answers them."""
+        for role in (self._ingress, self._controller):
+            child = role.child
+            if child is not None and not await child.end(role.end_timeout_s, self._hurry):
+                self._say(f"{role.name} did not end in time and was killed")
+
+
+def _at(addresses: Sequence[str]) -> Sequence[str]:
+    return [f"--address={address}" for address in addresses]

@@ -1,0 +1,1 @@
+"""Meshes that stay, and their processes one by one."""

@@ -1,0 +1,134 @@
+"""Starts meshes that stay, and ingresses of their own, as a user does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests.mesh.commands import ROOT, status_of
+from tests.support.leftovers import SESSION_VARIABLE
+from tests.support.waiting import wait_until
+
+START_TIMEOUT_S = 50.0
+END_TIMEOUT_S = 30.0
+
+
+class Command:
+    """A command in a process of its own, and what it prints."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def shows(self, text: str, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait for a text in the output of a process that runs."""
+        wait_until(
+            lambda: text in self.output() or self.process.poll() is not None, timeout_s, text
+        )
+        assert text in self.output(), self.output()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(END_TIMEOUT_S)
+
+
+@contextmanager
+def command(environment: dict[str, str], *arguments: str) -> Iterator[Command]:
+    """Run ``pyserve arguments`` until the end of the context, which is SIGTERM if need be."""
+    home = Path(environment["PYSERVE_HOME"])
+    home.mkdir(0o700, exist_ok=True)
+    log = home / f"{arguments[0]}-{os.urandom(4).hex()}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pyserve", *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    running = Command(process, log)
+    try:
+        yield running
+        if process.poll() is None:
+            running.end()
+    except BaseException as error:
+        error.add_note(running.output())
+        _kill_all(environment[SESSION_VARIABLE])
+        raise
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _kill_all(session: str) -> None:
+    """Leave nothing of a test that has failed."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            is_ours = process.environ().get(SESSION_VARIABLE) == session
+            if is_ours and process.pid != os.getpid():
+                process.kill()
+
+
+@contextmanager
+def standing(environment: dict[str, str], *arguments: str) -> Iterator[Command]:
+    """Have a mesh that stays; without other arguments its ingress listens at a free port."""
+    with command(environment, "start", *(arguments or ("--address", "127.0.0.1:0"))) as running:
+        running.shows("the mesh is ready at ")
+        yield running
+
+
+@contextmanager
+def application(
+    environment: dict[str, str], target: str = "tests.mesh.ingress.apps:web"
+) -> Iterator[Command]:
+    """Have an application in a mesh that stands; it ends with the context."""
+    with command(environment, "run", target) as running:
+        running.shows(" is ready at ")
+        yield running
+
+
+def address_of(environment: dict[str, str]) -> str:
+    """Return where the only ingress listens."""
+    (address,) = status_of(environment)["addresses"]
+    return str(address)
+
+
+def healthz(address: str) -> int:
+    """Return the status of what the ingress answers by itself, over a connection of its own."""
+    return httpx.get(f"http://{address}/-/healthz", timeout=END_TIMEOUT_S).status_code
+
+
+def pids(environment: dict[str, str]) -> tuple[int, int]:
+    """Return the processes of the controller and of the only ingress that is connected."""
+    found = status_of(environment)
+    (ingress,) = [each for each in found["ingresses"] if each["addresses"]]
+    return found["controller_pid"], ingress["pid"]
+
+
+def far_from(mesh: Command, environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a process that knows a controller by its address and token only.
+
+    The mesh was started with ``PYSERVE_CONTROLLER=127.0.0.1:0``.
+    """
+    line = mesh.output().partition("the controller listens at ")[2].partition("\n")[0]
+    places, _, token = line.partition("; its token is in ")
+    return {
+        **environment,
+        "PYSERVE_HOME": f"{environment['PYSERVE_HOME']}/far",
+        "PYSERVE_CONTROLLER": places.rpartition(" and ")[2],
+        "PYSERVE_TOKEN_FILE": token,
+    }
