@@ -30,6 +30,7 @@ _COMMANDS = {
     "ingress": ("pyserve.cli.ingress:ingress", "Run an ingress of a mesh that runs elsewhere."),
     "logs": ("pyserve.cli.logs:logs", "Print what the replicas of a deployment write."),
     "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),
+    "replica": ("pyserve.cli.replica:replica", "Run one replica that joins a mesh by itself."),
     "run": ("pyserve.cli.run:run", "Run an application in the foreground."),
     "shutdown": ("pyserve.cli.shutdown:shutdown", "Drain and end the mesh."),
     "start": ("pyserve.cli.start:start", "Run a mesh that stays."),

@@ -24,11 +24,17 @@ from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.in_process import run_in_process
 from pyserve.cli.ready import print_all_ready, print_ready
 from pyserve.cli.reloading import Loader, Reloading
-from pyserve.cli.settings import listening_options, server_tls_files, settings_for
+from pyserve.cli.settings import (
+    listening_options,
+    prefix_option,
+    read_prefix,
+    server_tls_files,
+    settings_for,
+)
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
-from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.config.http import RoutePrefix
 from pyserve.control.runs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import apply
@@ -53,11 +59,7 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 @click.argument("target", metavar="MODULE:ATTRIBUTE|FILE.yaml")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--name", help="Name of the application. [default: default]")
-@click.option(
-    "--route-prefix",
-    metavar="PREFIX",
-    help="Where plain HTTP reaches it; empty: nowhere. [default: / if no other application has it]",
-)
+@prefix_option
 @listening_options
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
 @click.option("--reload", is_flag=True, help="Roll what rests upon source files that change.")
@@ -101,7 +103,7 @@ def run(
         packed = pack(application, ApplicationName(name or _NAME))
         run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls)
         return
-    prefix = _prefix(route_prefix)
+    prefix = read_prefix(route_prefix)
     settings = settings_for(controller)
     if development:
         settings = replace(settings, development=True)
@@ -167,12 +169,6 @@ def _run_in_mesh(
             # At once: what has come up meanwhile may take its time to end.
             print_failure(error)
             sys.exit(1)
-
-
-def _prefix(given: str | None) -> str | RoutePrefix | None:
-    if given is None:
-        return RoutePrefix.DEFAULT
-    return check_route_prefix("--route-prefix", given) if given else None
 
 
 def _check_in_process(

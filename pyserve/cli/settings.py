@@ -13,6 +13,7 @@ import click
 from pyserve.aio.certificates import check_server_files
 from pyserve.config import MeshSettings, check_address, read_settings
 from pyserve.config.environment import use_tls_files
+from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.config.validation import SECONDS_MAX
 
@@ -24,6 +25,24 @@ PEM_FILE: dict[str, Any] = {
     "metavar": "FILE",
     "type": click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
 }
+
+
+prefix_option = click.option(
+    "--route-prefix",
+    metavar="PREFIX",
+    help="Where plain HTTP reaches it; empty: nowhere. [default: / if no other application has it]",
+)
+
+
+def read_prefix(given: str | None) -> str | RoutePrefix | None:
+    """Return what ``--route-prefix`` says.
+
+    Raises:
+        OptionError: It cannot be a prefix.
+    """
+    if given is None:
+        return RoutePrefix.DEFAULT
+    return check_route_prefix("--route-prefix", given) if given else None
 
 
 def listening_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -34,6 +34,7 @@ class ApplicationInfo:
         external_scaler_enabled: the numbers of its replicas are set from outside.
         autoscaling_policy: decides for all its deployments that scale; None: each has its own.
         declaration_json: what the file said that it comes from; "": it comes from none.
+        is_external: it consists of replicas that others have started.
     """
 
     route_prefix: str
@@ -45,6 +46,7 @@ class ApplicationInfo:
     external_scaler_enabled: bool = False
     autoscaling_policy: AutoscalingPolicy | None = None
     declaration_json: str = ""
+    is_external: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +77,24 @@ class Applications:
         state: MeshState,
         *,
         besides: Collection[ApplicationName] = (),
+        is_external: bool = False,
     ) -> ApplicationInfo:
         """Return what a deploy asks for; ``admit`` makes it so.
 
         Args:
             name: of the application.
-            request: the deploy.
+            request: the deploy, or what a replica says that nobody here has started.
             state: of the mesh.
             besides: applications that get other prefixes, or end, together with it.
+            is_external: it is such a replica.
 
         Raises:
-            UsageError: another application holds the prefix that was asked for.
+            UsageError: another application holds the prefix that was asked for, or the one of this
+                name has replicas of the other kind.
             OptionError: it cannot be a prefix.
         """
+        if (former := self.infos.get(name)) is not None and former.is_external != is_external:
+            raise UsageError(_of_other_kind(name, is_external=former.is_external))
         prefix = request.route_prefix
         if prefix:
             check_route_prefix("route_prefix", prefix)
@@ -106,6 +113,7 @@ class Applications:
             external_scaler_enabled=request.external_scaler_enabled,
             autoscaling_policy=read_policy(request),
             declaration_json=request.declaration_json,
+            is_external=is_external,
         )
 
     def admit(self, name: ApplicationName, info: ApplicationInfo, state: MeshState) -> None:
@@ -236,6 +244,18 @@ class Applications:
             ):
                 return name
         return None
+
+
+def _of_other_kind(name: ApplicationName, *, is_external: bool) -> str:
+    if is_external:
+        return (
+            f"the application {name!r} consists of replicas that others have started; end them "
+            f"first, or deploy under another name"
+        )
+    return (
+        f"the application {name!r} was deployed to this mesh, which starts its replicas itself; "
+        f"delete it, or give this replica another --application"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,9 @@ class Controller:
     Args:
         launcher: starts and kills replica processes.
         development: whether the texts of exceptions may reach clients.
-        addresses: returns where the ingress listens.
-        ingress: returns what is in the ingress of this process, ``None`` if it has none.
-        visible: waits until the ingress of this process, if there is one, knows a version of
-            the registry, so that a deployment which is reported can be called.
+        addresses: returns where ingresses listen.
+        ingress: returns what is in all of them.
+        visible: waits until ingresses can be called by a version of the registry.
         say: takes lines for people about applications of which no ``pyserve run`` is left.
         notices: returns what people should know about the mesh as a whole, a line each.
         interval_s: how long it may rest when nothing happens; ``None``: for ever.
@@ -106,7 +105,9 @@ class Controller:
         self.set_target = self.autoscaling.set_target
         self._refused_prefixes: set[tuple[DeploymentKey, str, DeploymentKey]] = set()
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
-        self._sessions = Members(self.state, self._specs, development=development)
+        self._sessions = Members(
+            self.state, self._specs, self._applications, development=development
+        )
         self._reconfiguring = Reconfiguring()
         self._admissions = Admissions(
             self.state, self._applications, self._specs, self._reconfiguring, self._limit

@@ -120,6 +120,10 @@ def deployment_health(desired: Desired, replicas: Sequence[Replica], waits: str 
     current = [item for item in replicas if item.version == target.id]
     serving = sum(item.serves and not item.silent for item in current)
     said = [*_ailments(replicas), failure]
+    if target.is_external and not serving:
+        if any(item.phase is Phase.STARTING for item in replicas):
+            return _told("UPDATING", "replicas start", *said, waits)
+        return _told("UNHEALTHY", "its replicas have gone without a word", *said, waits)
     if scaling := _scaling(target, current, serving):
         return _told(*scaling, waits, *said)
     others = sum(item.serves and item.version != target.id for item in replicas)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
+from pyserve.control.applications import Applications
+from pyserve.control.externals import Externals
 from pyserve.control.ranks import give_rank, world_size
 from pyserve.control.reconfiguring import on_reconfigured
 from pyserve.control.replicas import learn_services, new_replica, place_of, ready_place
 from pyserve.control.sessions import Session
-from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Replica
+from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Replica, Version
 from pyserve.errors import MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -23,18 +25,21 @@ class Members(Mapping[ReplicaId, Session]):
     Args:
         state: gets what they say.
         specs: what replicas run, by the ids of versions; those that nobody needs go.
+        applications: gets those of replicas that others have started.
         development: whether the texts of exceptions may reach clients.
     """
 
     def __init__(
         self,
         state: MeshState,
-        specs: Mapping[str, mesh_pb2.DeploymentSpec],
+        specs: dict[str, mesh_pb2.DeploymentSpec],
+        applications: Applications,
         *,
         development: bool,
     ) -> None:
         self._state = state
         self._specs = specs
+        self._externals = Externals(state, applications, specs)
         self._development = development
         self._sessions: dict[ReplicaId, Session] = {}
 
@@ -52,11 +57,13 @@ class Members(Mapping[ReplicaId, Session]):
 
         Raises:
             MeshNotFound: its deployment does not exist, or it is not wanted any more.
+            UsageError: it brings what it runs, which cannot be had here.
         """
+        external = self._externals.admit(hello)
         key = DeploymentKey(ApplicationName(hello.application), DeploymentName(hello.deployment))
         replica = self._state.replicas.get(ReplicaId(hello.replica_id))
         if replica is None:
-            replica = self._adopt(key, hello, now)
+            replica = self._adopt(key, hello, now, external)
         spec = self._specs.get(replica.version)
         if spec is None:
             raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
@@ -130,8 +137,10 @@ class Members(Mapping[ReplicaId, Session]):
         if self._sessions.get(session.replica_id) is not session:
             return False
         del self._sessions[session.replica_id]
-        if session.replica_id in self._state.replicas:
-            self._state.on_left(session.replica_id, now=now)
+        replica = self._state.replicas.get(session.replica_id)
+        if replica is not None:
+            self._state.on_left(replica.id, now=now)
+            self._externals.on_left(replica, now)
         return True
 
     def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
@@ -144,12 +153,15 @@ class Members(Mapping[ReplicaId, Session]):
             if not desired.services or (target and target.id == replica.version):
                 learn_services(desired, ready)
 
-    def _adopt(self, key: DeploymentKey, hello: mesh_pb2.Hello, now: float) -> Replica:
+    def _adopt(
+        self, key: DeploymentKey, hello: mesh_pb2.Hello, now: float, version: Version | None
+    ) -> Replica:
         """Make a place for a replica that nobody here started."""
         desired = self._state.deployments.get(key)
-        if desired is None or desired.target is None:
+        version = version or (desired.target if desired is not None else None)
+        if version is None:
             raise MeshNotFound(f"there is no deployment {key}; deploy the application first")
         taken = self._state.replicas
-        replica = new_replica(key, desired.target, EXTERNAL_SLOT, now, taken, name=hello.replica_id)
+        replica = new_replica(key, version, EXTERNAL_SLOT, now, taken, name=hello.replica_id)
         self._state.on_external(replica)
         return replica

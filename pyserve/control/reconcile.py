@@ -14,6 +14,7 @@ Rules, each of which a test can break:
 - A replica whose process gives no sign of life for as long as three checks may take is killed.
 - Callers end before those that they call, as ``ordering`` says.
 - A replica that drains is killed when its grace has passed; one that hangs is replaced.
+- Where others start the replicas, those of older versions drain when as many of the newest serve.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ def next_wakeup(
     for key, deployment in desired.items():
         for replica in replicas[key]:
             times += (time for time, _ in _deadlines(replica))
+        if deployment.forget_at is not None:
+            times.append(deployment.forget_at)
         if deployment.target is not None and not _is_failed(deployment):
             times += (slot.start_not_before for slot in deployment.target.slots.values())
         if deployment.target is None and any(each.serves for each in replicas[key]):
@@ -255,6 +258,12 @@ def _approach(
     live = _live(replicas)
     current = [item for item in live if item.version == target.id]
     others = [item for item in live if item.version != target.id]
+    if target.is_external:
+        if _count_serving(current) >= max(_count_serving(others), 1):
+            yield from map(_stop, others)
+        if deployment.forget_at is not None and deployment.forget_at <= now:
+            yield ForgetDeployment(deployment.key)
+        return
     if _is_failed(deployment):
         yield from map(_stop, live)
         return
@@ -277,6 +286,10 @@ def _approach(
         is_scaled = target.reached != target.num_replicas and not leaving
         if not target.completed or is_scaled:
             yield CompleteVersion(deployment.key)
+
+
+def _count_serving(replicas: Sequence[Replica]) -> int:
+    return sum(item.serves for item in replicas)
 
 
 def _live(replicas: Sequence[Replica]) -> list[Replica]:

@@ -60,6 +60,7 @@ class Version:
         calls: the deployments whose handles are among its arguments.
         config: number of its user_config, which may change.
         scaling: what has become of its number of replicas.
+        is_external: others start its replicas, as many as they like.
     """
 
     id: str
@@ -75,10 +76,13 @@ class Version:
     calls: frozenset[DeploymentKey] = frozenset()
     config: int = 0
     scaling: ScalingNote = field(default_factory=ScalingNote)
+    is_external: bool = False
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas this version shall have."""
+        """How many replicas this version shall be given."""
+        if self.is_external:
+            return 0
         return self.options.initial_num_replicas if (n := self.scaling.target) is None else n
 
     @property
@@ -107,6 +111,7 @@ class Desired:
         http: it takes plain HTTP.
         http_prefixes: where, besides the application's own prefix.
         idempotent_methods: paths of those that may be called again after a failure.
+        forget_at: it ends then, because its last replica, which others had started, has gone.
     """
 
     key: DeploymentKey
@@ -119,6 +124,7 @@ class Desired:
     http: bool = False
     http_prefixes: tuple[str, ...] = ()
     idempotent_methods: tuple[str, ...] = ()
+    forget_at: float | None = None
 
     def is_settled(self) -> bool:
         """Nothing is left to bring up or to take out of service."""
@@ -168,15 +174,11 @@ class MeshState:
 
     def longest_grace_s(self) -> float:
         """Return the longest ``graceful_shutdown_timeout_s`` of the deployments, 0 without any."""
-        versions = (
-            version
-            for desired in self.deployments.values()
-            for version in (desired.target, desired.fallback)
-            if version is not None
+        both = ((item.target, item.fallback) for item in self.deployments.values())
+        graces = (
+            each.options.graceful_shutdown_timeout_s for pair in both for each in pair if each
         )
-        return max(
-            (version.options.graceful_shutdown_timeout_s for version in versions), default=0.0
-        )
+        return max(graces, default=0.0)
 
     # What drivers want.
 

@@ -13,7 +13,7 @@ from pyserve.control.health import (
     replica_word,
 )
 from pyserve.control.rationing import Waits
-from pyserve.control.state import Desired, MeshState, Replica
+from pyserve.control.state import Desired, MeshState, Phase, Replica
 from pyserve.types import ApplicationName, DeploymentKey
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
@@ -73,7 +73,7 @@ def _deployment_status(
         name=desired.key.deployment,
         state=health.word,
         message=health.message,
-        wanted=desired.target.num_replicas if desired.target is not None else 0,
+        wanted=_wanted(desired, replicas),
         replicas=[
             _replica_status(each) for each in sorted(replicas, key=lambda item: item.created_at)
         ],
@@ -82,6 +82,15 @@ def _deployment_status(
         since=_since(state, desired.key),
         scaling=scaling_status(desired.target),
     )
+
+
+def _wanted(desired: Desired, replicas: list[Replica]) -> int:
+    if desired.target is None:
+        return 0
+    if desired.target.is_external:
+        # Whoever starts them decides.
+        return sum(each.phase is not Phase.STOPPING for each in replicas)
+    return desired.target.num_replicas
 
 
 def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:

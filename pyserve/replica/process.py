@@ -42,15 +42,9 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
         arguments: Of the command line; by default the process's own.
     """
     options = _parse(arguments)
-    log_to_standard_error()
-    separate_forks()
-    keep_freed_memory()
-    # Before a listener or user code asks how many there may be.
-    raise_descriptor_limit()
+    prepare_process()
     if options.lasting is not None:
         threading.Thread(target=_bound_output, name="output", daemon=True).start()
-    for line in older_names():
-        logging.getLogger(__name__).warning("%s", line)
     try:
         mesh_settings = read_settings()
         settings = WorkerSettings(
@@ -65,11 +59,29 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
     except OptionError as error:
         logging.getLogger(__name__).error("%s", error)
         return 2
+    return run_worker(settings, open_mesh, options.liveness_fd)
+
+
+def prepare_process() -> None:
+    """Make this process fit for a replica; before user code is imported."""
+    log_to_standard_error()
+    separate_forks()
+    keep_freed_memory()
+    # Before a listener or user code asks how many there may be.
+    raise_descriptor_limit()
+    for line in older_names():
+        logging.getLogger(__name__).warning("%s", line)
+
+
+def run_worker(
+    settings: WorkerSettings, open_mesh: OpenMesh, liveness_fd: int | None = None
+) -> int:
+    """Run one replica in this process; return the exit status, as ``main`` does."""
     mesh = open_mesh(settings)
     attach(mesh)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_run(settings, options.liveness_fd))
+            return runner.run(_run(settings, liveness_fd))
     finally:
         # Its thread must not meet an interpreter that is being taken down.
         mesh.close()

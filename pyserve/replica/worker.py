@@ -79,6 +79,7 @@ class WorkerSettings:
         replica_id: Its name; empty: the controller gives it one.
         mesh: Node, zone and directories from the environment.
         tls: Certificates for TCP between processes of the mesh; None: plain.
+        external: What it runs, if nobody of the mesh has started it; None: the controller knows.
     """
 
     controller: str
@@ -88,6 +89,7 @@ class WorkerSettings:
     replica_id: ReplicaId
     mesh: MeshSettings
     tls: MeshTls | None = None
+    external: mesh_pb2.External | None = None
 
 
 class Worker:
@@ -453,4 +455,5 @@ def _hello(settings: WorkerSettings) -> mesh_pb2.Hello:
         pid=os.getpid(),
         node=settings.mesh.node.node_id,
         zone=settings.mesh.node.zone,
+        external=settings.external,
     )

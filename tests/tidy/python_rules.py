@@ -23,6 +23,7 @@ PURE_MODULES = (
     "pyserve/cli/proxy.py",
     "pyserve/control/routing.py",
     "pyserve/control/traffic.py",
+    "pyserve/control/externals.py",
     "pyserve/launch/restarts.py",
     "pyserve/batching/batcher.py",
     "pyserve/control/applications.py",

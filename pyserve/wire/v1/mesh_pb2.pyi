@@ -49,7 +49,7 @@ class ReplicaMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., routing_stats: _Optional[_Union[RoutingStats, _Mapping]] = ..., reconfigured: _Optional[_Union[Reconfigured, _Mapping]] = ..., load: _Optional[_Union[ReplicaLoad, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone")
+    __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone", "external")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class Hello(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     application: str
     deployment: str
@@ -64,7 +65,22 @@ class Hello(_message.Message):
     pid: int
     node: str
     zone: str
-    def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+    external: External
+    def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., external: _Optional[_Union[External, _Mapping]] = ...) -> None: ...
+
+class External(_message.Message):
+    __slots__ = ("spec", "ingress_deployment", "route_prefix", "route_prefix_is_default", "started_at")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_PREFIX_IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    spec: DeploymentSpec
+    ingress_deployment: str
+    route_prefix: str
+    route_prefix_is_default: bool
+    started_at: float
+    def __init__(self, spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., started_at: _Optional[float] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods", "replica_metadata_json", "config")

@@ -59,7 +59,8 @@ class MeshServicer:
     def Join(self, request_iterator, context):
         """A replica's whole life. The replica sends Hello first; the controller answers Assign or ends
         the stream (FAILED_PRECONDITION: version skew, both versions named; NOT_FOUND: unknown
-        deployment). The replica constructs its class, then sends Ready (or Failed, and exits).
+        deployment; INVALID_ARGUMENT: it brings what it runs, which cannot be had here). The replica
+        constructs its class, then sends Ready (or Failed, and exits).
         From Ready until the stream ends it may be sent calls. The stream's end is its death:
         the controller stops announcing it at once.
         A replica that loses the controller keeps serving and joins again with backoff, sending

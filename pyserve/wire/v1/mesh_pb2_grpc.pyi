@@ -36,7 +36,8 @@ class MeshStub:
     Join: _grpc.StreamStreamMultiCallable[_mesh_pb2.ReplicaMessage, _mesh_pb2.ReplicaCommand]
     """A replica's whole life. The replica sends Hello first; the controller answers Assign or ends
     the stream (FAILED_PRECONDITION: version skew, both versions named; NOT_FOUND: unknown
-    deployment). The replica constructs its class, then sends Ready (or Failed, and exits).
+    deployment; INVALID_ARGUMENT: it brings what it runs, which cannot be had here). The replica
+    constructs its class, then sends Ready (or Failed, and exits).
     From Ready until the stream ends it may be sent calls. The stream's end is its death:
     the controller stops announcing it at once.
     A replica that loses the controller keeps serving and joins again with backoff, sending
@@ -62,7 +63,8 @@ class MeshAsyncStub(MeshStub):
     Join: _aio.StreamStreamMultiCallable[_mesh_pb2.ReplicaMessage, _mesh_pb2.ReplicaCommand]  # type: ignore[assignment]
     """A replica's whole life. The replica sends Hello first; the controller answers Assign or ends
     the stream (FAILED_PRECONDITION: version skew, both versions named; NOT_FOUND: unknown
-    deployment). The replica constructs its class, then sends Ready (or Failed, and exits).
+    deployment; INVALID_ARGUMENT: it brings what it runs, which cannot be had here). The replica
+    constructs its class, then sends Ready (or Failed, and exits).
     From Ready until the stream ends it may be sent calls. The stream's end is its death:
     the controller stops announcing it at once.
     A replica that loses the controller keeps serving and joins again with backoff, sending
@@ -91,7 +93,8 @@ class MeshServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_mesh_pb2.ReplicaCommand], _abc.AsyncIterator[_mesh_pb2.ReplicaCommand]]:
         """A replica's whole life. The replica sends Hello first; the controller answers Assign or ends
         the stream (FAILED_PRECONDITION: version skew, both versions named; NOT_FOUND: unknown
-        deployment). The replica constructs its class, then sends Ready (or Failed, and exits).
+        deployment; INVALID_ARGUMENT: it brings what it runs, which cannot be had here). The replica
+        constructs its class, then sends Ready (or Failed, and exits).
         From Ready until the stream ends it may be sent calls. The stream's end is its death:
         the controller stops announcing it at once.
         A replica that loses the controller keeps serving and joins again with backoff, sending
