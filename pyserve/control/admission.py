@@ -6,7 +6,6 @@ is. Nothing here waits, starts or stops anything; the controller is the only cal
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -72,22 +71,21 @@ class Admissions:
         self._specs = specs
         self._reconfiguring = reconfiguring
         self._limit = limit
-        self._deploys = itertools.count(1)
         self.are_closed = False
 
-    def check(self, request: control_pb2.DeployRequest) -> Admission:
-        """Return what a deploy asks for.
+    def check(self, request: control_pb2.DeployRequest, deploys: int) -> Admission:
+        """Return what a deploy asks for; there have been ``deploys`` before.
 
         Raises:
             UsageError: the request names something twice, an option is not allowed, or another
                 application has the route prefix.
             MeshError: the mesh is about to end.
         """
-        (admission,) = self._check([request], leaving=(), keeps_equal=False)
+        (admission,) = self._check([request], deploys, leaving=(), keeps_equal=False)
         return admission
 
-    def check_file(self, request: control_pb2.ApplyRequest) -> list[Admission]:
-        """Return what a whole file asks for, in its order.
+    def check_file(self, request: control_pb2.ApplyRequest, deploys: int) -> list[Admission]:
+        """Return what a whole file asks for, in its order; there have been ``deploys`` before.
 
         Raises:
             UsageError: as of ``check``, or two applications are in each other's way.
@@ -104,7 +102,8 @@ class Admissions:
         )
         for each in request.applications:
             each.run.CopyFrom(request.run)
-        return self._check(request.applications, leaving=self.leaving(request), keeps_equal=True)
+        leaving = self.leaving(request)
+        return self._check(request.applications, deploys, leaving=leaving, keeps_equal=True)
 
     def leaving(self, request: control_pb2.ApplyRequest) -> list[ApplicationName]:
         """Return what came from an earlier file of the same owner, and is not in this one."""
@@ -122,6 +121,7 @@ class Admissions:
     def _check(
         self,
         requests: Sequence[control_pb2.DeployRequest],
+        deploys: int,
         *,
         leaving: Collection[ApplicationName],
         keeps_equal: bool,
@@ -130,8 +130,8 @@ class Admissions:
             raise MeshError("the mesh is shutting down and takes no new application")
         names = [ApplicationName(check_name("application", each.application)) for each in requests]
         found = []
-        for name, request in zip(names, requests, strict=True):
-            versions = read_versions(name, request.deployments, next(self._deploys))
+        for at, (name, request) in enumerate(zip(names, requests, strict=True), 1):
+            versions = read_versions(name, request.deployments, deploys + at)
             info = self._applications.check(
                 name, request, self._state, besides={name, *names, *leaving}
             )

@@ -13,7 +13,6 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from pathlib import Path
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.admission import Admission, Admissions
@@ -22,7 +21,7 @@ from pyserve.control.autoscaling.driver import Autoscaling
 from pyserve.control.cordon import Cordoned, cordon, cordon_notices
 from pyserve.control.deploys import Applied, DeployWatch
 from pyserve.control.health import observe
-from pyserve.control.launching import Launcher, order_of
+from pyserve.control.launching import Launcher
 from pyserve.control.members import Members
 from pyserve.control.output import Output
 from pyserve.control.rationing import Waits, held_back, ration
@@ -39,12 +38,16 @@ from pyserve.control.reconcile import (
     reconcile,
 )
 from pyserve.control.reconfiguring import Reconfiguring
+from pyserve.control.recording import Memory, Recorder
+from pyserve.control.recovery import Recovery
 from pyserve.control.registry import Registry
-from pyserve.control.replicas import drop_unused, new_replica
+from pyserve.control.replicas import new_replica
 from pyserve.control.runs import Run, Runs
 from pyserve.control.sessions import Session
-from pyserve.control.state import Desired, MeshState, Phase, Replica
+from pyserve.control.starting import Processes
+from pyserve.control.state import Desired, MeshState, Phase
 from pyserve.control.status import application_statuses
+from pyserve.control.store import MemoryStore, Store
 from pyserve.control.views import views_of
 from pyserve.control.vitals import watch_vitals
 from pyserve.errors import MeshNotFound
@@ -72,6 +75,7 @@ class Controller:
         say: takes lines for people about applications of which no ``pyserve run`` is left.
         notices: returns what people should know about the mesh as a whole, a line each.
         interval_s: how long it may rest when nothing happens; ``None``: for ever.
+        store: keeps what a new controller needs; by default for as long as this one lives.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Controller:
         say: Callable[[str], None] = _LOGGER.warning,
         notices: Callable[[], Sequence[str]] = tuple,
         interval_s: float | None = None,
+        store: Store | None = None,
     ) -> None:
         self.registry = Registry()
         self.runs = Runs()
@@ -112,6 +117,11 @@ class Controller:
         self._admissions = Admissions(
             self.state, self._applications, self._specs, self._reconfiguring, self._limit
         )
+        self._processes = Processes(launcher, self.state, self._loop.time, self._changed)
+        parts = (self.state, self._applications, self._reconfiguring, self._specs)
+        recorder = Recorder(store or MemoryStore(), time.time() - self._loop.time())
+        memory = Memory(*parts, self._processes.memos)
+        self.recovery = Recovery(memory, recorder, self._processes, self.registry)
         self._watches: set[DeployWatch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits = self._told_waits = Waits()
@@ -119,6 +129,11 @@ class Controller:
         self._step_is_due = False
         # Resolved at the end of each step, for whoever waits for the state to change.
         self._stepped: asyncio.Future[None] = self._loop.create_future()
+
+    def resume(self) -> None:
+        """Go on where a controller before has ended, as ``Recovery.resume`` says."""
+        self.recovery.resume(self.runs, self._loop.time())
+        self._changed()
 
     # What drivers ask for.
 
@@ -128,9 +143,10 @@ class Controller:
         Raises:
             UsageError: the request names something twice, an option is not allowed, or another
                 application has the route prefix.
-            MeshError: the mesh is about to end.
+            MeshError: the mesh is about to end, or what is deployed cannot be kept.
         """
-        return self._admit(self._admissions.check(request))
+        (admission,) = self._kept([self._admissions.check(request, self.recovery.deploys)])
+        return self._admit(admission)
 
     def apply(self, request: control_pb2.ApplyRequest) -> Applied:
         """Make the applications of a file those that run of files: all of them, or none.
@@ -138,13 +154,19 @@ class Controller:
         Raises:
             UsageError, MeshError: as of ``deploy``.
         """
-        admissions = self._admissions.check_file(request)
+        admissions = self._kept(self._admissions.check_file(request, self.recovery.deploys))
         ending = {name: self._end(name) for name in self._admissions.leaving(request)}
         return Applied(tuple(self._admit(each) for each in admissions), ending, self._gone)
 
     def declarations(self) -> list[control_pb2.Declaration]:
         """Return what the files said that applications came from."""
         return self._applications.declarations()
+
+    def _kept(self, admissions: Sequence[Admission]) -> Sequence[Admission]:
+        """Keep what deploys bring, all of it or nothing, before anything follows them."""
+        versions = [pair for each in admissions for pair in each.versions.values()]
+        self.recovery.admit({made.id: spec for made, spec in versions}, len(admissions))
+        return admissions
 
     def _admit(self, admission: Admission) -> DeployWatch:
         application, info = admission.application, admission.info
@@ -256,7 +278,11 @@ class Controller:
             controller_pid=os.getpid(),
             ingress=self.ingress(),
             development=self.development,
-            notices=[*self._notices(), *cordon_notices(self.state)],
+            notices=[
+                *self._notices(),
+                *cordon_notices(self.state),
+                *self.recovery.notices(),
+            ],
         )
 
     async def drain(self, grace_s: float) -> None:
@@ -283,6 +309,7 @@ class Controller:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._launcher.close()
+        self.recovery.close(self._loop.time())
 
     def _fail_watches(self, application: ApplicationName, why: str) -> None:
         for watch in self._watches:
@@ -296,6 +323,10 @@ class Controller:
         session = self._sessions.join(hello, self._loop.time())
         # Its constructor may call deployments that start together with it.
         self.registry.publish_new()
+        replica = self.state.replicas[session.replica_id]
+        if replica.phase is Phase.STOPPING:
+            # It may not have heard of that, or from a controller before.
+            self._spawn(self._drain(session, replica.options.graceful_shutdown_timeout_s))
         if self._vitals is None:
             self._vitals = self._spawn(watch_vitals(self.state, self._sessions, self._changed))
         self._changed()
@@ -321,6 +352,7 @@ class Controller:
     def _step(self) -> None:
         self._step_is_due = False
         now = self._loop.time()
+        self.recovery.look(now)
         self.autoscaling.follow()
         self._reconfigure()
         for _ in range(_ROUNDS_MAX):
@@ -334,9 +366,10 @@ class Controller:
         self.state.notes += self._waits.news(self._told_waits)
         self._told_waits = self._waits
         self._offer(now)
+        # Before anything of it begins, or is known to others.
+        self.recovery.record(now)
         self.registry.publish(now)
         self._tell()
-        drop_unused(self.state, self._specs)
         self._set_timer(now)
         observe(self.state, self._reconfiguring.former, time.time())
         self._stepped.set_result(None)
@@ -344,7 +377,8 @@ class Controller:
 
     def _next_actions(self, now: float) -> Sequence[Action]:
         """Return what is to be done now; starts for which there is no room wait."""
-        wanted = reconcile(self.state.deployments, self.state.replicas, now)
+        actions = reconcile(self.state.deployments, self.state.replicas, now)
+        wanted = self.recovery.allowed(actions)
         if not any(isinstance(action, StartReplica) for action in wanted):
             self._waits = Waits()
             return wanted
@@ -395,28 +429,7 @@ class Controller:
         assert target is not None, "reconcile starts versions that exist"
         replica = new_replica(key, target, slot, now, self.state.replicas)
         self.state.on_start(replica)
-        self._spawn(self._launch(replica, self._specs[version_id]))
-
-    async def _launch(self, replica: Replica, spec: mesh_pb2.DeploymentSpec) -> None:
-        def on_exit(summary: str) -> None:
-            if replica.place.unix_path:
-                # One that was killed could not remove its own socket; one that stays harms nobody.
-                with contextlib.suppress(OSError):
-                    Path(replica.place.unix_path).unlink()
-            self.state.on_exited(replica.id, summary=summary, now=self._loop.time())
-            self._changed()
-
-        try:
-            pid = await self._launcher.start(order_of(replica, spec), on_exit)
-            self.state.on_launched(replica.id, pid=pid)
-        except Exception as error:
-            # Whatever kept it from starting: an attempt that fails, not one that hangs.
-            is_ours = not isinstance(error, OSError)
-            _LOGGER.error("replica %s cannot be started: %s", replica.id, error, exc_info=is_ours)
-            on_exit(f"cannot be started: {error}")
-        if replica.killed:
-            # The decision fell while the process was being made.
-            self._launcher.kill(replica.id)
+        self._spawn(self._processes.launch(replica, self._specs[version_id]))
 
     def _tell(self) -> None:
         """Pass on what happened, and the last word to drivers whose deploy has come to one."""
@@ -482,6 +495,7 @@ class Controller:
             next_wakeup(self.state.deployments, self.state.replicas, now),
             self.registry.next_wakeup(),
             self._waits.next_wakeup(now),
+            *self.recovery.next_wakeups(),
             None if self._interval_s is None else now + self._interval_s,
         )
         due = min((time for time in times if time is not None), default=None)

@@ -43,15 +43,34 @@ class _Group:
 
 
 class Registry:
-    """The published views and everybody who watches them."""
+    """The published views and everybody who watches them.
+
+    Attributes:
+        version: of what is published.
+        held: nothing is published, and who comes gets no snapshot, until ``release``: routers
+            keep what they have seen last.
+    """
 
     def __init__(self) -> None:
         # Versions begin at 1, because a base version of 0 marks a snapshot.
         self.version = 1
+        self.held = False
         self._published: dict[DeploymentKey, mesh_pb2.DeploymentView] = {}
         self._offered: dict[DeploymentKey, mesh_pb2.DeploymentView] = {}
         self._dirty_since: float | None = None
         self._groups: dict[Interest, _Group] = {}
+
+    def begin(self, version: int, *, held: bool) -> None:
+        """Count from ``version`` on; before anybody watches."""
+        self.version, self.held = version, held
+
+    def release(self) -> None:
+        """Publish what is offered, and give everybody who came meanwhile a snapshot."""
+        self.held = False
+        self._publish()
+        for group in self._groups.values():
+            for watcher in group.watchers:
+                watcher.on_update()
 
     def offer(self, views: Views, now: float) -> None:
         """Take the newest views; they are published 20 ms after the first change among them."""
@@ -63,7 +82,8 @@ class Registry:
 
     def next_wakeup(self) -> float | None:
         """Return when ``publish`` has something to do, ``None`` if nothing changed."""
-        return None if self._dirty_since is None else self._dirty_since + WATCH_COALESCE_S
+        is_due = self._dirty_since is not None and not self.held
+        return self._dirty_since + WATCH_COALESCE_S if is_due else None
 
     @property
     def pending_version(self) -> int:
@@ -80,7 +100,7 @@ class Registry:
 
     def publish_new(self) -> None:
         """Publish at once if a deployment has been offered that no watcher knows yet."""
-        if not self._offered.keys() <= self._published.keys():
+        if not self.held and not self._offered.keys() <= self._published.keys():
             self._publish()
 
     def _publish(self) -> None:
@@ -96,11 +116,14 @@ class Registry:
                 self._queue(group, mine_changed, mine_removed)
 
     def watch(self, interest: Interest, on_update: Callable[[], None]) -> Watcher:
-        """Add a watcher; its first update, a snapshot, waits in its queue already."""
+        """Add a watcher; its first update, a snapshot, waits in its queue unless this is held."""
         group = self._groups.setdefault(interest, _Group(self.version))
         watcher = Watcher(interest, on_update)
         group.watchers.add(watcher)
-        watcher.updates.append(self._snapshot(interest, group))
+        if self.held:
+            watcher.lagging = True
+        else:
+            watcher.updates.append(self._snapshot(interest, group))
         return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
@@ -113,7 +136,7 @@ class Registry:
 
     def take(self, watcher: Watcher) -> bytes | None:
         """Return the next message for the watcher, ``None`` when it is up to date."""
-        if watcher.lagging:
+        if watcher.lagging and not self.held:
             watcher.lagging = False
             return self._snapshot(watcher.interest, self._groups[watcher.interest])
         return watcher.updates.popleft() if watcher.updates else None

@@ -89,11 +89,14 @@ class Runs:
     def leave(self, follower: Follower) -> None:
         """Forget a run that has gone, unless it comes back."""
         self._followers.discard(follower)
-        run = follower.run
+        self.expect(follower.run)
+        self.on_left()
+
+    def expect(self, run: Run) -> None:
+        """Wait for a run that is known and does not follow; it has some time to come back."""
         if not self.is_following(run) and run not in self._absent:
             loop = asyncio.get_running_loop()
             self._absent[run] = loop.call_later(self._return_timeout_s, self._lose, run)
-        self.on_left()
 
     def _lose(self, run: Run) -> None:
         del self._absent[run]

@@ -66,15 +66,20 @@ def read_versions(
             version_id,
             options,
             sys_path=tuple(spec.code.sys_path),
-            calls=frozenset(
-                DeploymentKey(ApplicationName(each.application), DeploymentName(each.name))
-                for each in spec.calls
-            ),
+            calls=calls_of(spec),
         )
         versions[key] = version, whole
     if not versions:
         raise UsageError(f"the application {application!r} has no deployment")
     return versions
+
+
+def calls_of(spec: mesh_pb2.DeploymentSpec) -> frozenset[DeploymentKey]:
+    """Return the deployments whose handles are among the arguments."""
+    return frozenset(
+        DeploymentKey(ApplicationName(each.application), DeploymentName(each.name))
+        for each in spec.calls
+    )
 
 
 def serving_specs(

@@ -216,3 +216,36 @@ def test_every_watcher_ends_with_the_published_view(steps, interest):
         for update in take_all(registry, watcher):
             assert state.apply(update)
         assert expected == state.views
+
+
+def test_while_it_is_held_nobody_gets_anything_and_then_everybody_a_snapshot():
+    registry = Registry()
+    registry.begin(7000, held=True)
+    told = []
+    first = registry.watch(None, lambda: told.append("first"))
+    publish(registry, views(a=1), 0.0)
+    second = registry.watch(frozenset({key("a")}), lambda: told.append("second"))
+    registry.publish_new()
+    assert (None, None) == (registry.take(first), registry.take(second))
+    assert registry.next_wakeup() is None
+    assert 7001 == registry.pending_version
+    assert [] == told
+
+    registry.release()
+
+    assert {"first", "second"} == set(told)
+    for watcher in (first, second):
+        (snapshot,) = take_all(registry, watcher)
+        assert (0, 7001, 1) == (snapshot.base_version, snapshot.version, len(snapshot.changed))
+    publish(registry, views(a=2), 1.0)
+    (update,) = take_all(registry, first)
+    assert (7001, 7002) == (update.base_version, update.version)
+
+
+def test_a_registry_without_views_is_released_all_the_same():
+    registry = Registry()
+    registry.begin(7000, held=True)
+    watcher = registry.watch(None, no_news)
+    registry.release()
+    (snapshot,) = take_all(registry, watcher)
+    assert 0 == snapshot.base_version

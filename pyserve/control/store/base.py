@@ -1,0 +1,76 @@
+"""Where records are kept, as their writer sees it; and the place for those that nobody misses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyserve.control.store.records import Key, Record, Records
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """One transaction: all of it is kept, or nothing."""
+
+    put: Mapping[Key, Record] = field(default_factory=dict)
+    removed: Set[Key] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.removed)
+
+
+class Store(Protocol):
+    """Keeps records. One process uses it, in one thread."""
+
+    def load(self) -> Records:
+        """Return everything that is kept.
+
+        Raises:
+            MeshError: it cannot be read; the text says what to do.
+        """
+
+    def is_lost(self) -> bool:
+        """Say whether somebody has removed everything, so that it has to be written again."""
+
+    def write(self, changes: Changes) -> None:
+        """Keep a change; a controller that is killed right after it does not undo it.
+
+        Raises:
+            MeshError: nothing of it is kept; the text says why, and what to do.
+        """
+
+    def close(self) -> None:
+        """Let go of what is open. Idempotent."""
+
+
+class MemoryStore:
+    """For meshes that end with their driver; also for tests, as a fake of the other one."""
+
+    def __init__(self) -> None:
+        self._records: dict[Key, Record] = {}
+
+    def load(self) -> Records:
+        """Return what was written; see ``Store.load``."""
+        return dict(self._records)
+
+    def is_lost(self) -> bool:
+        """Nobody can; see ``Store.is_lost``."""
+        return False
+
+    def write(self, changes: Changes) -> None:
+        """Keep it as long as this lives; see ``Store.write``."""
+        self._records.update(changes.put)
+        for key in changes.removed:
+            self._records.pop(key, None)
+
+    def close(self) -> None:
+        """Do nothing; see ``Store.close``."""
+
+
+def changes_between(before: Records, after: Records) -> Changes:
+    """Return what makes ``after`` of ``before``."""
+    return Changes(
+        put={key: record for key, record in after.items() if before.get(key) != record},
+        removed=before.keys() - after.keys(),
+    )

@@ -1,0 +1,206 @@
+"""Records in a SQLite file: one table a kind, a key and a value each, one transaction a change.
+
+The file is in WAL mode without a sync to the disk for each change: the death of a process loses
+nothing, the loss of power may lose the last seconds and never spoils the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pyserve.control.store.base import Changes
+from pyserve.control.store.codec import decode, encode
+from pyserve.control.store.records import Key, Record, Records, Table
+from pyserve.errors import MeshError
+
+# "pysv": tells our files from other SQLite files.
+_APPLICATION_ID = 0x70797376
+# Others may look into the file with tools of their own, for a moment. The controller's loop waits
+# for them, and with it everything that the controller does.
+_LOCKED_TIMEOUT_S = 0.1
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    # Not those of `Table`: a step stays as it was when it was written.
+    for name in (
+        *("mesh", "applications", "deployments", "versions", "specs", "formers", "replicas"),
+    ):
+        connection.execute(f"CREATE TABLE {name} (key TEXT PRIMARY KEY NOT NULL, value BLOB)")
+
+
+# Step n makes a file of schema n + 1 of one of schema n; never change one that was released.
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
+
+
+class SqliteStore:
+    """One file, which is made if it is missing.
+
+    Args:
+        path: where; its directory is private to this user.
+        migrations: the steps that lead to the schema of today.
+
+    Raises:
+        MeshError: it cannot be opened, is none of ours, or a newer release has written it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        migrations: Sequence[Callable[[sqlite3.Connection], None]] = MIGRATIONS,
+    ) -> None:
+        self._path = path
+        self._migrations = migrations
+        self._connection: sqlite3.Connection | None = None
+        self._make()
+
+    def _make(self) -> None:
+        try:
+            # By us, so that it is for this user only; SQLite's other files get the same mode.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise MeshError(
+                f"the state of the mesh cannot be opened: {self._path}: {error.strerror}; set "
+                "PYSERVE_HOME to a directory that you may write to"
+            ) from error
+        self._file = os.fstat(file)
+        os.close(file)
+        try:
+            with self._telling("opened"):
+                # Transactions begin and end where this module says so.
+                self._connection = sqlite3.connect(
+                    self._path, isolation_level=None, timeout=_LOCKED_TIMEOUT_S
+                )
+                self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self) -> Records:
+        """Read everything; see ``Store.load``."""
+        records: dict[Key, Record] = {}
+        with self._telling("read"):
+            for table in Table:
+                # Of an enumeration, not of anybody's input.
+                rows = self._open().execute(f"SELECT key, value FROM {table.value}")  # noqa: S608
+                for key, value in rows:
+                    records[table, key] = self._decoded(table, key, value)
+        return records
+
+    def is_lost(self) -> bool:
+        """Say whether the file is gone; see ``Store.is_lost``. The next write makes another."""
+        try:
+            return not os.path.samestat(self._path.lstat(), self._file)
+        except OSError:
+            return True
+
+    def write(self, changes: Changes) -> None:
+        """Write one transaction; see ``Store.write``."""
+        if self.is_lost():
+            self.close()
+        if self._connection is None:
+            self._make()
+        with self._telling("written"), self._transaction() as connection:
+            for table, key in changes.removed:
+                connection.execute(f"DELETE FROM {table.value} WHERE key = ?", (key,))  # noqa: S608
+            for (table, key), record in changes.put.items():
+                connection.execute(
+                    f"INSERT INTO {table.value} VALUES (?, ?) "  # noqa: S608
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    (key, encode(record)),
+                )
+
+    def close(self) -> None:
+        """Close the file; see ``Store.close``. A later write opens it again."""
+        if self._connection is not None:
+            # What is written is written, whatever keeps SQLite from tidying up.
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _set_up(self) -> None:
+        migrations = self._migrations
+        connection = self._open()
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application_id != _APPLICATION_ID and tables:
+            raise MeshError(
+                f"{self._path} is a database of another program; move it away, or set PYSERVE_HOME "
+                "to another directory"
+            )
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(migrations):
+            raise MeshError(
+                f"{self._path} has the state of a mesh in schema {version}, and this release of "
+                f"pyserve knows schemas up to {len(migrations)}; start the newer release that "
+                "wrote it, or move the file away and deploy again"
+            )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if version == len(migrations) and application_id == _APPLICATION_ID:
+            return
+        with self._transaction():
+            for migrate in migrations[version:]:
+                migrate(connection)
+            # Pragmas take no parameters.
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+    def _decoded(self, table: Table, key: str, value: bytes) -> Record:
+        try:
+            return decode(table, value)
+        except ValueError as error:
+            raise MeshError(
+                f"the state of the mesh in {self._path} is spoilt at {key!r}: {error}; move the "
+                "file away and deploy again"
+            ) from error
+
+    def _open(self) -> sqlite3.Connection:
+        assert self._connection is not None, "it is used before its close"
+        return self._connection
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            # A full disk ends a transaction by itself.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """Say what is wrong with the file in the words of whoever runs the mesh."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            advice = _ADVICE.get(
+                # The lower byte is the kind, the others say more (sqlite.org/rescode.html).
+                getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF,
+                "look at the file, or set PYSERVE_HOME to another directory",
+            )
+            raise MeshError(
+                f"the state of the mesh cannot be {what} ({self._path}): {error}; {advice}"
+            ) from error
+
+
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "free some space on its disk",
+    sqlite3.SQLITE_BUSY: "end the process that has the file locked",
+    sqlite3.SQLITE_LOCKED: "end the process that has the file locked",
+    sqlite3.SQLITE_READONLY: "make the file and its directory writable for this user",
+    sqlite3.SQLITE_CANTOPEN: "make the file and its directory writable for this user",
+    sqlite3.SQLITE_IOERR: "look at its disk and its directory, which must not be on a network",
+    sqlite3.SQLITE_NOTADB: "move the file away and deploy again",
+    sqlite3.SQLITE_CORRUPT: "move the file away and deploy again",
+    sqlite3.SQLITE_TOOBIG: "an application's code and arguments are too large to be kept; pass "
+    "paths of large files instead of their contents",
+}
