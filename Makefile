@@ -149,6 +149,10 @@ soak: build ## A million calls with cancels, deadlines and killed replicas; then
 	$(PY) -m benchmarks.soak $(ARGS)
 	$(PY) -m benchmarks.chaos $(CHAOS_ARGS)
 
+.PHONY: recovery
+recovery: build ## Kill a hundred controllers at random points of deploys, under calls (15 minutes)
+	$(PY) -m benchmarks.chaos.controllers $(ARGS)
+
 .PHONY: hostile
 hostile: build ## What attackers cost their neighbours, with and without them (25 minutes)
 	$(PY) -m benchmarks.hostile $(ARGS)

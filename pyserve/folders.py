@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import fnmatch
+import hashlib
 import itertools
 import logging
 import os
@@ -30,6 +31,7 @@ _MARK_TEXT = b"Made by pyserve for one mesh, and removed with it.\n"
 _OWN_FILES = (
     *("controller.sock", "controller-*.sock", "builtin.sock", "replica-*.sock"),
     *("token", "token.*", "ports.json"),
+    *("output-*.log", "output-*.at"),
 )
 # Each holder of values has one, with a socket in it.
 _OWN_FOLDERS, _IN_OWN_FOLDERS = "pyserve-values-*", "socket"
@@ -164,6 +166,10 @@ class PrivateFolder:
 class RunFolder:
     """The folder of one mesh for its sockets and its token, marked and locked until ``close``.
 
+    Args:
+        home: in which it is, unless the path were too long for sockets.
+        name: of one that is found again by the next controller with what is in it; "": a new one.
+
     Attributes:
         path: where it is, for as long as this lives; short enough for the paths of sockets.
         folder: the directory as it is now.
@@ -172,12 +178,15 @@ class RunFolder:
         OSError, MeshError: it cannot be made.
     """
 
-    def __init__(self, home: PrivateFolder) -> None:
-        path = home.path / f"mesh-{secrets.token_hex(4)}"
+    def __init__(self, home: PrivateFolder, name: str = "") -> None:
+        path = home.path / (name or f"mesh-{secrets.token_hex(4)}")
         if len(os.fsencode(path / _LONGEST_SOCKET_NAME)) > _UNIX_PATH_BYTES_MAX:
-            path = _in_temporary_folder()
+            path = _in_temporary_folder(home.path if name else None)
         self.path = path
         self._mark = -1
+        if name:
+            self._make()
+            return
         # New, so that nothing of anybody else gets the mark.
         path.mkdir(_PRIVATE)
         try:
@@ -201,13 +210,16 @@ class RunFolder:
         self._make()
         return True
 
-    def close(self) -> None:
+    def close(self, *, remove: bool = True) -> None:
         """Remove what pyserve has written there, and the folder if nothing else is in it.
 
         What cannot be removed stays, and one line of the log says so.
+
+        Args:
+            remove: false: let go only, since replicas use it that go on.
         """
         try:
-            if self.folder.is_in_place():
+            if remove and self.folder.is_in_place():
                 _empty(self.folder.descriptor, self.path)
         except OSError as error:
             _LOGGER.warning("%s cannot be removed: %s", self.path, error)
@@ -305,8 +317,13 @@ def _is_own(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _in_temporary_folder() -> Path:
-    return Path(os.path.realpath(tempfile.gettempdir())) / f"pyserve-mesh-{secrets.token_hex(8)}"
+def _in_temporary_folder(home: Path | None) -> Path:
+    """Return a new path, or the one that belongs to ``home``."""
+    name = f"pyserve-mesh-{secrets.token_hex(8)}"
+    if home is not None:
+        # No name that ``remove_left`` looks at: what lives there may have no controller.
+        name = f"pyserve-lasting-{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}"
+    return Path(os.path.realpath(tempfile.gettempdir())) / name
 
 
 def _empty(descriptor: int, path: Path) -> None:

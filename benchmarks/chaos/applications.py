@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from enum import StrEnum
+from pathlib import Path
 
 import grpc
 
@@ -36,6 +38,31 @@ class Mood(StrEnum):
 
     WELL = "well"
     FAILING = "failing"
+
+
+class Numbered:
+    """Returns its number, and has left a line for each time that it was constructed.
+
+    Args:
+        number: Of the deploy.
+        journal: The file for those lines: name of the replica, process id, number.
+    """
+
+    def __init__(self, number: int, journal: str) -> None:
+        self._number = number
+        replica = pyserve.get_replica_context().replica_id
+        with Path(journal).open("a", encoding="utf-8") as file:
+            file.write(f"{replica} {os.getpid()} {number}\n")
+
+    async def __call__(self) -> int:
+        await asyncio.sleep(0.005)
+        return self._number
+
+
+def numbered(number: int, journal: Path) -> pyserve.Application:
+    """Return two replicas of another version for each number."""
+    deployment = pyserve.deployment(num_replicas=2)(Numbered)
+    return deployment.bind(number, str(journal))
 
 
 class Moody:

@@ -102,14 +102,14 @@ def perform(channel: grpc.aio.Channel, work_s: float) -> Call:
     return call
 
 
-def ask(handle: pyserve.DeploymentHandle, answer: object) -> Call:
-    """Return a call of a handle."""
+def ask(handle: pyserve.DeploymentHandle, *answers: object) -> Call:
+    """Return a call of a handle; without an answer each one is right."""
 
     async def call() -> str:
         try:
             found = await handle.options(timeout_s=_TIMEOUT_S).remote()
         except PyserveError as error:
             return error.code.name
-        return "OK" if found == answer else "wrong answer"
+        return "OK" if not answers or found in answers else "wrong answer"
 
     return call

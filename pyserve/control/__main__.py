@@ -5,6 +5,9 @@ wired together, so it is the one module of this layer that imports the layers ab
 after a drain, when it gets SIGTERM or SIGINT, when ``Control.Shutdown`` is called, or when the
 socket behind ``--liveness-fd`` closes because the process that started it is gone; other runs of
 ``pyserve run`` that follow keep it until they end. A second signal ends it at once.
+
+With ``--persistent`` its state lies in the home directory: a controller that is killed leaves its
+replicas running, and the next one finds them.
 """
 
 from __future__ import annotations
@@ -38,10 +41,11 @@ from pyserve.control.keeper import Keeper
 from pyserve.control.listeners import TcpListener, UnixListener
 from pyserve.control.runs import Run
 from pyserve.control.service import add_services
-from pyserve.control.transport import Server, make_server, tcp_place
+from pyserve.control.store import SqliteStore
+from pyserve.control.transport import Server, make_server, same_place, tcp_place
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
-from pyserve.launch import Environments, LocalLauncher
+from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
@@ -53,6 +57,7 @@ _LOGGER = logging.getLogger(__name__)
 # For the reply to Shutdown and the last words of streams; nobody waits for anything else then.
 _SERVER_GRACE_S = 0.5
 _SOCKET = "controller.sock"
+_STATE = "mesh.sqlite3"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"pyserve: warning: {line}\n")
     try:
         settings = read_settings()
+        if options.persistent and not hasattr(os, "pidfd_open"):
+            raise UsageError("--persistent needs Linux, where processes can be found again")
         for address in options.address:
             check_address("--address", address)
         if not (options.address or options.no_ingress or _is_disabled(settings)):
@@ -76,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(options.report_fd, {"error": str(error)})
         return 1
     try:
-        with MeshHome(settings.home) as home:
+        with MeshHome(settings.home, lasting=options.persistent) as home:
             return asyncio.run(_run(options, settings, home, sink))
     except PyserveError as error:
         is_held = isinstance(error, MeshHeld)
@@ -125,7 +132,9 @@ class _Mesh:
         self._starter_is_gone = False
         self._ending: asyncio.Task[None] | None = None
         self._address = MeshAddress(controller=f"unix:{home.run_dir / _SOCKET}", token=home.token)
-        self._launcher = LocalLauncher(
+        self._is_lasting: bool = options.persistent
+        launcher = LastingLocalLauncher if self._is_lasting else LocalLauncher
+        self._launcher = launcher(
             controller=self._controller_for_replicas,
             token=home.token,
             run_dir=home.run_dir,
@@ -145,11 +154,13 @@ class _Mesh:
             say=lambda line: sink.write(f"pyserve: {line}"),
             notices=self._notices,
             interval_s=settings.control_interval_s,
+            store=SqliteStore(home.home / _STATE) if self._is_lasting else None,
         )
         self._controller.runs.on_left = self._end_unless_followed
         self._controller.runs.on_lost = self._on_lost
         self._unix = UnixListener(home.run_dir / _SOCKET, self._make_server)
-        self._tcp_place = tcp_place(settings)
+        former = home.former.controller_tcp if home.former is not None else ""
+        self._tcp_place = same_place(tcp_place(settings), former)
         self._tcp = TcpListener(self._tcp_place, self._make_server, self._tls)
         self._keeper = Keeper(home, self._unix, self._tcp)
         # A mesh that ends with its driver is not for others.
@@ -194,6 +205,8 @@ class _Mesh:
         """Start the controller, then the ingress; publish and return where they listen."""
         if self._tls is not None:
             self._follow(self._tls.follow())
+        if self._is_lasting:
+            self._controller.resume()
         await self._unix.open()
         if self._tcp_place is not None:
             try:
@@ -262,8 +275,13 @@ class _Mesh:
             self.ended.set()
 
     def on_signal(self) -> None:
-        """Drain at the first signal, end at the second."""
+        """Drain at the first signal, end at the second.
+
+        Applications of a persistent mesh are there again after its next start: its service manager
+        ends it so, and the machine when it is shut down.
+        """
         if self._shutdown is None:
+            self._controller.recovery.keep_applications()
             self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
         else:
             self.hurried = True
@@ -309,7 +327,13 @@ class _Mesh:
         await asyncio.gather(*self._followers, return_exceptions=True)
         if self._rest is not None:
             await self._rest.close()
-        await self._controller.close()
+        if isinstance(self._launcher, LastingLocalLauncher) and self._shutdown is None:
+            # It could not start, and nobody wanted an end of what runs.
+            self._launcher.let_go()
+            await self._controller.close()
+        else:
+            await self._controller.close()
+            self._home.is_in_use = False
         if self._ingress is not None:
             await self._ingress.stop()
         listeners = (self._unix, self._tcp)
@@ -370,6 +394,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--liveness-fd", type=int, help="socket that the starter holds open; the mesh ends with it"
+    )
+    parser.add_argument(
+        "--persistent",
+        action="store_true",
+        help="keep the applications in the home directory, for the next start, and let replicas "
+        "outlive this process",
     )
     parser.add_argument("--run-id", default="", help="of the `pyserve run` that starts it")
     parser.add_argument(

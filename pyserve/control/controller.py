@@ -47,7 +47,7 @@ from pyserve.control.sessions import Session
 from pyserve.control.starting import Processes
 from pyserve.control.state import Desired, MeshState, Phase
 from pyserve.control.status import application_statuses
-from pyserve.control.store import MemoryStore, Store
+from pyserve.control.store import Store
 from pyserve.control.views import views_of
 from pyserve.control.vitals import watch_vitals
 from pyserve.errors import MeshNotFound
@@ -75,7 +75,7 @@ class Controller:
         say: takes lines for people about applications of which no ``pyserve run`` is left.
         notices: returns what people should know about the mesh as a whole, a line each.
         interval_s: how long it may rest when nothing happens; ``None``: for ever.
-        store: keeps what a new controller needs; by default for as long as this one lives.
+        store: keeps what a new controller needs; None: there will be none.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Controller:
         )
         self._processes = Processes(launcher, self.state, self._loop.time, self._changed)
         parts = (self.state, self._applications, self._reconfiguring, self._specs)
-        recorder = Recorder(store or MemoryStore(), time.time() - self._loop.time())
+        recorder = Recorder(store, time.time() - self._loop.time())
         memory = Memory(*parts, self._processes.memos)
         self.recovery = Recovery(memory, recorder, self._processes, self.registry)
         self._watches: set[DeployWatch] = set()

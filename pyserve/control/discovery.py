@@ -31,6 +31,9 @@ _LOGGER = logging.getLogger(__name__)
 TOKEN_BYTES = 32
 _WHAT_ONE_IS = "one is hexadecimal digits, in the file that a controller has written"
 _LOCK, _RECORD, _TOKEN = "mesh.lock", "mesh.json", "token"
+_LASTING_RUN = "run"
+# What a controller that was killed may have left in a lasting run directory.
+_OF_A_CONTROLLER = ("controller.sock", "controller-1.sock", "builtin.sock")
 _HELD_LOOK_INTERVAL_S = 0.05  # arbitrary; a mesh takes a second to start
 
 
@@ -231,28 +234,41 @@ def read_token(path: Path, variable: str = "") -> bytes:
 class MeshHome:
     """The lock, the token and the run directory of a controller, until ``close``.
 
+    Args:
+        home: the home directory.
+        lasting: the next controller has the same token and run directory.
+
     Attributes:
         token: the mesh token.
         run_dir: where sockets go; the same for as long as this lives.
         token_file: where the token is.
+        former: what the controller before published, if it was killed; lasting ones only.
+        is_in_use: replicas go on after ``close``, which then leaves the run directory to them.
 
     Raises:
         MeshHeld: another controller holds the home directory.
         MeshError: it is not private, or it is full.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, lasting: bool = False) -> None:
         self._path = home
         self._record = ""
         self._lock = -1
-        self.token = secrets.token_bytes(TOKEN_BYTES)
+        self.former: MeshRecord | None = None
+        self.is_in_use = lasting
+        self._lasting = lasting
         self._folder = _open_home(home)
         try:
             self._lock = _lock(self._folder)
             # What somebody left who is gone is nobody's, as far as it bears our mark.
             remove_left(self._folder)
+            if lasting:
+                self.former = _left_record(self._folder)
             _note(self._lock, json.dumps({"pid": os.getpid()}))
-            self._run = RunFolder(self._folder)
+            self._run = RunFolder(self._folder, _LASTING_RUN if lasting else "")
+            for name in _OF_A_CONTROLLER:
+                if not _listens(str(self._run.path / name)):
+                    self._run.folder.remove(name)
         except OSError as error:
             self._let_go()
             raise _unwritable(home, error) from error
@@ -260,12 +276,23 @@ class MeshHome:
             self._let_go()
             raise
         self.run_dir = self._run.path
-        self.token_file = self.run_dir / _TOKEN
+        self.token_file = self._token_folder().path / _TOKEN
         try:
-            self._run.folder.write(_TOKEN, self.token.hex())
+            self.token = self._token_left() or secrets.token_bytes(TOKEN_BYTES)
+            self._token_folder().write(_TOKEN, self.token.hex())
         except OSError as error:
             self.close()
             raise _unwritable(home, error) from error
+        except MeshError:
+            self.close()
+            raise
+
+    def _token_folder(self) -> PrivateFolder:
+        return self._folder if self._lasting else self._run.folder
+
+    def _token_left(self) -> bytes:
+        """Return the token of the controller before, if this one shall have the same."""
+        return read_token(self.token_file) if self._token_folder().has(_TOKEN) else b""
 
     @property
     def home(self) -> Path:
@@ -303,8 +330,8 @@ class MeshHome:
             if home_was_gone:
                 self._reopen()
             was_gone = self._run.restore()
-            if not self._run.folder.has(_TOKEN):
-                self._run.folder.write(_TOKEN, self.token.hex())
+            if not self._token_folder().has(_TOKEN):
+                self._token_folder().write(_TOKEN, self.token.hex())
                 was_gone = True
             return self._restore_record() or was_gone or home_was_gone
         except OSError as error:
@@ -331,11 +358,12 @@ class MeshHome:
         """Remove what was written and let the lock go. Idempotent."""
         if self._folder.descriptor < 0:
             return
-        self._run.close()
+        self._run.close(remove=not self.is_in_use)
         try:
             # Without the lock the record is another mesh's.
             if self._lock >= 0:
-                self._folder.remove(_RECORD)
+                if not self.is_in_use:
+                    self._folder.remove(_RECORD)
                 _note(self._lock, "")
         except OSError as error:
             _LOGGER.warning("%s stays: %s", self._folder.path / _RECORD, error)
@@ -358,6 +386,14 @@ class MeshHome:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _left_record(folder: PrivateFolder) -> MeshRecord | None:
+    """Return what a controller published that could not remove it any more."""
+    try:
+        return MeshRecord.from_json(folder.read(_RECORD))
+    except (OSError, ValueError):
+        return None
 
 
 def _listens(path: str) -> bool:

@@ -7,6 +7,7 @@ A store that fails is one message; the mesh goes on as it is, and the next secon
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -52,14 +53,23 @@ class Memory:
     memos: Mapping[ReplicaId, str]
 
 
-def records_of(memory: Memory, *, deploys: int, clock_offset: float) -> Records:
+# The records of replicas, each with what it was made of.
+Made = dict[ReplicaId, tuple[tuple[object, ...], ReplicaRecord]]
+
+
+def records_of(
+    memory: Memory, *, deploys: int, clock_offset: float, made: Made | None = None
+) -> Records:
     """Return what is to be kept.
 
     Args:
         memory: of a controller.
         deploys: how many there have been.
         clock_offset: what makes a Unix time of a time of the state.
+        made: those of the last time, which are used again where nothing has changed: a mesh of
+            thousands of replicas changes a few of them in one step.
     """
+    made = {} if made is None else made
     records: dict[Key, Record] = {
         (Table.MESH, "facts"): MeshFacts(
             deploys=deploys, cordoned_nodes=tuple(sorted(memory.state.cordoned_nodes))
@@ -80,8 +90,30 @@ def records_of(memory: Memory, *, deploys: int, clock_offset: float) -> Records:
             records[Table.FORMERS, str(key)] = SpecRecord(former.spec)
     for replica in memory.state.replicas.values():
         memo = memory.memos.get(replica.id, "")
-        records[Table.REPLICAS, replica.id] = _replica(replica, memo, clock_offset)
+        of = _ingredients(replica, memo)
+        kept = made.get(replica.id)
+        if kept is None or kept[0] != of:
+            kept = made[replica.id] = (of, _replica(replica, memo, clock_offset))
+        records[Table.REPLICAS, replica.id] = kept[1]
+    for gone in made.keys() - memory.state.replicas.keys():
+        del made[gone]
     return records
+
+
+def _ingredients(replica: Replica, memo: str) -> tuple[object, ...]:
+    """Return what may change in the record of a replica."""
+    return (
+        replica.phase,
+        replica.killed,
+        replica.cordoned,
+        replica.pid,
+        replica.ready_at,
+        replica.config,
+        replica.rank,
+        replica.place,
+        replica.metadata_json,
+        memo,
+    )
 
 
 def _deployment(desired: Desired, position: int) -> DeploymentRecord:
@@ -119,6 +151,10 @@ def _version(version: Version, clock_offset: float) -> VersionRecord:
 def _slots(version: Version, clock_offset: float) -> Iterator[SlotRecord]:
     for index, slot in sorted(version.slots.items()):
         not_before = slot.start_not_before
+        failures = slot.deaths_in_a_row or slot.start_failures_in_a_row
+        if not (failures or not_before or slot.failed_in_user_code or slot.last_end):
+            yield _unharmed(index)
+            continue
         yield SlotRecord(
             index=index,
             deaths_in_a_row=slot.deaths_in_a_row,
@@ -127,6 +163,11 @@ def _slots(version: Version, clock_offset: float) -> Iterator[SlotRecord]:
             failed_in_user_code=slot.failed_in_user_code,
             last_end=slot.last_end,
         )
+
+
+@functools.lru_cache(4096)
+def _unharmed(index: int) -> SlotRecord:
+    return SlotRecord(index=index)
 
 
 def _replica(replica: Replica, memo: str, clock_offset: float) -> ReplicaRecord:
@@ -156,11 +197,11 @@ class Recorder:
     """Writes to a store what has changed.
 
     Args:
-        store: where.
+        store: where; None: nowhere, since this mesh ends with its driver.
         clock_offset: what makes a Unix time of a time of the state.
     """
 
-    def __init__(self, store: Store, clock_offset: float) -> None:
+    def __init__(self, store: Store | None, clock_offset: float) -> None:
         self.clock_offset = clock_offset
         self.keeps_applications = False
         """The mesh ends and its applications shall come back: only replicas are written."""
@@ -168,11 +209,11 @@ class Recorder:
         self._written: Records = {}
         self._problem = ""
         self._again_at: float | None = None
-        self._is_closed = False
+        self._made: Made = {}
 
     def load(self) -> Records:
         """Return what a controller before has written; ``MeshError`` if it cannot be read."""
-        self._written = self._store.load()
+        self._written = {} if self._store is None else self._store.load()
         return self._written
 
     def admit(self, specs: Specs) -> None:
@@ -181,17 +222,21 @@ class Recorder:
         Raises:
             MeshError: there is no room for it, or nothing can be written at all.
         """
-        self._look()
+        if self._store is None:
+            return
+        self._forget_lost(self._store)
         put = {(Table.SPECS, version_id): SpecRecord(spec) for version_id, spec in specs.items()}
         self._store.write(Changes(put))
         self._written = {**self._written, **put}
 
     def record(self, memory: Memory, *, deploys: int, now: float) -> None:
         """Write what differs from what was written last; a failure is tried again."""
-        if self._is_closed:
+        if self._store is None:
             return
-        self._look()
-        records = records_of(memory, deploys=deploys, clock_offset=self.clock_offset)
+        self._forget_lost(self._store)
+        records = records_of(
+            memory, deploys=deploys, clock_offset=self.clock_offset, made=self._made
+        )
         if self.keeps_applications:
             records = _with_replicas_of(self._written, records)
         changes = changes_between(self._written, records)
@@ -210,8 +255,8 @@ class Recorder:
                 _LOGGER.warning("the state of the mesh is written again")
             self._written, self._problem, self._again_at = records, "", None
 
-    def _look(self) -> None:
-        if self._written and self._store.is_lost():
+    def _forget_lost(self, store: Store) -> None:
+        if self._written and store.is_lost():
             _LOGGER.warning("the state of the mesh has been removed by somebody else; made anew")
             self._written = {}
 
@@ -224,9 +269,10 @@ class Recorder:
         return (f"{self._problem}. What runs goes on; no deploy is taken",) if self._problem else ()
 
     def close(self) -> None:
-        """Let go of the store. Idempotent."""
-        self._is_closed = True
-        self._store.close()
+        """Let go of the store; nothing is written any more. Idempotent."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
 
 def _with_replicas_of(before: Records, after: Records) -> Records:

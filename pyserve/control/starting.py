@@ -70,7 +70,7 @@ class Processes:
             self._state.on_launched(replica.id, pid=pid)
             self.memos[replica.id] = memo or self._launcher.memo(replica.id)
         elif memo:
-            on_exit("ended while no controller watched")
+            on_exit("ended with no controller to watch it")
         else:
             # It was wanted, and never begun: as if nobody had.
             del self._state.replicas[replica.id]

@@ -111,6 +111,19 @@ def tcp_place(settings: MeshSettings) -> TcpPlace | None:
     return None
 
 
+def same_place(place: TcpPlace | None, former: str) -> TcpPlace | None:
+    """Return ``place`` with the port of the controller before, if any port would do.
+
+    Args:
+        place: where this one shall be reached.
+        former: ``host:port`` where the one before was; "": nowhere.
+    """
+    if place is None or not former or not place.bind.endswith(":0"):
+        return place
+    host, port = place.bind.rpartition(":")[0], int(former.rpartition(":")[2])
+    return TcpPlace(f"{host}:{port}", place.advertised_host)
+
+
 def listen_tcp(server: Server, address: str, tls: MeshTls | None) -> int:
     """Bind a port and return it; with ``tls`` it speaks nothing else."""
     if tls is None:

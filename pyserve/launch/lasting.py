@@ -92,7 +92,8 @@ class LastingProcess:
             self._on_exit(describe_end(status, last))
         else:
             # Only a parent is told the status.
-            self._on_exit(f"ended; its last output: {last}" if last else "ended")
+            said = "ended with an unknown status"
+            self._on_exit(f"{said}; its last output: {last}" if last else said)
 
 
 def end_group(identity: Identity) -> None:

@@ -8,6 +8,7 @@ controller that ends in order by itself, after ``pyserve shutdown``, ends the me
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,12 @@ class MeshPlan:
 
 def controller_arguments(plan: MeshPlan) -> Sequence[str]:
     """Return the command line of a supervised controller, but for its interpreter and module."""
-    return ["--no-ingress", *(["--development"] if plan.development else [])]
+    return [
+        "--no-ingress",
+        # Elsewhere no process can be found again, and replicas end with their controller.
+        *(["--persistent"] if hasattr(os, "pidfd_open") else []),
+        *(["--development"] if plan.development else []),
+    ]
 
 
 @dataclass(kw_only=True)

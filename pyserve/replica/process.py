@@ -31,6 +31,7 @@ _TOKEN_BYTES_MAX = 4096
 # seconds, and an end that hangs (a handler holds the loop) is cut off after five. Arbitrary.
 _ORPHAN_GRACE_S = 2.0
 _ORPHAN_TIMEOUT_S = 5.0
+_STANDARD_OUTPUT = 1
 
 
 def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
@@ -142,11 +143,15 @@ def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: W
 def _bound_output() -> None:
     """Empty the file that the output goes to when nobody has followed it for long."""
     ended = threading.Event()  # Never set: this thread ends with the process.
-    output = 1
     while not ended.wait(OUTPUT_BOUND_PERIOD_S):
-        found = os.fstat(output)
-        if stat.S_ISREG(found.st_mode) and found.st_size > OUTPUT_FILE_BYTES_MAX:
-            os.ftruncate(output, 0)
+        empty_if_large(_STANDARD_OUTPUT)
+
+
+def empty_if_large(output: int) -> None:
+    """Empty a file that has grown beyond its bound; pipes and terminals are left alone."""
+    found = os.fstat(output)
+    if stat.S_ISREG(found.st_mode) and found.st_size > OUTPUT_FILE_BYTES_MAX:
+        os.ftruncate(output, 0)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

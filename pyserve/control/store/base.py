@@ -1,4 +1,4 @@
-"""Where records are kept, as their writer sees it; and the place for those that nobody misses."""
+"""Where records are kept, as their writer sees it; and a place that nobody finds again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """For meshes that end with their driver; also for tests, as a fake of the other one."""
+    """Keeps records as long as it lives: for tests, as a fake of the other one."""
 
     def __init__(self) -> None:
         self._records: dict[Key, Record] = {}
@@ -71,6 +71,11 @@ class MemoryStore:
 def changes_between(before: Records, after: Records) -> Changes:
     """Return what makes ``after`` of ``before``."""
     return Changes(
-        put={key: record for key, record in after.items() if before.get(key) != record},
+        put={
+            key: record
+            for key, record in after.items()
+            # The very same is equal, which data classes find out field by field.
+            if (former := before.get(key)) is not record and former != record
+        },
         removed=before.keys() - after.keys(),
     )

@@ -350,3 +350,46 @@ def test_home_is_where_no_cleaner_of_temporary_folders_goes(tmp_path):
 def test_controller_that_is_no_address_is_refused(value):
     with pytest.raises(OptionError, match="PYSERVE_CONTROLLER"):
         read_settings({"PYSERVE_CONTROLLER": value})
+
+
+def test_a_lasting_home_has_the_same_token_and_places_after_a_controller_was_killed(directory):
+    code = """
+import os, sys
+from pathlib import Path
+from pyserve.control.discovery import MeshHome, MeshRecord
+home = MeshHome(Path(sys.argv[1]), lasting=True)
+(home.run_dir / "replica-1.sock").touch()
+(home.run_dir / "controller.sock").touch()
+print(home.token.hex(), home.run_dir, home.token_file, flush=True)
+home.publish(MeshRecord(controller="unix:/nowhere", controller_tcp="10.0.0.7:4000",
+                        token_file=str(home.token_file), pid=1, version="1"))
+os.kill(os.getpid(), 9)
+"""
+    command = [sys.executable, "-c", code, str(directory)]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert -9 == killed.returncode, killed.stderr
+
+    with MeshHome(directory, lasting=True) as home:
+        same = [home.token.hex(), str(home.run_dir), str(home.token_file)]
+        assert same == killed.stdout.split()
+        assert home.former is not None
+        assert "10.0.0.7:4000" == home.former.controller_tcp
+        assert ["replica-1.sock"] == [each.name for each in home.run_dir.glob("*.sock")]
+        home.is_in_use = True
+    assert (home.run_dir / "replica-1.sock").exists(), "whoever goes on needs it"
+
+    with MeshHome(directory, lasting=True) as home:
+        home.is_in_use = False
+    assert not home.run_dir.exists()
+    with MeshHome(directory, lasting=True) as last:
+        assert home.token == last.token
+        assert last.former is None
+
+
+def test_a_lasting_home_and_another_one_do_not_use_each_others_places(directory):
+    with MeshHome(directory, lasting=True) as home:
+        token, run_dir = home.token, home.run_dir
+    with MeshHome(directory) as other:
+        assert run_dir != other.run_dir
+        assert token != other.token
+        assert run_dir.exists()

@@ -12,8 +12,7 @@ from pyserve.control.applications import ApplicationInfo, Applications
 from pyserve.control.reconcile import CompleteVersion, KillReplica, StartReplica
 from pyserve.control.reconfiguring import Former, Reconfiguring
 from pyserve.control.recording import Memory, records_of
-from pyserve.control.replicas import new_replica
-from pyserve.control.replicas import drop_unused
+from pyserve.control.replicas import drop_unused, new_replica
 from pyserve.control.restoring import Hold, restore
 from pyserve.control.runs import Run
 from pyserve.control.state import EXTERNAL_SLOT, Phase, Place, Version
@@ -49,6 +48,7 @@ class Controller:
         self.memos = {}
         self.hold = Hold()
         self.written = store.load()
+        self.made = {}
 
     def records(self):
         for desired in self.world.state.deployments.values():
@@ -58,7 +58,10 @@ class Controller:
             self.world.state, self.applications, self.reconfiguring, self.specs, self.memos
         )
         drop_unused(memory.state, memory.specs)
-        return records_of(memory, deploys=7, clock_offset=OFFSET)
+        fresh = records_of(memory, deploys=7, clock_offset=OFFSET)
+        again = records_of(memory, deploys=7, clock_offset=OFFSET, made=self.made)
+        assert encoded(fresh) == encoded(again), "what is used again is as new"
+        return again
 
     def write(self):
         records = self.records()

@@ -7,7 +7,7 @@ import pytest
 
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import read_settings
-from pyserve.control.transport import TOKEN_KEY, TcpPlace, make_server, tcp_place
+from pyserve.control.transport import TOKEN_KEY, TcpPlace, make_server, same_place, tcp_place
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,18 @@ async def test_calls_with_a_wrong_token_are_logged_once(caplog: pytest.LogCaptur
     assert "without the mesh token" in record.getMessage()
     assert len(record.getMessage()) < 300
     assert "right" not in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("bind", "former", "expected"),
+    [
+        ("0.0.0.0:0", "10.0.0.7:4000", "0.0.0.0:4000"),
+        ("[::]:0", "node-7:4000", "[::]:4000"),
+        ("0.0.0.0:7000", "10.0.0.7:4000", "0.0.0.0:7000"),
+        ("0.0.0.0:0", "", "0.0.0.0:0"),
+    ],
+)
+def test_a_port_that_any_would_do_for_is_that_of_the_controller_before(bind, former, expected):
+    found = same_place(TcpPlace(bind, "me"), former)
+    assert TcpPlace(expected, "me") == found
+    assert same_place(None, former) is None

@@ -75,7 +75,7 @@ async def test_a_replica_is_found_goes_on_and_its_end_is_noticed(after):
     await eventually(lambda: after.lines, TIMEOUT_S)
     assert ["[Echo#abcde] still here"] == after.lines, "what was read is not read again"
     after.say("end")
-    assert "ended; its last output: still here" == await after.exit()
+    assert "ended with an unknown status; its last output: still here" == await after.exit()
     assert [] == list(after.run_dir.glob("output-*"))
 
 

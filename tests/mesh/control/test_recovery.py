@@ -1,0 +1,265 @@
+"""A persistent mesh: its controllers come and go, what was deployed stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+import pyserve
+from benchmarks.chaos.applications import numbered
+from benchmarks.chaos.controllers import PersistentMesh, killed_controllers
+from pyserve.api.graph import pack
+from pyserve.control.discovery import read_record
+from pyserve.driver.client import ControlClient
+from pyserve.errors import MeshError, MeshUnavailable
+from pyserve.types import ApplicationName
+from tests.mesh.apps import talking
+from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
+from tests.support.session import attached
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.parity("G-66")]
+_TIMEOUT_S = 60.0
+
+
+class Mesh(PersistentMesh):
+    """One whose processes can be told from others."""
+
+    def __init__(self, home: Path, session: str) -> None:
+        self.home = home
+        self.journal = home / "journal"
+        super().__init__({**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session})
+
+    def deploy(self, number: int, **options: object) -> None:
+        """Deploy, and wait until it serves."""
+        application = numbered(number, self.journal)
+        if options:
+            deployment: pyserve.Deployment[object] = application.deployment.options(**options)
+            application = deployment.bind(number, str(self.journal))
+        self.deploy_application(application)
+
+    def deploy_application(self, application: pyserve.Application) -> None:
+        packed = pack(application, ApplicationName("default"))
+        with closing(ControlClient(self.address())) as client:
+            *_, last = client.deploy(packed, route_prefix=None, timeout_s=_TIMEOUT_S)
+        assert "deployed" == last.WhichOneof("kind"), last
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the replicas that serve."""
+        replicas = self.status().applications["default"].deployments["Numbered"].replicas
+        return sorted(each.pid for each in replicas if each.state == "RUNNING")
+
+    def in_state(self, state: str) -> bool:
+        """Say whether the replicas of the only deployment are in that state."""
+        (application,) = self.status().applications.values()
+        (deployment,) = application.deployments.values()
+        return {state} == {each.state for each in deployment.replicas}
+
+    def delete(self) -> None:
+        with closing(ControlClient(self.address())) as client:
+            client.delete(ApplicationName("default"))
+
+    def serves(self) -> bool:
+        application = self.status().applications.get("default")
+        return application is not None and application.deployments["Numbered"].status == "HEALTHY"
+
+    def call(self) -> object:
+        with attached(self.home):
+            return pyserve.get_app_handle("default").remote().result(timeout_s=_TIMEOUT_S)
+
+
+@pytest.fixture
+def mesh() -> Iterator[Mesh]:
+    home, session = Path(tempfile.mkdtemp(prefix="pyserve-mesh-", dir="/tmp")), uuid.uuid4().hex
+    mesh = Mesh(home, session)
+    mesh.start()
+    try:
+        yield mesh
+        if read_record(home) is not None:
+            assert 0 == mesh.shut_down()
+        wait_until(lambda: not processes_of(session), _TIMEOUT_S, "the mesh has left no process")
+        assert [] == sockets_below(home)
+    finally:
+        for line in processes_of(session):
+            os.kill(int(line.partition(":")[0]), signal.SIGKILL)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def test_controllers_that_are_killed_in_deploys_cost_no_call_and_start_nothing_twice(
+    mesh: Mesh,
+) -> None:
+    """``make recovery`` does so a hundred times."""
+    with attached(mesh.home):
+        outcome = await killed_controllers(mesh, mesh.journal, seeds=range(1, 5))
+    print(outcome)
+    assert [] == outcome.problems
+
+
+def test_the_same_replicas_serve_a_new_controller_at_the_same_places(mesh: Mesh) -> None:
+    mesh.deploy(1)
+    before, record = mesh.pids(), read_record(mesh.home)
+    assert record is not None
+    token = record.address().token
+
+    mesh.kill()
+    assert 2 == len([pid for pid in before if psutil.pid_exists(pid)])
+    mesh.start()
+    wait_until(mesh.serves, _TIMEOUT_S)
+
+    assert before == mesh.pids()
+    again = read_record(mesh.home)
+    assert again is not None
+    assert (record.controller, record.token_file, token) == (
+        again.controller,
+        again.token_file,
+        again.address().token,
+    )
+    assert 1 == mesh.call()
+    assert 2 == len(mesh.journal.read_text().splitlines())
+
+
+def test_a_replica_that_dies_while_no_controller_is_there_is_replaced(mesh: Mesh) -> None:
+    mesh.deploy(1)
+    first, second = mesh.pids()
+    mesh.kill()
+    os.kill(first, signal.SIGKILL)
+
+    mesh.start()
+
+    wait_until(mesh.serves, _TIMEOUT_S)
+    assert second in mesh.pids()
+    assert first not in mesh.pids()
+    assert 3 == len(mesh.journal.read_text().splitlines())
+    os.kill(second, signal.SIGKILL)  # One that it has not started, but watches.
+    wait_until(lambda: second not in mesh.pids() and mesh.serves(), _TIMEOUT_S)
+
+
+def test_the_end_of_its_service_keeps_the_applications_and_a_shutdown_does_not(mesh: Mesh) -> None:
+    mesh.deploy(1)
+    before = mesh.pids()
+
+    assert 0 == mesh.terminate()
+    assert [] == [pid for pid in before if psutil.pid_exists(pid)]
+    mesh.start()
+    wait_until(mesh.serves, _TIMEOUT_S)
+    assert 1 == mesh.call()
+    assert set(before).isdisjoint(mesh.pids())
+
+    assert 0 == mesh.shut_down()
+    mesh.start()
+    assert {} == mesh.status().applications
+
+
+def test_what_replicas_write_reaches_the_log_of_the_controller_that_is_there(
+    mesh: Mesh, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = ""
+
+    def is_told(text: str) -> bool:
+        nonlocal seen
+        seen += "".join(capfd.readouterr())
+        return f"] {text}\n" in seen
+
+    mesh.deploy_application(talking.app)
+    with attached(mesh.home):
+        handle = pyserve.get_app_handle("default")
+        for text in ("to the first", "to nobody", "to the second"):
+            if text == "to nobody":
+                wait_until(partial(is_told, "to the first"), _TIMEOUT_S)
+                mesh.kill()
+            if text == "to the second":
+                mesh.start()
+            assert text == handle.remote(text).result(timeout_s=_TIMEOUT_S)
+        wait_until(partial(is_told, "to the second"), _TIMEOUT_S)
+    assert is_told("to nobody")
+    assert 1 == seen.count("] to the first\n"), "a line is passed on once"
+
+
+def test_a_call_in_a_replica_that_drains_is_not_cut_short_by_a_new_controller(mesh: Mesh) -> None:
+    mesh.deploy_application(talking.app)
+    with attached(mesh.home):
+        handle = pyserve.get_app_handle("default")
+        answer = handle.remote("slowly", 4.0)
+        call = ThreadPoolExecutor(2)
+        answered = call.submit(answer.result, timeout_s=_TIMEOUT_S)
+        wait_until(lambda: mesh.in_state("RUNNING"), _TIMEOUT_S)
+        deleting = call.submit(mesh.delete)
+        wait_until(lambda: mesh.in_state("STOPPING"), _TIMEOUT_S)
+        mesh.kill()
+        mesh.start()
+        assert mesh.in_state("STOPPING")
+        assert "slowly" == answered.result(_TIMEOUT_S)
+        assert isinstance(deleting.exception(_TIMEOUT_S), MeshUnavailable)
+        call.shutdown()
+    wait_until(lambda: not mesh.status().applications, _TIMEOUT_S)
+
+
+def test_a_second_controller_is_refused_and_the_first_goes_on(mesh: Mesh) -> None:
+    mesh.deploy(1, num_replicas=1)
+    before = mesh.pids()
+    record = read_record(mesh.home)
+    assert record is not None
+
+    with pytest.raises(RuntimeError, match=rf"a mesh runs already in .* \(process {record.pid}\)"):
+        Mesh(mesh.home, "").start()
+
+    assert before == mesh.pids()
+    assert 1 == mesh.call()
+
+
+def test_a_controller_that_cannot_start_leaves_those_that_serve_alone(mesh: Mesh) -> None:
+    mesh.deploy(1)
+    before = mesh.pids()
+    mesh.kill()
+    (mesh.home / "run" / "builtin.sock").mkdir()
+    command = [sys.executable, "-m", "pyserve.control", "--persistent", "--address=127.0.0.1:1"]
+    environment = {**os.environ, "PYSERVE_HOME": str(mesh.home)}
+    failed = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    (mesh.home / "run" / "builtin.sock").rmdir()
+    assert 1 == failed.returncode, failed.stdout
+
+    assert 2 == len([pid for pid in before if psutil.pid_exists(pid)])
+    mesh.start()
+    wait_until(mesh.serves, _TIMEOUT_S)
+    assert before == mesh.pids()
+
+
+def test_a_deploy_that_cannot_be_written_fails_and_what_serves_goes_on(mesh: Mesh) -> None:
+    mesh.deploy(1)
+    before = mesh.pids()
+    code = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(mesh.home / "mesh.sqlite3")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        assert b"locked\n" == other.stdout.readline()
+        with pytest.raises(MeshError, match="database is locked; end the process that has"):
+            mesh.deploy(2)
+        assert before == mesh.pids()
+        assert 1 == mesh.call()
+        other.kill()
+    mesh.deploy(2)
+    assert 2 == mesh.call()
