@@ -51,9 +51,11 @@ class PersistentMesh:
 
     Args:
         environment: Of the controllers; ``PYSERVE_HOME`` among them.
+        log: The file for their output.
     """
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self._log = log
         self._environment = {**environment, "PYSERVE_INGRESS_LOCATION": "Disabled"}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,18 +68,22 @@ class PersistentMesh:
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "pyserve.control", "--persistent", "--report-fd"]
         try:
-            self._process = subprocess.Popen(
-                [*command, str(writer)],
-                cwd=ROOT,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                pass_fds=(writer,),
-            )
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*command, str(writer)],
+                    cwd=ROOT,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(writer,),
+                )
         finally:
             os.close(writer)
         with os.fdopen(reader) as report:
             answer = json.loads(report.readline(_REPORT_BYTES_MAX) or '{"error": "it has ended"}')
         if "error" in answer:
+            self._process.wait()
             raise RuntimeError(f"the controller does not start: {answer['error']}")
 
     def kill(self) -> None:
@@ -174,7 +180,11 @@ class _Deployer:
         """Deploy one version; return whether the controller has said anything about it."""
         heard = False
         packed = pack(numbered(number, self._journal), ApplicationName("default"))
-        with closing(ControlClient(self._mesh.address())) as client:
+        try:
+            address = self._mesh.address()
+        except RuntimeError:  # It was killed before this thread began.
+            return False
+        with closing(ControlClient(address)) as client:
             try:
                 for _event in client.deploy(packed, route_prefix=None, timeout_s=_SETTLE_TIMEOUT_S):
                     heard = True
@@ -216,14 +226,14 @@ def main() -> int:
         del os.environ[name]
     with tempfile.TemporaryDirectory(prefix="pyserve-chaos-") as home:
         os.environ["PYSERVE_HOME"] = home
-        mesh = PersistentMesh(dict(os.environ))
+        mesh = PersistentMesh(dict(os.environ), Path(home, "log"))
         mesh.start()
         try:
             seeds = range(options.seed, options.seed + options.rounds)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 outcome = runner.run(killed_controllers(mesh, Path(home, "journal"), seeds))
         finally:
-            pyserve.shutdown()
+            mesh.shut_down()
     text = json.dumps({"machine": stamp(), **outcome.figures, "problems": outcome.problems})
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text + "\n", encoding="utf-8")

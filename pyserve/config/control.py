@@ -25,6 +25,10 @@ START_FAILURES_PER_REPLICA_MAX = 3
 # 2 s at most, so ten seconds are several attempts.
 REJOIN_TIMEOUT_S = 10.0
 
+# How long a router waits for its first view. A controller answers in milliseconds; one that has
+# just followed another gives replicas time to join again first, and a busy machine gets as much.
+FIRST_VIEW_TIMEOUT_S = 2 * REJOIN_TIMEOUT_S
+
 # A `pyserve run` that has not left and whose connection broke is dead, or dials again at once:
 # time for that on a busy machine. What it deployed then ends, since nobody looks after it.
 RUN_RETURN_TIMEOUT_S = 10.0

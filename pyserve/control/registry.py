@@ -82,8 +82,9 @@ class Registry:
 
     def next_wakeup(self) -> float | None:
         """Return when ``publish`` has something to do, ``None`` if nothing changed."""
-        is_due = self._dirty_since is not None and not self.held
-        return self._dirty_since + WATCH_COALESCE_S if is_due else None
+        if self._dirty_since is None or self.held:
+            return None
+        return self._dirty_since + WATCH_COALESCE_S
 
     @property
     def pending_version(self) -> int:

@@ -62,13 +62,12 @@ class Processes:
 
     def adopt(self, replica: Replica, spec: mesh_pb2.DeploymentSpec, memo: str) -> None:
         """Find the process of a replica that a controller before has started, or its end."""
-        on_exit = self._on_exit(replica)
-        pid = 0
-        if isinstance(self._launcher, LastingLauncher):
-            pid = self._launcher.adopt(order_of(replica, spec), memo, on_exit)
-        if pid:
+        on_exit, launcher = self._on_exit(replica), self._launcher
+        if isinstance(launcher, LastingLauncher) and (
+            pid := launcher.adopt(order_of(replica, spec), memo, on_exit)
+        ):
             self._state.on_launched(replica.id, pid=pid)
-            self.memos[replica.id] = memo or self._launcher.memo(replica.id)
+            self.memos[replica.id] = memo or launcher.memo(replica.id)
         elif memo:
             on_exit("ended with no controller to watch it")
         else:

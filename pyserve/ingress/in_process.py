@@ -22,6 +22,7 @@ from pyserve.aio.mesh_channel import dial
 from pyserve.api.context import replica_context
 from pyserve.api.handles.loops import CallsLoop
 from pyserve.config import NodeSettings, RouterDefaults
+from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
@@ -32,7 +33,7 @@ from pyserve.references.remote import RemoteHolders
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
-# A controller answers a Watch in milliseconds; ten seconds cover one that is swapped out.
+# A controller sends an update in milliseconds; ten seconds cover one that is swapped out.
 _VIEW_TIMEOUT_S = 10.0
 
 
@@ -229,7 +230,7 @@ class _Running:
         try:
             self._ready.result()  # Bounded by the wait for the first view.
         except TimeoutError:
-            raise self._no_view() from None
+            raise self._no_view(FIRST_VIEW_TIMEOUT_S) from None
 
     def view(self, key: DeploymentKey) -> mesh_pb2.DeploymentView | None:
         """Return what the controller says about a deployment; from any thread."""
@@ -242,12 +243,12 @@ class _Running:
         try:
             asyncio.run_coroutine_threadsafe(wait, self._loop).result()
         except TimeoutError:
-            raise self._no_view() from None
+            raise self._no_view(_VIEW_TIMEOUT_S) from None
 
-    def _no_view(self) -> MeshUnavailable:
+    def _no_view(self, timeout_s: float) -> MeshUnavailable:
         return MeshUnavailable(
             f"the controller at {self._feed_of[0].controller} sent no view of the mesh within "
-            f"{_VIEW_TIMEOUT_S:g} s; look whether it runs with `pyserve status`"
+            f"{timeout_s:g} s; look whether it runs with `pyserve status`"
         )
 
     def close(self) -> None:
@@ -275,7 +276,7 @@ class _Running:
         follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
         feed.start()
         try:
-            await feed.wait_version(timeout_s=_VIEW_TIMEOUT_S)
+            await feed.wait_version(timeout_s=FIRST_VIEW_TIMEOUT_S)
         except Exception as error:  # Whoever waits for the first view gets it.
             self._ready.set_exception(error)
         else:

@@ -18,6 +18,7 @@ from pyserve import _router
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings, RouterDefaults, is_loopback
+from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
 from pyserve.control.discovery import MeshAddress
@@ -32,8 +33,6 @@ from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 
 _LOGGER = logging.getLogger(__name__)
-# The controller is in this process or close by, and its first snapshot comes at once.
-_FIRST_VIEW_TIMEOUT_S = 10.0
 # How often a drain looks whether the last call has ended; nothing reports that. Only drains do.
 _DRAIN_CHECK_S = 0.02
 # Enough for one machine's network; more threads only share the same work. Arbitrary.
@@ -130,7 +129,7 @@ class IngressServer:
         await self._builtin.start()
         self.feed.start()
         try:
-            await self.feed.wait_version(timeout_s=_FIRST_VIEW_TIMEOUT_S)
+            await self.feed.wait_version(timeout_s=FIRST_VIEW_TIMEOUT_S)
         except TimeoutError:
             raise MeshError("the ingress got no view of the mesh from its controller") from None
         if self._native is None:

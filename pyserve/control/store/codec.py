@@ -50,7 +50,7 @@ def _encode_other(value: object) -> str:
 
 
 # Any: what JSON holds, and what the types say that it is.
-def _read(kind: Any, value: Any) -> Any:  # type: ignore[explicit-any]
+def _read(kind: Any, value: Any) -> Any:
     if isinstance(kind, typing.NewType):
         return _read(kind.__supertype__, value)
     origin = typing.get_origin(kind)
@@ -79,7 +79,7 @@ def _read(kind: Any, value: Any) -> Any:  # type: ignore[explicit-any]
 
 
 @functools.cache
-def _fields(kind: type) -> dict[str, Any]:  # type: ignore[explicit-any]  # types of any kind
+def _fields(kind: type) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     assert dataclasses.is_dataclass(kind), "asked for data classes only"
     return {each.name: hints[each.name] for each in dataclasses.fields(kind)}

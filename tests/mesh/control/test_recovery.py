@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,8 +41,9 @@ class Mesh(PersistentMesh):
 
     def __init__(self, home: Path, session: str) -> None:
         self.home = home
-        self.journal = home / "journal"
-        super().__init__({**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session})
+        self.journal, self.log = home / "journal", home / "log"
+        environment = {**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session}
+        super().__init__(environment, self.log)
 
     def deploy(self, number: int, **options: object) -> None:
         """Deploy, and wait until it serves."""
@@ -164,14 +166,10 @@ def test_the_end_of_its_service_keeps_the_applications_and_a_shutdown_does_not(m
 
 
 def test_what_replicas_write_reaches_the_log_of_the_controller_that_is_there(
-    mesh: Mesh, capfd: pytest.CaptureFixture[str]
+    mesh: Mesh,
 ) -> None:
-    seen = ""
-
     def is_told(text: str) -> bool:
-        nonlocal seen
-        seen += "".join(capfd.readouterr())
-        return f"] {text}\n" in seen
+        return f"] {text}\n" in mesh.log.read_text()
 
     mesh.deploy_application(talking.app)
     with attached(mesh.home):
@@ -185,7 +183,7 @@ def test_what_replicas_write_reaches_the_log_of_the_controller_that_is_there(
             assert text == handle.remote(text).result(timeout_s=_TIMEOUT_S)
         wait_until(partial(is_told, "to the second"), _TIMEOUT_S)
     assert is_told("to nobody")
-    assert 1 == seen.count("] to the first\n"), "a line is passed on once"
+    assert 1 == mesh.log.read_text().count("] to the first\n"), "a line is passed on once"
 
 
 def test_a_call_in_a_replica_that_drains_is_not_cut_short_by_a_new_controller(mesh: Mesh) -> None:
@@ -224,14 +222,18 @@ def test_a_controller_that_cannot_start_leaves_those_that_serve_alone(mesh: Mesh
     mesh.deploy(1)
     before = mesh.pids()
     mesh.kill()
-    (mesh.home / "run" / "builtin.sock").mkdir()
-    command = [sys.executable, "-m", "pyserve.control", "--persistent", "--address=127.0.0.1:1"]
-    environment = {**os.environ, "PYSERVE_HOME": str(mesh.home)}
-    failed = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
-    (mesh.home / "run" / "builtin.sock").rmdir()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        failed = subprocess.run(
+            [sys.executable, "-m", "pyserve.control", "--persistent", f"--address={address}"],
+            env={**os.environ, "PYSERVE_HOME": str(mesh.home)},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
     assert 1 == failed.returncode, failed.stdout
+    assert address in failed.stdout
 
     assert 2 == len([pid for pid in before if psutil.pid_exists(pid)])
     mesh.start()

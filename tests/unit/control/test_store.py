@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 import stat
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from pyserve.config import AutoscalingPolicy
 from pyserve.control.applications import ApplicationInfo
 from pyserve.control.runs import Run
 from pyserve.control.state import Failure, Phase, Place
-from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
+from pyserve.control.store import Changes, MemoryStore, Records, SqliteStore, changes_between
 from pyserve.control.store.codec import decode, encode
 from pyserve.control.store.records import (
     ApplicationRecord,
@@ -108,7 +109,7 @@ def facts(deploys):
 def test_what_the_changes_make_is_what_the_next_one_loads(tmp_path_factory, contents):
     path = tmp_path_factory.mktemp("s") / "s.sqlite3"
     for store in (MemoryStore(), SqliteStore(path)):
-        before = {}
+        before: Records = {}
         for after in contents:
             store.write(changes_between(before, after))
             before = after
@@ -130,10 +131,11 @@ def test_a_spec_is_kept_byte_for_byte_and_only_written_when_it_is_another_one(st
 
 
 def test_a_change_is_kept_as_a_whole_or_not_at_all(path):
+    unknown: Any = object()
     with contextlib.closing(SqliteStore(path)) as store:
         store.write(facts(1))
         with pytest.raises(TypeError):
-            store.write(Changes({FACTS: MeshFacts(deploys=2), (Table.MESH, "x"): object()}))
+            store.write(Changes({FACTS: MeshFacts(deploys=2), (Table.MESH, "x"): unknown}))
         assert {FACTS: MeshFacts(deploys=1)} == store.load()
         store.write(facts(3))
 
