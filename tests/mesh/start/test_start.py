@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import psutil
@@ -134,6 +135,62 @@ def test_killed_controller_is_replaced_and_the_port_answers_all_the_while(
         with application(mesh_environment, "tests.mesh.ingress.apps:web") as run:
             assert 200 == get(address), run.output()
         assert 0 == mesh.end()
+
+
+def replica_pids(environment: dict[str, str]) -> set[int]:
+    applications = status_of(environment)["applications"].values()
+    return {
+        replica["pid"]
+        for each in applications
+        for deployment in each["deployments"].values()
+        for replica in deployment["replicas"]
+        if replica["state"] == "RUNNING"
+    }
+
+
+def deploy_web(environment: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("applications:\n- import_path: tests.mesh.ingress.apps:web\n")
+    done = pyserve("deploy", str(file), environment=environment)
+    assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="replicas outlive nobody here")
+@pytest.mark.parity("G-66")
+def test_applications_survive_the_controller_and_the_mesh(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    with standing(mesh_environment) as mesh:
+        deploy_web(mesh_environment, tmp_path)
+        address, before = address_of(mesh_environment), replica_pids(mesh_environment)
+        over = threading.Event()
+
+        def call() -> list[int]:
+            statuses = []
+            while not over.is_set():
+                statuses.append(get(address))
+            return statuses
+
+        with ThreadPoolExecutor(1) as threads:
+            calling = threads.submit(call)
+            try:
+                os.kill(pids(mesh_environment)[0], signal.SIGKILL)
+                mesh.shows("the controller runs again")
+                wait_until(lambda: replica_pids(mesh_environment) == before, END_TIMEOUT_S)
+            finally:
+                over.set()
+            assert {200} == set(calling.result(END_TIMEOUT_S))
+        assert 0 == mesh.end()
+    with standing(mesh_environment) as mesh:
+        # A signal ends the processes, and the next start brings the applications up again.
+        wait_until(lambda: len(replica_pids(mesh_environment)) == len(before), END_TIMEOUT_S)
+        assert not before & replica_pids(mesh_environment)
+        address = address_of(mesh_environment)
+        wait_until(lambda: get(address) == 200, END_TIMEOUT_S)
+        assert 0 == pyserve("shutdown", environment=mesh_environment).returncode
+        assert 0 == mesh.process.wait(END_TIMEOUT_S)
+    with standing(mesh_environment):
+        assert {} == status_of(mesh_environment)["applications"], "a shutdown removes them"
 
 
 def test_process_that_dies_on_arrival_is_not_started_all_the_time(

@@ -18,7 +18,9 @@ from pyserve.control.store.codec import decode, encode
 from pyserve.control.store.records import (
     ApplicationRecord,
     DeploymentRecord,
+    Key,
     MeshFacts,
+    Record,
     ReplicaRecord,
     SlotRecord,
     SpecRecord,
@@ -277,7 +279,10 @@ def test_what_scales_an_application_is_kept(store):
     info = ApplicationInfo("/shop", "Cart", autoscaling_policy=policy, declaration_json="{}")
     record = ApplicationRecord(name=ApplicationName("shop"), position=0, info=info)
     version = VersionRecord(id="v1", reached=2, num_replicas=3, is_external=True)
-    kept = {(Table.APPLICATIONS, "shop"): record, (Table.VERSIONS, "v1"): version}
+    kept: dict[Key, Record] = {
+        (Table.APPLICATIONS, "shop"): record,
+        (Table.VERSIONS, "v1"): version,
+    }
     store.write(Changes(kept))
 
     assert kept == store.load()
