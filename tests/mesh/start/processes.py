@@ -112,6 +112,11 @@ def healthz(address: str) -> int:
     return httpx.get(f"http://{address}/-/healthz", timeout=END_TIMEOUT_S).status_code
 
 
+def routes(address: str) -> int:
+    """Return the status of what it answers whatever is deployed."""
+    return httpx.get(f"http://{address}/-/routes", timeout=END_TIMEOUT_S).status_code
+
+
 def pids(environment: dict[str, str]) -> tuple[int, int]:
     """Return the processes of the controller and of the only ingress that is connected."""
     found = status_of(environment)

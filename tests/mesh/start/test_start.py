@@ -21,8 +21,8 @@ from tests.mesh.start.processes import (
     address_of,
     application,
     command,
-    healthz,
     pids,
+    routes,
     standing,
 )
 from tests.support.waiting import wait_until
@@ -126,9 +126,9 @@ def test_killed_controller_is_replaced_and_the_port_answers_all_the_while(
         address = address_of(mesh_environment)
         controller, _ = pids(mesh_environment)
         os.kill(controller, signal.SIGSTOP)
-        assert 200 == healthz(address), "the ingress does not need it"
+        assert 200 == routes(address), "the ingress does not need it"
         os.kill(controller, signal.SIGKILL)
-        assert 200 == healthz(address)
+        assert 200 == routes(address)
         mesh.shows("the controller runs again")
         wait_until(lambda: [address] == status_of(mesh_environment)["addresses"], END_TIMEOUT_S)
         assert controller != pids(mesh_environment)[0]
