@@ -214,6 +214,8 @@ class Reloading:
     def _reload(self) -> None:
         request = self._loader.load()
         outcome = apply(self._session.client, request, run=self._run)
+        if self._closed.is_set():
+            return  # The run ends, and that is no failure of what was deployed.
         print_failures(outcome.failed)
         if outcome.failed:
             sys.stderr.write(_SERVES_ON)
