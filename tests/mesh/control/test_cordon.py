@@ -6,9 +6,8 @@ import grpc
 import pytest
 
 from pyserve.control.transport import proof
-from pyserve.ingress.watcher import ViewState
-from pyserve.wire.v1 import control_pb2, mesh_pb2
-from tests.mesh.control.test_services import ECHO, TIMEOUT_S, TOKEN, Mesh, mesh
+from pyserve.wire.v1 import control_pb2
+from tests.mesh.control.test_services import TIMEOUT_S, TOKEN, Mesh, mesh
 
 __all__ = ["mesh"]
 
@@ -23,11 +22,12 @@ async def cordon(mesh: Mesh, target: str, *, undo: bool = False) -> control_pb2.
 
 async def announced(mesh: Mesh) -> list[str]:
     """Return the replicas of which a router that asks now is told."""
-    view, call = ViewState(), mesh.watch(all=True)
+    call = mesh.watch(all=True)
     async with asyncio.timeout(TIMEOUT_S):
-        view.apply(mesh_pb2.WatchUpdate.FromString(await call.read()))
+        snapshot = await call.read()
     call.cancel()
-    return [each.replica_id for each in view.deployments[ECHO].replicas]
+    (view,) = snapshot.changed
+    return [each.replica_id for each in view.replicas]
 
 
 async def test_routers_know_of_it_when_the_answer_comes(mesh):
