@@ -62,10 +62,10 @@ def scenarios(scale: float = 1.0) -> list[Scenario]:
     """Return the loads; ``scale`` shortens them all."""
     minute = 60.0 * scale
     saw_s = 4 * minute
-    day_s = 60 * minute
+    day_s = 40 * minute
 
     def day(now: float) -> float:
-        return 300 - 260 * math.cos(2 * math.pi * now / day_s)
+        return 150 - 130 * math.cos(2 * math.pi * now / day_s)
 
     return [
         Scenario("step", 15 * minute, _step(5 * minute), (5 * minute,)),

@@ -40,6 +40,8 @@ def backend_lines(backend: Backend, place: IngressPlace, options: HaproxyOptions
     yield "balance leastconn"
     yield f"timeout queue {FOREVER if limit_s is None else seconds(limit_s)}"
     yield from _health()
+    if limit_s is not None:
+        yield from _time_limit(limit_s, takes_grpc=backend.takes_grpc)
     # Counted for all servers; what finds a free place does not wait.
     full = f"{{ queue ge {backend.queue_max} }} {{ be_conn_free eq 0 }}"
     if backend.takes_grpc:
@@ -65,6 +67,17 @@ def backend_lines(backend: Backend, place: IngressPlace, options: HaproxyOptions
         for index, address in enumerate(place.addresses):
             server = _server(address, options, place.speaks_tls)
             yield f"server ingress{index} {server} backup"
+
+
+def _time_limit(limit_s: float, *, takes_grpc: bool) -> Iterator[str]:
+    """Yield what gives requests a limit that bring none: replicas leave that to the ingress."""
+    header, value = "x-request-timeout-seconds", f"{max(limit_s, 0.001):.3f}"
+    if takes_grpc:
+        # At most eight digits, of thousandths as long as that is enough.
+        thousandths = max(1, round(limit_s * 1000))
+        value = f"{thousandths}m" if thousandths < 10**8 else f"{round(limit_s)}S"
+        header = "grpc-timeout"
+    yield f"http-request set-header {header} {value} unless {{ req.hdr({header}) -m found }}"
 
 
 def _health() -> Iterator[str]:

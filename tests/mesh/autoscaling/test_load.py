@@ -141,6 +141,8 @@ def test_a_target_for_the_wait_brings_replicas(run: Run) -> None:
     config = {"max_replicas": 2, "target_wait_s": 0.05, "target_ongoing_requests": 1}
     app = Sleeper.options(max_ongoing_requests=1, autoscaling_config=config)
     handle = run(app.bind())
+    for _ in range(3):  # How long a call takes is learnt first.
+        assert "slept" == handle.remote(0.2).result(timeout_s=10)
 
     calls = [handle.remote(0.2) for _ in range(20)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pyserve
-from pyserve.errors import UsageError
+from pyserve.errors import MeshError
 from tests.mesh.autoscaling.apps import FAST, Counting, Metered, Sleeper, by_metric, raising
 from tests.mesh.autoscaling.conftest import Run
 from tests.mesh.autoscaling.test_load import found
@@ -60,7 +60,7 @@ def test_one_that_fails_changes_nothing_and_is_told_of(run: Run, policy: object,
 def test_what_scales_by_itself_is_not_scaled_from_outside(run: Run) -> None:
     app = Sleeper.options(autoscaling_config={"max_replicas": 4}).bind()
 
-    with pytest.raises(UsageError, match="'Sleeper' has an autoscaling_config"):
+    with pytest.raises(MeshError, match="'Sleeper' has an autoscaling_config"):
         run(app, external_scaler_enabled=True)
 
     assert "default" not in pyserve.status().applications

@@ -26,7 +26,7 @@ class Mesh:
     def __init__(self) -> None:
         self.processes = Processes()
         self.controller = Controller(self.processes, development=True)
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[ReplicaId, Replica] = {}
 
     def deploy(self, *names: str, request: dict[str, Any] | None = None, **options: Any) -> None:
         text = DeploymentOptions.of(options).to_json()

@@ -58,6 +58,7 @@ def test_without_ports_for_balancers_everything_goes_to_the_ingress() -> None:
     assert 1 == found.count("\nbackend ")
 
 
+@pytest.mark.parity("S-60")
 def test_grpc_goes_to_one_port_of_replicas_and_other_protocols_to_the_other() -> None:
     found = text(view(services=["pkg.Echo"], replicas=[replica(1), replica(2)]))
 
@@ -194,6 +195,24 @@ def test_limits_and_times_are_those_of_the_ingress() -> None:
         "timeout http-keep-alive 10000ms",
     } <= set(section(found, "defaults"))
     assert any("413" in each and "gt 1234" in each for each in section(found, "frontend pyserve"))
+
+
+def test_calls_without_a_time_limit_get_that_of_their_deployment() -> None:
+    """Replicas that are reached directly do not know it: it is the ingress's to set."""
+    given = view(services=["pkg.Echo"], prefixes=["/"], replicas=[replica(1)])
+    given.request_timeout_s = 1.5
+    for found in (text(given, request_timeout_s=9.0), text(given)):
+        assert (
+            "http-request set-header x-request-timeout-seconds 1.500 "
+            "unless { req.hdr(x-request-timeout-seconds) -m found }"
+        ) in section(found, "backend shop:Echo:http")
+        assert (
+            "http-request set-header grpc-timeout 1500m unless { req.hdr(grpc-timeout) -m found }"
+        ) in section(found, "backend shop:Echo:grpc")
+        assert "timeout queue 1500ms" in section(found, "backend shop:Echo:grpc")
+    given.request_timeout_s = 0.0
+    assert "grpc-timeout 9000m " in text(given, request_timeout_s=9.0), "that of the mesh"
+    assert "grpc-timeout" not in text(given)
 
 
 def test_nothing_is_repeated_that_may_have_started() -> None:
