@@ -96,9 +96,10 @@ def _replica(target: Target, options: HaproxyOptions) -> str:
 
 
 def _server(address: str, options: HaproxyOptions, speaks_tls: bool) -> str:
-    words = [word(address)]
-    if speaks_tls:
-        words.append(_tls(address, options))
+    # HTTP/2 says before a connection ends which calls it will still answer, so that none is lost.
+    # WebSockets have connections of HTTP/1.1 where there is no handshake that could refuse these.
+    plain = "proto h2 check-proto h2 ws h1"
+    words = [word(address), _tls(address, options) if speaks_tls else plain]
     if options.ingress.proxy_protocol:
         words.append("send-proxy-v2 check-send-proxy")
     return " ".join(words)
@@ -109,7 +110,8 @@ def _tls(address: str, options: HaproxyOptions) -> str:
     if tls is None:
         raise ValueError(f"{address} speaks TLS, and nothing says which roots to trust")
     words = [
-        "ssl check-ssl alpn h2 check-alpn h2 verify required",
+        # Without `proto`: HAProxy 2.6 then waits in vain for answers to its checks.
+        "ssl alpn h2 check-alpn h2 verify required",
         f"ca-file {word(str(tls.ca_file))}",
     ]
     if tls.pem_file is not None:

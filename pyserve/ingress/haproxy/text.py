@@ -81,11 +81,8 @@ def _defaults(options: HaproxyOptions) -> Iterator[str]:
     yield "retries 3"
     yield "retry-on conn-failure"
     yield "option redispatch 1"
-    # HTTP/2 says before a connection ends which calls it will still answer, so that none is lost;
-    # WebSockets need a connection of HTTP/1.1.
-    yield "default-server proto h2 ws h1 check check-proto h2"
     # Two answers in a row decide, and come more often while something changes.
-    yield "default-server inter 1s fastinter 250ms downinter 250ms fall 2 rise 2"
+    yield "default-server check inter 1s fastinter 250ms downinter 250ms fall 2 rise 2"
 
 
 def _frontend(

@@ -71,10 +71,10 @@ def free_address() -> str:
 
 
 @contextmanager
-def outer(environment: Mapping[str, str], folder: Path) -> Iterator[Outer]:
+def outer(environment: Mapping[str, str], folder: Path, *options: str) -> Iterator[Outer]:
     """Run HAProxy in front of the mesh of ``environment``, and keep it current."""
     address, config = free_address(), folder / "haproxy.cfg"
-    given = ["haproxy-config", "--output", str(config), "--bind", address]
+    given = ["haproxy-config", "--output", str(config), "--bind", address, *options]
     written = command(*given, environment=dict(environment))
     assert 0 == written.returncode, written.stderr
     with haproxy.running(config) as master, (folder / "watch.log").open("wb") as log:

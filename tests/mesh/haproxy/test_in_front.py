@@ -19,9 +19,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import pyserve
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.commands import foreground
+from tests.mesh.commands import foreground, status_of
 from tests.mesh.haproxy.conftest import VARIABLES, Outer, outer
 from tests.mesh.ingress import apps
+from tests.support.authority import Authority, Files
 from tests.support.mesh import RunningMesh
 from tests.support.waiting import eventually, wait_until
 
@@ -225,6 +226,41 @@ async def _churn(seen: Counter[object]) -> None:
     await eventually(is_replaced, _TIMEOUT_S)
     (new,) = set((await asyncio.to_thread(running)).values()) - set(pids.values())
     await eventually(lambda: seen["http", 200, str(new)], _TIMEOUT_S, "the new one gets calls")
+
+
+def test_replicas_and_ingress_may_have_certificates(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    root = Authority()
+    leaf = root.issue("127.0.0.1", "mesh.test")
+    files, pem = Files(tmp_path / "tls"), tmp_path / "haproxy.pem"
+    files.write(leaf, root)
+    pem.write_bytes(leaf.chain + leaf.key)
+    environment = {
+        **mesh_environment,
+        **VARIABLES,
+        "PYSERVE_INGRESS_DRAIN_S": "0",
+        **files.environment("PYSERVE_TLS"),
+        **files.environment("PYSERVE_MESH_TLS"),
+    }
+    options = ["--server-ca", str(files.ca_file), "--server-pem", str(pem)]
+    options += ["--server-name", "mesh.test"]
+    with (
+        foreground(environment, "tests.mesh.haproxy.apps:api") as running_mesh,
+        outer(environment, tmp_path, *options) as proxy,
+    ):
+        base = f"http://{proxy.address}"
+        assert "success" == httpx.get(f"{base}/-/healthz", timeout=_TIMEOUT_S).text
+        answer = httpx.get(f"{base}/items/1", timeout=_TIMEOUT_S)
+        assert 1 == answer.json()["item"]
+        with websockets.sync.client.connect(
+            f"ws://{proxy.address}/shout", open_timeout=_TIMEOUT_S
+        ) as socket:
+            socket.send("hey")
+            assert "HEY" == socket.recv(_TIMEOUT_S)
+        assert 0 == status_of(environment)["ingress"]["counts"]["forwarded"], "it went past it"
+        running_mesh.process.send_signal(signal.SIGTERM)
+        assert 0 == running_mesh.process.wait(_TIMEOUT_S)
 
 
 def test_the_next_mesh_is_followed(mesh_environment: dict[str, str], tmp_path: Path) -> None:
