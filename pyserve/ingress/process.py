@@ -43,7 +43,7 @@ from pyserve.config.control import (
 from pyserve.control.discovery import MeshAddress, find_mesh
 from pyserve.control.transport import RpcError, proof
 from pyserve.errors import MeshError, PyserveError, UsageError
-from pyserve.folders import PrivateFolder, RunFolder
+from pyserve.folders import PrivateFolder, RunFolder, remove_unused
 from pyserve.ingress.attendance import Attendance
 from pyserve.ingress.ingress import IngressServer
 from pyserve.ingress.security import IngressSecurity
@@ -285,13 +285,12 @@ async def _answers(controller: MeshAddress, tls: MeshTls | None) -> bool:
 
 @contextlib.contextmanager
 def _run_folder(home: Path) -> Iterator[Path]:
-    """Have a folder for sockets below the home directory.
-
-    That of a process that was killed is removed by the next start of a controller.
-    """
+    """Have a folder for sockets below the home directory; remove those of processes that died."""
     try:
         folder = PrivateFolder(home, make=True)
         try:
+            for left in home.glob("mesh-*"):
+                remove_unused(left)
             run = RunFolder(folder)
         finally:
             folder.close()

@@ -84,6 +84,11 @@ class Child:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal; ``None`` while it runs."""
+        return self._process.returncode
+
     async def ready(self, timeout_s: float) -> dict[str, Any]:
         """Wait until it says that it is ready, and return what it says.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -10,11 +12,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 
-from tests.mesh.commands import ROOT, status_of
+from pyserve.config import read_settings
+from pyserve.control.discovery import find_mesh
+from pyserve.driver.client import ControlClient
+from pyserve.driver.status import read_status
+from tests.mesh.commands import ROOT
 from tests.support.leftovers import SESSION_VARIABLE
 from tests.support.waiting import wait_until
 
@@ -99,6 +106,14 @@ def application(
     with command(environment, "run", target) as running:
         running.shows(" is ready at ")
         yield running
+
+
+def status_of(environment: dict[str, str]) -> dict[str, Any]:
+    """Return what ``pyserve status --json`` says, without a process that might start too late."""
+    address = find_mesh(read_settings({"PYSERVE_HOME": environment["PYSERVE_HOME"]}))
+    assert address is not None, "a mesh runs"
+    with contextlib.closing(ControlClient(address)) as client:
+        return json.loads(json.dumps(dataclasses.asdict(read_status(client.status()))))
 
 
 def address_of(environment: dict[str, str]) -> str:

@@ -11,8 +11,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.mesh.commands import pyserve, status_of
-from tests.mesh.start.processes import END_TIMEOUT_S, application, command, far_from, healthz
+from tests.mesh.commands import pyserve
+from tests.mesh.start.processes import (
+    END_TIMEOUT_S,
+    application,
+    command,
+    far_from,
+    healthz,
+    status_of,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -90,6 +97,12 @@ def test_ingress_that_is_stopped_is_unhealthy_until_it_goes_on(
         ingress.process.kill()
         wait_until(lambda: {"a": "UNHEALTHY"} == proxies(mesh_environment), END_TIMEOUT_S)
         assert [] == status_of(mesh_environment)["addresses"]
+        with command(
+            named(mesh_environment, "a"), "ingress", "--address", "127.0.0.1:0"
+        ) as successor:
+            successor.shows("the ingress listens at ")
+            assert {"a": "HEALTHY"} == proxies(mesh_environment)
+            assert 1 == len(status_of(mesh_environment)["ingresses"])
 
 
 def test_time_limit_reaches_ingresses_of_their_own(mesh_environment: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from services.echo import echo_pb2, echo_pb2_grpc
-from tests.mesh.commands import pyserve, status_of
+from tests.mesh.commands import pyserve
 from tests.mesh.start.processes import (
     END_TIMEOUT_S,
     Command,
@@ -20,6 +20,7 @@ from tests.mesh.start.processes import (
     command,
     far_from,
     standing,
+    status_of,
 )
 from tests.support.waiting import wait_until
 

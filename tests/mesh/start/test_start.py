@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.mesh.commands import in_flight, pyserve, status_of
+from tests.mesh.commands import in_flight, pyserve
 from tests.mesh.start.processes import (
     END_TIMEOUT_S,
     address_of,
@@ -24,6 +24,7 @@ from tests.mesh.start.processes import (
     pids,
     routes,
     standing,
+    status_of,
 )
 from tests.support.waiting import wait_until
 
