@@ -113,7 +113,10 @@ def status_of(environment: dict[str, str]) -> dict[str, Any]:
     address = find_mesh(read_settings({"PYSERVE_HOME": environment["PYSERVE_HOME"]}))
     assert address is not None, "a mesh runs"
     with contextlib.closing(ControlClient(address)) as client:
-        return json.loads(json.dumps(dataclasses.asdict(read_status(client.status()))))
+        found: dict[str, Any] = json.loads(
+            json.dumps(dataclasses.asdict(read_status(client.status())))
+        )
+    return found
 
 
 def address_of(environment: dict[str, str]) -> str:
