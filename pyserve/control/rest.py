@@ -159,11 +159,9 @@ class RestServer:
             return JSONResponse({"error": text}, status_code=400)
         try:
             self._controller.set_target(application, deployment, replicas)
-        except MeshNotFound as error:
-            return JSONResponse({"error": str(error)}, status_code=404)
         except WrongMoment as error:
             return JSONResponse({"error": str(error)}, status_code=412)
-        except UsageError as error:
+        except (MeshNotFound, UsageError) as error:  # Both as in Ray Serve.
             return JSONResponse({"error": str(error)}, status_code=400)
         return JSONResponse({"message": f"{application}/{deployment} is to have {replicas}"})
 

@@ -205,7 +205,7 @@ async def test_an_outer_scaler_sets_the_number_of_replicas(rest):
     assert {"shop": 3, "blog": 1} == wanted
     for name, content, status in (
         ("blog", b'{"target_num_replicas": 3}', 412),
-        ("nobody", b'{"target_num_replicas": 3}', 404),
+        ("nobody", b'{"target_num_replicas": 3}', 400),
         ("shop", b'{"target_num_replicas": -1}', 400),
         ("shop", b'{"target_num_replicas": true}', 400),
         ("shop", b"[]", 400),
