@@ -278,11 +278,7 @@ class Controller:
             controller_pid=os.getpid(),
             ingress=self.ingress(),
             development=self.development,
-            notices=[
-                *self._notices(),
-                *cordon_notices(self.state),
-                *self.recovery.notices(),
-            ],
+            notices=[*self._notices(), *cordon_notices(self.state), *self.recovery.notices()],
         )
 
     async def drain(self, grace_s: float) -> None:
