@@ -338,6 +338,8 @@ class _Mesh:
             await self._ingress.stop()
         listeners = (self._unix, self._tcp)
         await asyncio.gather(*(each.close(_SERVER_GRACE_S) for each in listeners))
+        # The rest of the directory is its replicas' while they live.
+        (self._home.run_dir / _SOCKET).unlink(missing_ok=True)
 
     async def _controller_for_replicas(self) -> str:
         return await self._keeper.controller()

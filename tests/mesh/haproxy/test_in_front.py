@@ -144,6 +144,17 @@ def test_the_time_limit_of_a_deployment_holds(proxy: Outer, client: httpx.Client
         pyserve.delete("hasty")
 
 
+def _get_again(client: httpx.Client, path: str) -> int:
+    """Get a page, once more if the connection ended first.
+
+    So HAProxy says that a connection that it used again was closed meanwhile (RFC 9112, 9.3.1).
+    """
+    try:
+        return client.get(path).status_code
+    except httpx.RemoteProtocolError:
+        return client.get(path).status_code
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_replica_that_was_killed_loses_no_call_that_comes_later(
     proxy: Outer, client: httpx.Client
@@ -156,7 +167,7 @@ def test_a_replica_that_was_killed_loses_no_call_that_comes_later(
     with grpc.insecure_channel(proxy.address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
         for _ in range(8):
-            assert 200 == client.get("/quick").status_code
+            assert 200 == _get_again(client, "/quick")
             stub.Echo(echo_pb2.EchoRequest(), timeout=_TIMEOUT_S)
     wait_until(lambda: server(killed) not in proxy.config.read_text(), _TIMEOUT_S)
 
