@@ -75,6 +75,16 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	$(test_binding)
 	$(pytest_all)
 
+# What the image of Dockerfile.wheel installs.
+.PHONY: wheel
+wheel: build ## A wheel of this tree in dist
+	rm -rf dist
+	VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --release --locked --quiet --out dist
+
+.PHONY: compose
+compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine
+	$(PY) -m tests.compose
+
 .PHONY: parity
 parity: build ## The table of what users of Ray Serve expect, with the tests that show each row
 	@$(PY) -m tests.parity $(ROWS)

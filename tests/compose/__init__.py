@@ -1,0 +1,1 @@
+"""The mesh as containers; ``make compose`` runs what needs an engine."""
