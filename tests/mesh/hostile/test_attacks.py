@@ -44,10 +44,20 @@ CLOSED = {
     **{f"websocket_{name}": "none" for name in sorted(web_sockets.CLOSED)},
     "controller_heads": ENHANCE_YOUR_CALM,
 }
-BOUNDED = sorted(ATTACKS.keys() - CLOSED.keys())
+# The same attack through another door, compressed, or without reading: `make hostile` has them all.
+_VARIANTS = ("_again", "_deflate", "_by_rest", "_by_stream", "_plain", "_unread")
 
 
-@pytest.mark.parametrize("name", CLOSED)
+def _is_variant(name: str) -> bool:
+    stem = next((name.removesuffix(end) for end in _VARIANTS if name.endswith(end)), name)
+    return stem != name and bool({stem, f"{stem}_by_connect"} & ATTACKS.keys())
+
+
+CLOSING = [name for name in CLOSED if not _is_variant(name)]
+BOUNDED = sorted(name for name in ATTACKS.keys() - CLOSED.keys() if not _is_variant(name))
+
+
+@pytest.mark.parametrize("name", CLOSING)
 def test_a_connection_that_goes_too_far_is_closed(name: str, address: tuple[str, int]):
     outcome = _attack(name, address, PATIENCE_S, "--until-closed")
 

@@ -103,8 +103,9 @@ def counts(mesh: RunningMesh) -> dict[str, int]:
 
 
 def echo(channel: grpc.Channel) -> None:
+    # A connection may have to go before it is ready, and the next one is there at once.
     reply = echo_pb2_grpc.EchoStub(channel).Echo(
-        echo_pb2.EchoRequest(payload=b"still here"), timeout=_TIMEOUT_S
+        echo_pb2.EchoRequest(payload=b"still here"), timeout=_TIMEOUT_S, wait_for_ready=True
     )
     assert b"still here" == reply.payload
 
