@@ -306,9 +306,11 @@ fn a_failure_while_an_answer_is_converted_takes_its_place() {
     on_io_thread(async {
         let mut chat = chat(Client { room: 1 << 20, ..Client::default() }, &JSON);
         chat.head(head(), false).unwrap();
+        let busy = busy_elsewhere();
         chat.body(frame(&large("a"))).unwrap();
         assert!(chat.poll_room(1, &mut Context::from_waker(Waker::noop())).is_pending());
         chat.fail(&exchange::Failure::new(Status::new(Code::Unavailable, "gone"), true));
+        drop(busy);
         std::future::poll_fn(|cx| chat.poll_finish(cx)).await;
         let body = String::from_utf8_lossy(&chat.end().body).into_owned();
         assert!(body.contains("gone") && !body.contains("aaa"), "{body}");
