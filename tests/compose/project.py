@@ -60,7 +60,7 @@ class Project:
         """Run a command of compose; return what it prints."""
         files = ["-f", "docker-compose.yml", "-f", "docker-compose.wheel.yml"]
         command = [*self._compose, "-p", self.name, *files, *arguments]
-        environment = {**os.environ, "PYSERVE_PORT": str(self.port)}
+        environment = {**os.environ, "MESH_PORT": str(self.port)}
         done = subprocess.run(
             command,
             cwd=ROOT,

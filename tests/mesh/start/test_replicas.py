@@ -117,6 +117,7 @@ def test_killed_replica_is_out_at_once_and_its_place_is_kept(
         address = address_of(mesh_environment)
         with command(mesh_environment, *arguments) as dies:
             wait_until(lambda: 1 == running(mesh_environment, "Small"), END_TIMEOUT_S)
+            wait_until(lambda: answers(address), END_TIMEOUT_S)
             os.kill(dies.process.pid, signal.SIGKILL)
             dies.process.wait(END_TIMEOUT_S)
         with command(mesh_environment, *arguments):
