@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pyserve.cli.settings import settings_for
-from pyserve.control.discovery import not_found
-from pyserve.driver.session import end_session, find_session
+from pyserve.cli.settings import open_mesh
+from pyserve.driver.session import end_session
 
 _TARGET = click.argument("target", metavar="REPLICA|node:NAME")
 _CONTROLLER = click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
@@ -32,10 +31,7 @@ def uncordon(target: str, controller: str | None) -> None:
 
 
 def _cordon(target: str, controller: str | None, *, undo: bool) -> None:
-    settings = settings_for(controller)
-    session = find_session(settings)
-    if session is None:
-        raise not_found(settings.home, "there is nothing to cordon")
+    session = open_mesh(controller, "there is nothing to cordon")
     try:
         reply = session.client.cordon(target, undo=undo)
     finally:

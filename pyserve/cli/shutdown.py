@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from pyserve.cli.settings import Seconds, settings_for
+from pyserve.cli.settings import Seconds, open_mesh
 from pyserve.config.control import SHUTDOWN_GRACE_S
-from pyserve.control.discovery import not_found
-from pyserve.driver.session import end_session, find_session
+from pyserve.driver.session import end_session
 
 
 @click.command(short_help="Drain and end the mesh.")
@@ -22,10 +21,7 @@ from pyserve.driver.session import end_session, find_session
 )
 def shutdown(controller: str | None, grace_s: float) -> None:
     """Let calls in flight finish, then end every process of the mesh."""
-    settings = settings_for(controller)
-    session = find_session(settings)
-    if session is None:
-        raise not_found(settings.home, "there is nothing to shut down")
+    session = open_mesh(controller, "there is nothing to shut down")
     try:
         session.shutdown(grace_s)
     finally:
