@@ -97,10 +97,10 @@ OUTPUT_LOOK_PERIOD_S = 0.2
 OUTPUT_BOUND_PERIOD_S = 5.0
 
 
-def restart_delay_s(failures: int) -> float:
+def restart_delay_s(failures: int, max_s: float = RESTART_BACKOFF_MAX_S) -> float:
     """Return how long to wait before the start that follows the ``failures``-th death in a row."""
     if failures <= 1:
         return 0.0
     # The exponent is bounded so that a long row of failures does not overflow.
     exponent = min(failures - 2, 16)
-    return min(RESTART_BACKOFF_INITIAL_S * RESTART_BACKOFF_FACTOR**exponent, RESTART_BACKOFF_MAX_S)
+    return min(RESTART_BACKOFF_INITIAL_S * RESTART_BACKOFF_FACTOR**exponent, max_s)
