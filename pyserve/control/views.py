@@ -20,13 +20,14 @@ def views_of(
     replica instead of failing as unknown; before the first one its services are not known.
     """
     views = {}
+    replicas = state.by_deployment()
     for key, desired in state.deployments.items():
-        serving = [replica for replica in state.of_deployment(key) if replica.in_rotation]
+        serving = [replica for replica in replicas[key] if replica.in_rotation]
         if serving or _is_expected(desired):
             views[key] = _view(desired, serving, routes.of_deployment.get(key, ()))
     known = frozenset(key for key, view in views.items() if view.services)
     for key, view in views.items():
-        options = _options(state.deployments[key], list(state.of_deployment(key)))
+        options = _options(state.deployments[key], replicas[key])
         view.traffic.extend(shares_of(key, options.traffic, infos, known))
         view.mirror.extend(shares_of(key, options.mirror, infos, known))
     return views
