@@ -88,9 +88,10 @@ def _steps_alone(cpus: frozenset[int], seconds: float) -> float:
 
 def _summary(pairs: Sequence[Pair]) -> dict[str, object]:
     figures: dict[str, object] = {}
+    ratios: dict[str, Spread] = {}
     for name, of in _METRICS.items():
         ours, plain = [of(pair.ours) for pair in pairs], [of(pair.plain) for pair in pairs]
-        ratio = _ratio(ours, plain)
+        ratio = ratios[name] = _ratio(ours, plain)
         spreads = {OURS: Spread.of(ours), PLAIN: Spread.of(plain), "ratio": ratio}
         figures[name] = {side: asdict(spread) for side, spread in spreads.items()}
         print(
@@ -110,16 +111,12 @@ def _summary(pairs: Sequence[Pair]) -> dict[str, object]:
         f"grpc.aio by hand {shares[PLAIN].median:.3f}"
     )
     errors = [run.errors for pair in pairs for run in (pair.ours, pair.plain) if run.errors]
-    cpu_ratio = _ratio(
-        [_METRICS["cpu_us_per_call"](pair.ours) for pair in pairs],
-        [_METRICS["cpu_us_per_call"](pair.plain) for pair in pairs],
-    )
     return {
         "metrics": figures,
         "steps_alone_answers_per_s": asdict(Spread.of(bounds)),
         "share_of_bound": {side: asdict(spread) for side, spread in shares.items()},
         "errors": errors,
-        "failures": failures(shares[OURS].median, cpu_ratio.median, errors),
+        "failures": failures(shares[OURS].median, ratios["cpu_us_per_call"].median, errors),
     }
 
 
