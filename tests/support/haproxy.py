@@ -74,6 +74,30 @@ def running(config: Path) -> Iterator[Path]:
             process.wait()
 
 
+def sends_to(master: Path, server: str) -> bool:
+    """Tell whether all workers behind that socket have a server, and hold it for up."""
+    try:
+        if "# old workers" in ask(master, "show proc"):
+            return False  # One that still has connections, or has not read its signal yet.
+        lines = ask(master, "@1 show servers state").splitlines()
+    except ConnectionError:
+        return False  # The master starts anew.
+    # be_id be_name srv_id srv_name srv_addr srv_op_state …; 2 is "running" (management, 9.3).
+    states = [fields[5] for line in lines if (fields := line.split()[:6])[3:4] == [server]]
+    return bool(states) and set(states) == {"2"}
+
+
+def ask(master: Path, command: str) -> str:
+    """Return what a master answers to a command."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_TIMEOUT_S)
+        connection.connect(str(master))
+        connection.sendall(f"{command}\n".encode())
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile() as answer:
+            return answer.read()
+
+
 def _listens(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:

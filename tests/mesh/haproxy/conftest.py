@@ -37,23 +37,29 @@ class Outer:
     Attributes:
         address: Where it listens, "host:port".
         config: Its configuration.
-        log: Of the command that writes it.
+        master: The socket of its master.
     """
 
     address: str
     config: Path
-    log: Path
+    master: Path
 
-    def wait_for(self, text: str) -> None:
-        """Wait until the configuration has that text, and HAProxy has taken it."""
-        wait_until(lambda: text in self.config.read_text(), _TIMEOUT_S, f"{text} in {self.log}")
-        wait_until(lambda: text in self._taken(), _TIMEOUT_S, self.log.read_text())
+    def wait_for(self, replica_id: str) -> None:
+        """Wait until HAProxy's one worker sends calls to that replica."""
+        wait_until(lambda: self.names(replica_id), _TIMEOUT_S, f"{replica_id} in {self.config}")
+        wait_until(
+            lambda: haproxy.sends_to(self.master, _server(replica_id)),
+            _TIMEOUT_S,
+            f"HAProxy has {self.config}",
+        )
 
-    def _taken(self) -> str:
-        written = self.config.read_text()
-        # One line for each text, when HAProxy has it.
-        done = self.log.read_text().count(f"{self.config}: ")
-        return written if done == self.log.read_text().count("reloaded") else ""
+    def names(self, replica_id: str) -> bool:
+        """Tell whether the configuration that is written has that replica."""
+        return f"server {_server(replica_id)} " in self.config.read_text()
+
+
+def _server(replica_id: str) -> str:
+    return replica_id.replace("#", ":")
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -88,7 +94,7 @@ def outer(environment: Mapping[str, str], folder: Path, *options: str) -> Iterat
             stderr=subprocess.STDOUT,
         )
         try:
-            yield Outer(address, config, folder / "watch.log")
+            yield Outer(address, config, master)
         except BaseException as error:
             error.add_note((folder / "watch.log").read_text())
             error.add_note(config.read_text())

@@ -56,17 +56,12 @@ def running(name: str = "quick", deployment: str = "Quick") -> dict[str, int]:
     return {each.replica_id: each.pid for each in replicas if each.state == "RUNNING"}
 
 
-def server(replica_id: str) -> str:
-    """Return what the line of a replica begins with."""
-    return f"server {replica_id.replace('#', ':')} "
-
-
 @pytest.fixture
 def quick(proxy: Outer) -> Iterator[None]:
     """Run two replicas that HAProxy knows."""
     deploy(2)
     for replica_id in running():
-        proxy.wait_for(server(replica_id))
+        proxy.wait_for(replica_id)
     yield
     pyserve.delete("quick")
 
@@ -122,7 +117,7 @@ def test_calls_wait_for_a_place_as_many_as_may(proxy: Outer, client: httpx.Clien
     pyserve.run(apps.Narrow.bind(), name="narrow", route_prefix="/narrow")
     try:
         (replica_id,) = running("narrow", "Narrow")
-        proxy.wait_for(server(replica_id))
+        proxy.wait_for(replica_id)
         with ThreadPoolExecutor(4) as threads:
             asked = [threads.submit(client.post, "/narrow", content="1") for _ in range(4)]
             found = Counter(each.result(_TIMEOUT_S).status_code for each in asked)
@@ -136,7 +131,7 @@ def test_the_time_limit_of_a_deployment_holds(proxy: Outer, client: httpx.Client
     pyserve.run(apps.Hasty.bind(), name="hasty", route_prefix="/hasty")
     try:
         (replica_id,) = running("hasty", "Hasty")
-        proxy.wait_for(server(replica_id))
+        proxy.wait_for(replica_id)
         assert 408 == client.post("/hasty", content="4").status_code
         longer = {"x-request-timeout-seconds": "20"}
         assert 200 == client.post("/hasty", content="2", headers=longer).status_code
@@ -169,7 +164,7 @@ def test_a_replica_that_was_killed_loses_no_call_that_comes_later(
         for _ in range(8):
             assert 200 == _get_again(client, "/quick")
             stub.Echo(echo_pb2.EchoRequest(), timeout=_TIMEOUT_S)
-    wait_until(lambda: server(killed) not in proxy.config.read_text(), _TIMEOUT_S)
+    wait_until(lambda: not proxy.names(killed), _TIMEOUT_S)
 
 
 def _is_zombie(pid: int) -> bool:
@@ -183,7 +178,7 @@ def _is_zombie(pid: int) -> bool:
 async def test_no_call_fails_while_replicas_come_and_drain(mesh: RunningMesh, proxy: Outer) -> None:
     await asyncio.to_thread(deploy, 1)
     for replica_id in await asyncio.to_thread(running):
-        await asyncio.to_thread(proxy.wait_for, server(replica_id))
+        await asyncio.to_thread(proxy.wait_for, replica_id)
     seen: Counter[object] = Counter()
     stop = asyncio.Event()
 
