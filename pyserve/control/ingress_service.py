@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from pyserve.control.ingresses import Attendant, Ingresses
-from pyserve.control.transport import Server
+from pyserve.control.transport import Server, converse
 from pyserve.wire.v1 import ingress_pb2, ingress_pb2_grpc
 
 if TYPE_CHECKING:
@@ -46,18 +46,11 @@ class IngressService(ingress_pb2_grpc.IngressesServicer):
                 "the first message of Attend must be a status with id and node",
             )
         attendant = self._ingresses.attend(first.status)
-        reader = asyncio.create_task(self._read(request_iterator, attendant))
         try:
-            while (command := await attendant.next()) is not None:
-                await context.write(command)
+            await converse(context, attendant.next, self._read(request_iterator, attendant))
         finally:
-            reader.cancel()
-            try:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await reader
-            finally:
-                # Also when the reader failed: the ingress has left, whatever ended its messages.
-                self._ingresses.leave(attendant)
+            # Also when the reader failed: the ingress has left, whatever ended its messages.
+            self._ingresses.leave(attendant)
 
     async def _read(
         self, messages: AsyncIterator[ingress_pb2.IngressMessage], attendant: Attendant

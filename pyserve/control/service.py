@@ -7,7 +7,6 @@ task that is cancelled when the peer goes, not when a generator is collected.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -21,7 +20,7 @@ from pyserve.control.ingresses import Ingresses
 from pyserve.control.registry import Interest
 from pyserve.control.runs import Run, run_of
 from pyserve.control.sessions import Session
-from pyserve.control.transport import Server
+from pyserve.control.transport import Server, converse
 from pyserve.errors import PyserveError, VersionSkew
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version
@@ -99,18 +98,11 @@ class MeshService:
             session = self._controller.join(hello)
         except PyserveError as error:
             await _refuse(context, error)
-        reader = asyncio.create_task(self._read(requests, session))
         try:
-            while (command := await session.next()) is not None:
-                await context.write(command)
+            await converse(context, session.next, self._read(requests, session))
         finally:
-            reader.cancel()
-            try:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await reader
-            finally:
-                # Also when the reader failed: the replica has left, whatever ended its messages.
-                self._controller.leave(session)
+            # Also when the reader failed: the replica has left, whatever ended its messages.
+            self._controller.leave(session)
 
     async def _read(
         self, requests: AsyncIterator[mesh_pb2.ReplicaMessage], session: Session

@@ -6,9 +6,13 @@ who flood it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from grpc import aio as rpc
 
@@ -134,3 +138,25 @@ def listen_tcp(server: Server, address: str, tls: MeshTls | None) -> int:
 def proof(token: bytes) -> tuple[tuple[str, str | bytes], ...]:
     """Return the metadata that every call of the control plane carries."""
     return ((TOKEN_KEY, token),)
+
+
+async def converse(
+    context: Any,
+    next_command: Callable[[], Awaitable[object | None]],
+    reading: Coroutine[Any, Any, None],
+) -> None:
+    """Hold a stream: commands out, while messages are read, until there is no next command.
+
+    Args:
+        context: of the call.
+        next_command: returns ``None`` when the stream shall end.
+        reading: reads the messages; it is cancelled with the last command.
+    """
+    reader = asyncio.create_task(reading)
+    try:
+        while (command := await next_command()) is not None:
+            await context.write(command)
+    finally:
+        reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reader
