@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+
 from pyserve.aio._channel import Channel, insecure_channel
 from pyserve.aio.certificates import MeshTls
 from pyserve.config.control import (
     KEEPALIVE_PERIOD_S,
     KEEPALIVE_TIMEOUT_S,
+    REDIAL_BACKOFF_FACTOR,
     REDIAL_BACKOFF_INITIAL_S,
+    REDIAL_BACKOFF_JITTER,
     REDIAL_BACKOFF_MAX_S,
 )
 
@@ -41,3 +46,30 @@ def dial(address: str, tls: MeshTls | None = None, *, keepalive: bool = False) -
     if tls is not None and not is_local:
         return tls.channel(address, options)
     return insecure_channel(address, options=options)
+
+
+class Redial:
+    """The pauses between attempts to reach a controller: longer each time, until one succeeds.
+
+    With jitter, so that the processes of a mesh do not come back to a new controller all at the
+    same instant (gRPC's connection backoff does the same).
+    """
+
+    def __init__(self) -> None:
+        self._pause_s = REDIAL_BACKOFF_INITIAL_S
+
+    def reset(self) -> None:
+        """Begin with the shortest pause again: an attempt has succeeded."""
+        self._pause_s = REDIAL_BACKOFF_INITIAL_S
+
+    def next_s(self) -> float:
+        """Return how long to wait before the next attempt, in seconds."""
+        # It spreads load; nobody has to be kept from guessing it.
+        jitter = random.uniform(1 - REDIAL_BACKOFF_JITTER, 1 + REDIAL_BACKOFF_JITTER)  # noqa: S311
+        pause_s = self._pause_s * jitter
+        self._pause_s = min(self._pause_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+        return pause_s
+
+    async def pause(self) -> None:
+        """Wait before the next attempt."""
+        await asyncio.sleep(self.next_s())

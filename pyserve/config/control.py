@@ -59,6 +59,7 @@ WATCH_QUEUE_LENGTH_MAX = 64
 REDIAL_BACKOFF_INITIAL_S = 0.05
 REDIAL_BACKOFF_FACTOR = 2.0
 REDIAL_BACKOFF_MAX_S = 2.0
+REDIAL_BACKOFF_JITTER = 0.2
 
 # How long a starter waits for a controller to listen: the time of an interpreter's start on a
 # busy machine, with room.

@@ -7,11 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from pyserve.aio import Channel
-from pyserve.config.control import (
-    REDIAL_BACKOFF_FACTOR,
-    REDIAL_BACKOFF_INITIAL_S,
-    REDIAL_BACKOFF_MAX_S,
-)
+from pyserve.aio.mesh_channel import Redial
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import RpcError, proof
 from pyserve.ingress.watcher import Views
@@ -63,7 +59,7 @@ class LoadTeller:
             self._task = None
 
     async def _tell(self) -> None:
-        backoff_s = REDIAL_BACKOFF_INITIAL_S
+        redial = Redial()
         async with self._connect(self._controller.controller) as channel:
             stub = mesh_pb2_grpc.MeshStub(channel)
             while True:
@@ -79,9 +75,8 @@ class LoadTeller:
                     # The watcher of the same controller says that it is lost.
                     _LOGGER.debug("the controller does not hear of the load: %s", error.details())
                 if changes.has_told:
-                    backoff_s = REDIAL_BACKOFF_INITIAL_S
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+                    redial.reset()
+                await redial.pause()
 
     async def _loads(self, changes: LoadChanges) -> AsyncIterator[mesh_pb2.RouterLoad]:
         loop = asyncio.get_running_loop()

@@ -24,7 +24,7 @@ import grpc
 
 from pyserve.aio import Channel
 from pyserve.aio.certificates import MeshTls, mesh_tls
-from pyserve.aio.mesh_channel import dial
+from pyserve.aio.mesh_channel import Redial, dial
 from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import (
     MeshSettings,
@@ -34,12 +34,7 @@ from pyserve.config import (
     older_names,
     read_settings,
 )
-from pyserve.config.control import (
-    REDIAL_BACKOFF_FACTOR,
-    REDIAL_BACKOFF_INITIAL_S,
-    REDIAL_BACKOFF_MAX_S,
-    SHUTDOWN_GRACE_S,
-)
+from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh
 from pyserve.control.transport import RpcError, proof
 from pyserve.errors import MeshError, PyserveError, UsageError
@@ -247,7 +242,7 @@ async def _find(settings: MeshSettings, tls: MeshTls | None) -> MeshAddress:
     Raises:
         MeshError: it refuses this ingress, or its token is not at hand.
     """
-    backoff_s = REDIAL_BACKOFF_INITIAL_S
+    redial = Redial()
     told = False
     while True:
         found = find_mesh(settings)
@@ -257,8 +252,7 @@ async def _find(settings: MeshSettings, tls: MeshTls | None) -> MeshAddress:
             where = settings.controller or f"below {settings.home}"
             _LOGGER.warning("no controller answers %s; this ingress waits for one", where)
             told = True
-        await asyncio.sleep(backoff_s)
-        backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+        await redial.pause()
 
 
 async def _answers(controller: MeshAddress, tls: MeshTls | None) -> bool:

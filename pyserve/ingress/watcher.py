@@ -16,13 +16,8 @@ import grpc
 import grpc.aio
 
 from pyserve.aio import Channel
-from pyserve.aio.mesh_channel import dial
+from pyserve.aio.mesh_channel import Redial, dial
 from pyserve.config import NodeSettings
-from pyserve.config.control import (
-    REDIAL_BACKOFF_FACTOR,
-    REDIAL_BACKOFF_INITIAL_S,
-    REDIAL_BACKOFF_MAX_S,
-)
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import RpcError, proof
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
@@ -131,13 +126,13 @@ class Watcher:
             self._task = None
 
     async def _run(self) -> None:
-        backoff_s = REDIAL_BACKOFF_INITIAL_S
+        redial = Redial()
         async with self._connect(self._controller.controller) as channel:
             stub = mesh_pb2_grpc.MeshStub(channel)
             while True:
                 try:
                     if await self._follow(stub):
-                        backoff_s = REDIAL_BACKOFF_INITIAL_S
+                        redial.reset()
                     ended = "the stream ended"
                 except RpcError as error:
                     ended = f"{error.code().name}: {error.details()}"
@@ -146,11 +141,10 @@ class Watcher:
                     self._controller.controller,
                     ended,
                 )
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+                await redial.pause()
 
     async def _run_along(self, way: Way) -> None:
-        backoff_s = REDIAL_BACKOFF_INITIAL_S
+        redial = Redial()
         is_lost = False
         while True:
             address = way.locate()
@@ -161,7 +155,8 @@ class Watcher:
                 async with self._connect(address.controller) as channel:
                     brought, ended = await self._follow_beside(channel, way)
                 if brought:
-                    backoff_s, is_lost = REDIAL_BACKOFF_INITIAL_S, False
+                    redial.reset()
+                    is_lost = False
             # Once: further attempts say nothing new.
             _LOGGER.log(
                 logging.DEBUG if is_lost else logging.WARNING,
@@ -170,8 +165,7 @@ class Watcher:
                 ended,
             )
             is_lost = True
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+            await redial.pause()
 
     async def _follow_beside(self, channel: Channel, way: Way) -> tuple[bool, str]:
         """Watch with what goes beside; return whether a view came, and how it has ended."""

@@ -15,12 +15,7 @@ import grpc
 import grpc.aio
 
 from pyserve.aio.certificates import MeshTls
-from pyserve.aio.mesh_channel import dial
-from pyserve.config.control import (
-    REDIAL_BACKOFF_FACTOR,
-    REDIAL_BACKOFF_INITIAL_S,
-    REDIAL_BACKOFF_MAX_S,
-)
+from pyserve.aio.mesh_channel import Redial, dial
 from pyserve.errors import MeshError
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
@@ -154,7 +149,7 @@ class Membership:
             return True
 
     async def _stay(self) -> None:
-        backoff_s = REDIAL_BACKOFF_INITIAL_S
+        redial = Redial()
         async with dial(self._controller, self._tls) as channel:
             stub: mesh_pb2_grpc.MeshAsyncStub = mesh_pb2_grpc.MeshStub(channel)
             while True:
@@ -162,7 +157,7 @@ class Membership:
                     # The channel dials by itself, with the same backoff, until it is connected.
                     call = stub.Join(metadata=self._metadata, wait_for_ready=True)
                     if await self._follow(call):
-                        backoff_s = REDIAL_BACKOFF_INITIAL_S
+                        redial.reset()
                     code, details = await call.code(), await call.details()
                 except grpc.aio.AioRpcError as error:
                     code, details = error.code(), error.details() or ""
@@ -180,8 +175,7 @@ class Membership:
                     _LOGGER.warning(
                         "lost the controller (%s %s); joining again", code.name, details
                     )
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * REDIAL_BACKOFF_FACTOR, REDIAL_BACKOFF_MAX_S)
+                await redial.pause()
 
     async def _follow(self, call: JoinCall) -> bool:
         """Speak on one stream until it ends; return whether the controller took us."""
