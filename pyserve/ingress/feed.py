@@ -76,7 +76,7 @@ class TableFeed:
         self._watcher = Watcher(
             controller, node, deployments, self._on_view, connect=connect, way=way
         )
-        self._load = LoadTeller(controller, connect, table.stats)
+        self._load = LoadTeller(lambda: self._watcher.controller, connect, table.stats)
         self._late = LatePolicies(table.unanswered)
         self._late_look: asyncio.Task[None] | None = None
 

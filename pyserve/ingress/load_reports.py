@@ -26,18 +26,19 @@ class LoadTeller:
     """Follows the table's own counters as long as a deployment scales.
 
     Args:
-        controller: Whom to tell.
+        locate: Returns the controller that sent the last view: whom to tell.
         connect: Makes the channel to the controller's address.
         stats: Returns ``_router.RoutingTable.stats()``.
     """
 
     def __init__(
         self,
-        controller: MeshAddress,
+        locate: Callable[[], MeshAddress],
         connect: Callable[[str], Channel],
         stats: Callable[[], Stats],
     ) -> None:
-        self._controller = controller
+        self._locate = locate
+        self._controller: MeshAddress | None = None
         self._connect = connect
         self._stats = stats
         self._keys: dict[DeploymentKey, bool] = {}  # Whether it has replicas.
@@ -48,19 +49,25 @@ class LoadTeller:
         self._keys = {
             key: bool(view.replicas) for key, view in views.items() if view.scales_with_load
         }
-        if self._keys and self._task is None:
-            self._task = asyncio.create_task(self._tell())
+        controller = self._locate()
+        if self._keys and controller != self._controller:
+            self._controller = controller
+            if self._task is not None:
+                self._task.cancel()
+            self._task = asyncio.create_task(self._tell(controller, self._task))
 
     async def close(self) -> None:
         """Tell nothing more. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-            self._task = None
+            self._task = self._controller = None
 
-    async def _tell(self) -> None:
+    async def _tell(self, controller: MeshAddress, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait({before})
         redial = Redial()
-        async with self._connect(self._controller.controller) as channel:
+        async with self._connect(controller.controller) as channel:
             stub = mesh_pb2_grpc.MeshStub(channel)
             while True:
                 # Whoever hears it anew knows nothing of what was told before.
@@ -68,7 +75,7 @@ class LoadTeller:
                 try:
                     await stub.Observe(
                         self._loads(changes),
-                        metadata=proof(self._controller.token),
+                        metadata=proof(controller.token),
                         wait_for_ready=True,
                     )
                 except RpcError as error:

@@ -112,6 +112,11 @@ class Watcher:
         self._state = ViewState()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def controller(self) -> MeshAddress:
+        """Whom it follows, or tries to."""
+        return self._controller
+
     def start(self) -> None:
         """Begin to watch, in a task of the running loop."""
         run = self._run() if self._way is None else self._run_along(self._way)

@@ -10,6 +10,7 @@ from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import make_server
 from pyserve.ingress import feed as feed_module
 from pyserve.ingress.feed import TableFeed
+from pyserve.ingress.watcher import Way
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually
@@ -75,10 +76,10 @@ async def serve(controller, tmp_path):
     address = f"unix:{tmp_path / 'c.sock'}"
     servers = []
 
-    async def start():
+    async def start(at=address):
         server = make_server(TOKEN)
         mesh_pb2_grpc.add_MeshServicer_to_server(controller, server)
-        server.add_insecure_port(address)
+        server.add_insecure_port(at)
         await server.start()
         servers.append(server)
         return server
@@ -238,3 +239,33 @@ async def test_calls_are_told_of_for_what_scales_when_they_have_changed(
     controller.loads.clear()
     await serve()
     await eventually(lambda: controller.loads == [("a", 0, 9)])
+
+
+async def test_a_controller_at_another_place_is_told_of_calls(
+    serve, table, controller, tmp_path, monkeypatch
+):
+    async def attend(channel):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(feed_module, "route_of", lambda view, *_: view.key.name)
+    places = [f"unix:{tmp_path / name}" for name in ("one.sock", "two.sock")]
+    present = MeshAddress(controller=places[0], token=TOKEN)
+    way = Way(locate=lambda: present, beside=attend)
+    feed = TableFeed(present, NodeSettings(node_id="here", zone="z1"), table, None, way=way)
+    table.counts = {"shop/a": {"parked": 2, "offered": 7}}
+    scales = mesh_pb2.DeploymentView(
+        key={"application": "shop", "name": "a"}, services=["s"], scales_with_load=True
+    )
+    view_of_it = mesh_pb2.WatchUpdate(version=1, changed=[scales])
+
+    first = await serve(places[0])
+    feed.start()
+    controller.updates.put_nowait(view_of_it)
+    await eventually(lambda: controller.loads == [("a", 2, 7)])
+    controller.loads.clear()
+    await serve(places[1])
+    present = MeshAddress(controller=places[1], token=TOKEN)
+    await first.stop(0)
+    controller.updates.put_nowait(view_of_it)
+    await eventually(lambda: controller.loads == [("a", 2, 7)])
+    await feed.close()
