@@ -703,6 +703,9 @@ def raise_descriptor_limit() -> None:
 def has_digits(text: bytes | bytearray, count: int) -> bool:
     """Say whether ``text`` has ``count`` ASCII digits in a row."""
 
+def http_status(code: int) -> int:
+    """Return the HTTP status in which plain HTTP tells a gRPC code, by its number."""
+
 def forked() -> bool:
     """This process is a fork of the one that started the I/O threads: the runtime is unusable."""
 

@@ -4,7 +4,14 @@ It decides when a loop drains its events and when it hands commands over: once p
 It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.ingress`` give it receivers.
 """
 
-from pyserve._router import DONE, MESSAGE, has_digits, keep_freed_memory, raise_descriptor_limit
+from pyserve._router import (
+    DONE,
+    MESSAGE,
+    has_digits,
+    http_status,
+    keep_freed_memory,
+    raise_descriptor_limit,
+)
 from pyserve.bridge._endpoint import (
     CallStarter,
     EventReceiver,
@@ -27,6 +34,7 @@ __all__ = [
     "end_if_forked",
     "endpoint_of",
     "has_digits",
+    "http_status",
     "keep_freed_memory",
     "keep_from_forks",
     "raise_descriptor_limit",

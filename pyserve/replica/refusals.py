@@ -2,7 +2,7 @@
 
 User code that lets such an error through has nothing of its own to say, and whether it helps to
 come again is not the same for all of them. An ``Abort`` says everything itself. The statuses are
-those of ``grpc/http_status.rs``.
+those of the ingress.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grpc import StatusCode
 
 from pyserve.aio import Status
+from pyserve.bridge import http_status
 from pyserve.errors import Abort, BackPressure, ModelLoadFailed, RequestError
 from pyserve.observe.failures import failure_logger
 
@@ -27,24 +28,6 @@ CallFailure = RequestError | ModelLoadFailed
 
 
 _RETRY_AFTER_S = 1  # As the router says where it knows nothing better.
-_STATUSES = {
-    StatusCode.INVALID_ARGUMENT: 400,
-    StatusCode.FAILED_PRECONDITION: 400,
-    StatusCode.OUT_OF_RANGE: 400,
-    StatusCode.UNAUTHENTICATED: 401,
-    StatusCode.PERMISSION_DENIED: 403,
-    StatusCode.NOT_FOUND: 404,
-    StatusCode.DEADLINE_EXCEEDED: 408,
-    StatusCode.ALREADY_EXISTS: 409,
-    StatusCode.ABORTED: 409,
-    StatusCode.CANCELLED: 499,
-    StatusCode.UNKNOWN: 500,
-    StatusCode.INTERNAL: 500,
-    StatusCode.DATA_LOSS: 500,
-    StatusCode.UNIMPLEMENTED: 501,
-    StatusCode.RESOURCE_EXHAUSTED: 503,
-    StatusCode.UNAVAILABLE: 503,
-}
 _TEXTS = {
     StatusCode.CANCELLED: "A call to a deployment behind this one was cancelled.",
     StatusCode.DEADLINE_EXCEEDED: "A deployment behind this one has not answered in time.",
@@ -94,10 +77,10 @@ def refusal_of(error: BaseException) -> Refusal | None:
     """
     if isinstance(error, Abort):
         text = error.details or error.code.name
-        return Refusal(_STATUSES[error.code], text, None, error.trailing_metadata)
+        return Refusal(http_status(error.code.value[0]), text, None, error.trailing_metadata)
     if not isinstance(error, CallFailure):
         return None
-    status = _STATUSES[error.code]
+    status = http_status(error.code.value[0])
     after_s: float | None = None
     if isinstance(error, BackPressure):
         status, after_s = error.status_code, error.retry_after_s

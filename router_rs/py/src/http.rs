@@ -11,8 +11,15 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
+use router_net::grpc::{self, Code, QUEUE_FULL_DEFAULT};
 use router_net::mesh::names;
 use router_net::server::{Exchange, HttpHead as NetHead};
+
+/// See the stub.
+#[pyfunction]
+pub(crate) fn http_status(code: u32) -> u16 {
+    grpc::http_status(Code::from_number(code), QUEUE_FULL_DEFAULT).as_u16()
+}
 
 /// See the stub. What is asked for is converted then, from the head as it came.
 #[pyclass(frozen, module = "pyserve._router")]

@@ -56,6 +56,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;
     module.add_function(wrap_pyfunction!(descriptors::raise_descriptor_limit, module)?)?;
     module.add_function(wrap_pyfunction!(digits::has_digits, module)?)?;
+    module.add_function(wrap_pyfunction!(http::http_status, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
     module.add_function(wrap_pyfunction!(forks::shut_descriptors_after_fork, module)?)?;
     for (name, value) in [
