@@ -322,7 +322,7 @@ class Controller:
         replica = self.state.replicas[session.replica_id]
         if replica.phase is Phase.STOPPING:
             # It may not have heard of that, or from a controller before.
-            self._spawn(self._drain(session, replica.options.graceful_shutdown_timeout_s))
+            self._spawn(self._drain(session, replica.grace_left_s(self._loop.time())))
         if self._vitals is None:
             self._vitals = self._spawn(watch_vitals(self.state, self._sessions, self._changed))
         self._changed()
@@ -362,12 +362,12 @@ class Controller:
         self.state.notes += self._waits.news(self._told_waits)
         self._told_waits = self._waits
         self._offer(now)
+        observe(self.state, self._reconfiguring.former, time.time())
         # Before anything of it begins, or is known to others.
         self.recovery.record(now)
         self.registry.publish(now)
         self._tell()
         self._set_timer(now)
-        observe(self.state, self._reconfiguring.former, time.time())
         self._stepped.set_result(None)
         self._stepped = self._loop.create_future()
 

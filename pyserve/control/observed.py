@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 
 from pyserve.config import DeploymentOptions
-from pyserve.config.control import HEALTH_FAILURES_MAX, SILENT_AFTER_S
+from pyserve.config.control import HEALTH_FAILURES_MAX, KILL_MARGIN_S, SILENT_AFTER_S
 from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
 
 # The slot of replicas that nobody here started (compose, another engine): they fill none.
@@ -106,6 +107,11 @@ class Replica:
     config: int = 0
     config_told: int = 0
     refusal: Failure | None = None
+
+    def grace_left_s(self, now: float) -> float:
+        """Return how long one that was told to stop may still finish what it has."""
+        ends = math.inf if self.kill_at is None else self.kill_at - KILL_MARGIN_S
+        return max(0.0, min(ends - now, self.options.graceful_shutdown_timeout_s))
 
     @property
     def silence_limit_s(self) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pyserve.control.applications import Applications
 from pyserve.control.reconfiguring import Reconfiguring
-from pyserve.control.state import EXTERNAL_SLOT, Desired, MeshState, Replica, Version
+from pyserve.control.state import EXTERNAL_SLOT, Condition, Desired, MeshState, Replica, Version
 from pyserve.control.store import Changes, Records, Store, changes_between
 from pyserve.control.store.records import (
     ApplicationRecord,
@@ -76,10 +76,14 @@ def records_of(
         )
     }
     for position, (name, info) in enumerate(memory.applications.infos.items()):
-        record = ApplicationRecord(name=name, position=position, info=info)
-        records[Table.APPLICATIONS, name] = record
+        condition = memory.state.conditions.get(name)
+        records[Table.APPLICATIONS, name] = ApplicationRecord(
+            name=name, position=position, info=info, condition=condition
+        )
     for position, desired in enumerate(memory.state.deployments.values()):
-        records[Table.DEPLOYMENTS, str(desired.key)] = _deployment(desired, position)
+        records[Table.DEPLOYMENTS, str(desired.key)] = _deployment(
+            desired, position, memory.state.conditions.get(desired.key), clock_offset
+        )
         for version in (desired.target, desired.fallback):
             if version is not None:
                 records[Table.VERSIONS, version.id] = _version(version, clock_offset)
@@ -108,6 +112,8 @@ def _ingredients(replica: Replica, memo: str) -> tuple[object, ...]:
         replica.cordoned,
         replica.pid,
         replica.ready_at,
+        replica.stopping_at,
+        replica.kill_at,
         replica.config,
         replica.rank,
         replica.place,
@@ -116,7 +122,13 @@ def _ingredients(replica: Replica, memo: str) -> tuple[object, ...]:
     )
 
 
-def _deployment(desired: Desired, position: int) -> DeploymentRecord:
+def _unix(time: float | None, clock_offset: float) -> float | None:
+    return None if time is None else time + clock_offset
+
+
+def _deployment(
+    desired: Desired, position: int, condition: Condition | None, clock_offset: float
+) -> DeploymentRecord:
     return DeploymentRecord(
         application=desired.key.application,
         name=desired.key.deployment,
@@ -129,6 +141,8 @@ def _deployment(desired: Desired, position: int) -> DeploymentRecord:
         http=desired.http,
         http_prefixes=desired.http_prefixes,
         idempotent_methods=desired.idempotent_methods,
+        ends_by=_unix(desired.ends_by, clock_offset),
+        condition=condition,
     )
 
 
@@ -180,7 +194,9 @@ def _replica(replica: Replica, memo: str, clock_offset: float) -> ReplicaRecord:
         slot=replica.slot,
         created_at=replica.created_at + clock_offset,
         phase=replica.phase,
-        ready_at=replica.ready_at + clock_offset if replica.ready_at is not None else None,
+        ready_at=_unix(replica.ready_at, clock_offset),
+        stopping_at=_unix(replica.stopping_at, clock_offset),
+        kill_at=_unix(replica.kill_at, clock_offset),
         killed=replica.killed,
         # Of those that come by themselves the name is all; they say the rest again.
         pid=replica.pid if is_ours else 0,

@@ -54,10 +54,13 @@ class Recovery:
         memory = self._memory
         memory.state.deployments.update(restored.state.deployments)
         memory.state.replicas.update(restored.state.replicas)
+        memory.state.conditions.update(restored.state.conditions)
+        memory.state.cordoned_nodes.update(restored.state.cordoned_nodes)
         memory.applications.infos.update(restored.applications.infos)
         memory.reconfiguring.former.update(restored.reconfiguring.former)
         memory.specs.update(restored.specs)
         self._hold.begin(restored, now)
+        self.look(now)
         for replica in list(memory.state.replicas.values()):
             spec, memo = memory.specs[replica.version], restored.memos[replica.id]
             self._processes.adopt(replica, spec, memo)

@@ -79,6 +79,8 @@ def restore(records: Records, *, now: float, clock_offset: float) -> Restored:
         _all(records, Table.APPLICATIONS, ApplicationRecord), key=lambda item: item.position
     ):
         restored.applications.infos[info.name] = info.info
+        if info.condition is not None:
+            restored.state.conditions[info.name] = info.condition
     restored.specs = {
         key: record.spec
         for (table, key), record in records.items()
@@ -119,7 +121,10 @@ def _restore_deployments(restored: Restored, records: Records, clock_offset: flo
             http=record.http,
             http_prefixes=record.http_prefixes,
             idempotent_methods=record.idempotent_methods,
+            ends_by=None if record.ends_by is None else record.ends_by - clock_offset,
         )
+        if record.condition is not None:
+            restored.state.conditions[key] = record.condition
 
 
 def _version(record: VersionRecord, spec: mesh_pb2.DeploymentSpec, clock_offset: float) -> Version:
@@ -186,6 +191,7 @@ def _restore_replica(
         health_at=now,
         metadata_json=record.metadata_json,
         config=record.config,
+        calls=calls_of(spec),
         cordoned=record.cordoned,
         node_cordoned=record.place.node in restored.state.cordoned_nodes,
     )
@@ -194,11 +200,19 @@ def _restore_replica(
     if record.phase is Phase.RUNNING:
         replica.left_at = now
     elif record.phase is Phase.STOPPING:
-        # How much of its grace has passed nobody knows.
-        grace_s = 0.0 if record.killed else options.graceful_shutdown_timeout_s + KILL_MARGIN_S
-        replica.kill_at = now + grace_s
+        _restore_end(replica, record, now, clock_offset)
     restored.state.replicas[replica.id] = replica
     restored.memos[replica.id] = record.memo
+
+
+def _restore_end(replica: Replica, record: ReplicaRecord, now: float, clock_offset: float) -> None:
+    """Let one that drains end when it would have; nobody knows that of older records."""
+    grace_s = replica.options.graceful_shutdown_timeout_s + KILL_MARGIN_S
+    latest = now if record.killed else now + grace_s
+    began, ends = record.stopping_at, record.kill_at
+    # As above, a clock that was set back must not make it later.
+    replica.stopping_at = now if began is None else min(began - clock_offset, now)
+    replica.kill_at = latest if ends is None else min(ends - clock_offset, latest)
 
 
 @dataclass(slots=True)
@@ -228,6 +242,7 @@ class Hold:
             replica = state.replicas.get(replica_id)
             if replica_id in self._own if replica is None else replica.joined:
                 del self.awaited[replica_id]
+        state.awaited = frozenset(self.awaited.values())
 
     def next_wakeup(self) -> float | None:
         """Return when the time is over, ``None`` if nobody is waited for."""

@@ -148,6 +148,7 @@ class MeshState:
         incidents: what befell replicas that had served, for whoever runs the application.
         conditions: how everything was at the last look.
         cordoned_nodes: whose replicas get no new calls.
+        awaited: applications whose replicas shall join again first: they are as they were.
     """
 
     deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
@@ -156,6 +157,7 @@ class MeshState:
     incidents: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     conditions: dict[ApplicationName | DeploymentKey, Condition] = field(default_factory=dict)
     cordoned_nodes: set[str] = field(default_factory=set)
+    awaited: frozenset[ApplicationName] = frozenset()
 
     def of_application(self, name: ApplicationName) -> Iterator[Desired]:
         """Yield the deployments of one application."""
@@ -298,7 +300,8 @@ class MeshState:
         before = self.conditions
         self.conditions = {
             of: former
-            if (former := before.get(of)) is not None and former.word == word
+            if (former := before.get(of)) is not None
+            and (former.word == word or _application(of) in self.awaited)
             else Condition(word, now)
             for of, word in words.items()
         }
@@ -480,3 +483,7 @@ class MeshState:
             slot.deaths_in_a_row = 0
         slot.deaths_in_a_row, slot.last_end = slot.deaths_in_a_row + 1, how
         slot.start_not_before = now + restart_delay_s(slot.deaths_in_a_row)
+
+
+def _application(of: ApplicationName | DeploymentKey) -> ApplicationName:
+    return of.application if isinstance(of, DeploymentKey) else of

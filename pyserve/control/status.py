@@ -55,15 +55,16 @@ def application_statuses(
                 message=health.message,
                 deployed_at=info.deployed_at,
                 reason=health.reason,
-                since=_since(state, name),
+                since=_since(state, name, health),
             )
         )
     return statuses
 
 
-def _since(state: MeshState, of: ApplicationName | DeploymentKey) -> float:
+def _since(state: MeshState, of: ApplicationName | DeploymentKey, health: Health) -> float:
     condition = state.conditions.get(of)
-    return 0.0 if condition is None else condition.since
+    # While replicas are waited for, what is kept is how it was before.
+    return condition.since if condition is not None and condition.word == health.word else 0.0
 
 
 def _deployment_status(
@@ -79,7 +80,7 @@ def _deployment_status(
         ],
         services=desired.services,
         reason=health.reason,
-        since=_since(state, desired.key),
+        since=_since(state, desired.key, health),
         scaling=scaling_status(desired.target),
     )
 

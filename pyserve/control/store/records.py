@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyserve.control.applications import ApplicationInfo
-from pyserve.control.state import Failure, Phase, Place
+from pyserve.control.state import Condition, Failure, Phase, Place
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 
@@ -47,11 +47,13 @@ class ApplicationRecord:
 
     Attributes:
         position: of its name among all, oldest first.
+        condition: how it is, and since when; None: nobody has looked.
     """
 
     name: ApplicationName
     position: int
     info: ApplicationInfo
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class DeploymentRecord:
     Attributes:
         position: of its name among all.
         target, fallback: ids of versions.
+        ends_by: Unix time from which on one that shall end waits for nobody.
+        condition: how it is, and since when; None: nobody has looked.
     """
 
     application: ApplicationName
@@ -74,6 +78,8 @@ class DeploymentRecord:
     http: bool = False
     http_prefixes: tuple[str, ...] = ()
     idempotent_methods: tuple[str, ...] = ()
+    ends_by: float | None = None
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +137,7 @@ class ReplicaRecord:
 
     Attributes:
         slot: of its version; -1: nobody here started it.
-        created_at, ready_at: Unix times.
+        created_at, ready_at, stopping_at, kill_at: Unix times.
         memo: what its launcher finds its process by; "": it has not begun, or nobody could say.
         pid: for people.
     """
@@ -144,6 +150,8 @@ class ReplicaRecord:
     created_at: float
     phase: Phase
     ready_at: float | None = None
+    stopping_at: float | None = None
+    kill_at: float | None = None
     killed: bool = False
     pid: int = 0
     memo: str = ""

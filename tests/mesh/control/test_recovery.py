@@ -78,6 +78,10 @@ class Mesh(PersistentMesh):
         application = self.status().applications.get("default")
         return application is not None and application.deployments["Numbered"].status == "HEALTHY"
 
+    def since(self) -> tuple[float, float]:
+        application = self.status().applications["default"]
+        return application.since_s, application.deployments["Numbered"].since_s
+
     def call(self) -> object:
         with attached(self.home):
             return pyserve.get_app_handle("default").remote().result(timeout_s=_TIMEOUT_S)
@@ -112,7 +116,8 @@ async def test_controllers_that_are_killed_in_deploys_cost_no_call_and_start_not
 
 def test_the_same_replicas_serve_a_new_controller_at_the_same_places(mesh: Mesh) -> None:
     mesh.deploy(1)
-    before, record = mesh.pids(), read_record(mesh.home)
+    wait_until(mesh.serves, _TIMEOUT_S)
+    before, record, since = mesh.pids(), read_record(mesh.home), mesh.since()
     assert record is not None
     token = record.address().token
 
@@ -122,6 +127,8 @@ def test_the_same_replicas_serve_a_new_controller_at_the_same_places(mesh: Mesh)
     wait_until(mesh.serves, _TIMEOUT_S)
 
     assert before == mesh.pids()
+    assert since == mesh.since()
+    assert 0.0 not in since
     again = read_record(mesh.home)
     assert again is not None
     assert (record.controller, record.token_file, token) == (

@@ -65,10 +65,12 @@ class FailingStore(MemoryStore):
     """Keeps things, unless its disk is full."""
 
     is_full = False
+    writes = 0
 
     def write(self, changes: Changes) -> None:
         if self.is_full:
             raise MeshError("the disk is full; free some space")
+        self.writes += 1
         super().write(changes)
 
 
@@ -104,6 +106,7 @@ class Mesh:
             deployment=order.key.deployment,
             replica_id=order.replica_id,
             version=version(),
+            node="here",
         )
         session = self.sessions[order.replica_id] = self.controller.join(hello)
         ready = mesh_pb2.Ready(
@@ -267,6 +270,73 @@ async def test_what_could_not_be_written_is_said_and_written_later(mesh: Mesh) -
     await eventually(lambda: not mesh.controller.status().notices)
     mesh.restart()
     assert {mesh.machine.orders[1].replica_id} == mesh.controller.state.replicas.keys()
+
+
+def since(mesh: Mesh) -> tuple[float, float]:
+    (application,) = mesh.controller.status().applications
+    return application.since, application.deployments[0].since
+
+
+async def test_since_when_it_serves_is_told_by_the_next_controller_too(mesh: Mesh) -> None:
+    await mesh.serve(2)
+    await eventually(lambda: mesh.state() == "HEALTHY")
+    before = since(mesh)
+    assert 0.0 not in before
+
+    mesh.restart()
+
+    first, second = mesh.machine.orders
+    mesh.join(first)
+    await mesh.controller.next_step()
+    assert "HEALTHY" != mesh.state()
+    assert (0.0, 0.0) == since(mesh), "how it is while somebody is waited for is no news yet"
+    mesh.join(second)
+    await eventually(lambda: mesh.state() == "HEALTHY")
+    assert before == since(mesh)
+
+
+async def test_a_replica_that_drained_is_told_what_is_left_of_its_grace(mesh: Mesh) -> None:
+    await mesh.serve(1)
+    deleting = asyncio.create_task(mesh.controller.delete("shop"))
+    (order,) = mesh.machine.orders
+    await eventually(lambda: mesh.controller.state.replicas[order.replica_id].kill_at is not None)
+    deleting.cancel()
+    mesh.restart()
+    replica = mesh.controller.state.replicas[order.replica_id]
+    assert replica.kill_at is not None
+    replica.kill_at -= 15.0
+
+    again = mesh.join(order)
+
+    async with asyncio.timeout(5):
+        while (command := await again.next()) is None or command.WhichOneof("kind") != "drain":
+            pass
+    assert 4.0 < command.drain.grace_s <= 5.0
+
+
+async def test_steps_that_change_nothing_write_nothing(mesh: Mesh) -> None:
+    await mesh.serve(2)
+    await eventually(lambda: mesh.state() == "HEALTHY")
+    await mesh.controller.next_step()
+    before = mesh.store.writes
+
+    for _ in range(3):
+        mesh.controller._changed()
+        await mesh.controller.next_step()
+
+    assert before == mesh.store.writes
+
+
+async def test_a_cordoned_node_stays_so(mesh: Mesh) -> None:
+    await mesh.serve(1)
+    (order,) = mesh.machine.orders
+    await mesh.controller.cordon("node:here", undo=False)
+
+    mesh.restart()
+
+    session = mesh.join(order)
+    assert mesh.controller.state.replicas[session.replica_id].node_cordoned
+    assert any("here" in notice for notice in mesh.controller.status().notices)
 
 
 async def test_a_run_that_does_not_come_back_is_lost() -> None:

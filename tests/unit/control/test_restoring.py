@@ -1,23 +1,26 @@
 """A controller that ends at any moment, and the next one with what was written; virtual time."""
 
 import contextlib
+import dataclasses
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.config import DeploymentOptions
-from pyserve.config.control import REJOIN_TIMEOUT_S
+from pyserve.config.control import CALLERS_END_TIMEOUT_S, REJOIN_TIMEOUT_S
 from pyserve.control.applications import ApplicationInfo, Applications
-from pyserve.control.reconcile import CompleteVersion, KillReplica, StartReplica
+from pyserve.control.health import observe
+from pyserve.control.reconcile import CompleteVersion, KillReplica, StartReplica, StopReplica
 from pyserve.control.reconfiguring import Former, Reconfiguring
 from pyserve.control.recording import Memory, records_of
 from pyserve.control.replicas import drop_unused, new_replica
 from pyserve.control.restoring import Hold, restore
 from pyserve.control.runs import Run
-from pyserve.control.state import EXTERNAL_SLOT, Phase, Place, Version
-from pyserve.control.store import MemoryStore, SqliteStore, changes_between
+from pyserve.control.state import EXTERNAL_SLOT, Condition, Phase, Place, Version
+from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
 from pyserve.control.store.codec import encode
+from pyserve.control.store.records import Table
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.test_reconcile_properties import EVENTS, apply_event
@@ -29,7 +32,11 @@ pytestmark = pytest.mark.parity("G-66")
 
 
 def spec_of(version):
-    return mesh_pb2.DeploymentSpec(name="Echo", options_json=version.options.to_json())
+    calls = [
+        mesh_pb2.DeploymentKey(application=each.application, name=each.deployment)
+        for each in version.calls
+    ]
+    return mesh_pb2.DeploymentSpec(name="Echo", options_json=version.options.to_json(), calls=calls)
 
 
 def encoded(records):
@@ -263,19 +270,133 @@ def test_the_delay_before_the_next_start_goes_on():
     assert [StartReplica] == [type(each) for each in before.next(later_s=1.1).settle()]
 
 
-def test_a_replica_that_drained_is_ended_and_gets_its_grace_again():
-    before = serving(1, graceful_shutdown_timeout_s=5)
+def draining(**options):
+    """Return a controller of which one replica has begun to drain."""
+    before = serving(1, graceful_shutdown_timeout_s=5, **options)
     before.world.state.on_delete(APPLICATION)
     before.world.settle()
     before.write()
+    return before
 
-    after = before.next()
-    (replica,) = after.world.replicas(phase=Phase.STOPPING)
+
+def test_a_replica_that_drained_is_ended_when_it_would_have_been():
+    before = draining()
+    (replica,) = before.world.replicas(phase=Phase.STOPPING)
+
+    after = before.next(later_s=3.0)
+    (found,) = after.world.replicas(phase=Phase.STOPPING)
 
     assert [] == after.settle()
-    assert 7.0 == replica.kill_at - after.world.now
-    after.world.now = replica.kill_at
+    assert (replica.stopping_at, replica.kill_at) == (found.stopping_at, found.kill_at)
+    assert 4.0 == found.kill_at - after.world.now
+    after.world.now = found.kill_at
+    assert KillReplica(found.id, "has used up its grace") in after.settle()
+
+
+def test_one_whose_grace_passed_while_nobody_looked_is_ended_at_once():
+    after = draining().next(later_s=60.0)
+    (replica,) = after.world.replicas()
     assert KillReplica(replica.id, "has used up its grace") in after.settle()
+
+
+def test_a_clock_that_was_set_back_gives_no_more_than_the_whole_grace_again():
+    after = draining().next(later_s=-500.0)
+    (replica,) = after.world.replicas()
+    assert 7.0 == replica.kill_at - after.world.now
+
+
+def test_one_that_drains_in_a_file_of_an_older_release_gets_its_grace_again():
+    before = draining()
+    for key_, record in before.store.load().items():
+        if key_[0] is Table.REPLICAS:
+            older = dataclasses.replace(record, kill_at=None, stopping_at=None)
+            before.store.write(Changes({key_: older}))
+
+    after = before.next(later_s=3.0)
+
+    (replica,) = after.world.replicas()
+    assert 7.0 == replica.kill_at - after.world.now
+    assert after.world.now == replica.stopping_at
+
+
+def calling():
+    """Return a controller of which a Front serves that calls a Model."""
+    before = Controller(MemoryStore())
+    before.world.calls = {"Front": {"Model"}}
+    before.world.deploy(Front={"graceful_shutdown_timeout_s": 60}, Model=1)
+    before.world.settle()
+    before.world.make_ready(*before.world.state.replicas.values())
+    before.world.settle()
+    before.write()
+    return before
+
+
+def test_those_that_are_called_wait_for_their_callers_as_long_as_before():
+    before = calling()
+    before.world.state.on_delete(APPLICATION)
+    before.world.settle()
+    (front,) = before.world.replicas("Front")
+    assert front.stopping_at is not None
+    before.write()
+
+    after = before.next(later_s=10.0)
+    after.rejoin()
+
+    assert [] == after.settle()
+    (front,) = after.world.replicas("Front")
+    assert {key("Model")} == front.calls
+    after.world.now += CALLERS_END_TIMEOUT_S - 10.1
+    assert StopReplica not in map(type, after.settle())
+    after.world.now += 0.2
+    assert StopReplica in map(type, after.settle())
+
+
+def test_the_end_of_a_mesh_comes_when_it_was_said():
+    before = calling()
+    before.world.state.on_delete(APPLICATION, ends_by=before.world.now + 5.0)
+    before.world.settle()
+    before.write()
+
+    after = before.next(later_s=4.0)
+
+    assert after.world.now + 1.0 == after.world.state.deployments[key("Model")].ends_by
+
+
+def observed(controller, now):
+    observe(controller.world.state, {}, now)
+    return {str(of): each for of, each in controller.world.state.conditions.items()}
+
+
+def test_since_when_everything_is_as_it_is_stays():
+    before = serving(2)
+    said = observed(before, 50.0)
+    before.write()
+
+    after = before.next(later_s=5.0)
+    after.settle()
+    first, second = after.world.replicas()
+    after.rejoin(first)
+    after.settle()
+    assert said == observed(after, 60.0), "half of the replicas are waited for"
+    after.rejoin(second)
+    after.settle()
+
+    assert said == observed(after, 70.0)
+    assert {"shop": 50.0, "shop/Echo": 50.0} == {of: each.since for of, each in said.items()}
+
+
+def test_what_has_changed_meanwhile_is_so_since_nobody_is_waited_for():
+    before = serving(2)
+    observed(before, 50.0)
+    before.write()
+
+    after = before.next(later_s=5.0)
+    after.settle()
+    observed(after, 60.0)
+    after.world.now = after.hold.until
+    after.settle()
+
+    assert Condition("UNHEALTHY", 70.0) == observed(after, 70.0)["shop/Echo"]
 
 
 def test_a_replica_that_others_started_is_waited_for_and_says_itself_what_it_is():
