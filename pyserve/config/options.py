@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Literal
 
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
@@ -19,6 +20,7 @@ from pyserve.config.parts import (
     REPLICAS_MAX,
     BackpressureConfig,
     BatchingConfig,
+    Part,
     Resources,
     check_names,
 )
@@ -66,6 +68,14 @@ _NONE_IS_DEFAULT = (
     "mirror",
     "placement_group_strategy",
 )
+_PARTS: dict[str, type[Part]] = {
+    "backpressure_config": BackpressureConfig,
+    "batching_config": BatchingConfig,
+    "autoscaling_config": AutoscalingConfig,
+    "resources": Resources,
+    "request_router_config": RequestRouterConfig,
+    "logging_config": LoggingConfig,
+}
 # Understood beside the fields, see ``_with_current_names``.
 OLDER_OPTIONS = ("max_concurrent_queries", "version", "ray_actor_options", "runtime_env")
 # What Ray Serve has for its own actors; why it is refused.
@@ -256,11 +266,17 @@ class DeploymentOptions:
     @classmethod
     def from_json(cls, text: str) -> DeploymentOptions:
         """Read what ``to_json`` wrote; names that are unknown raise ``OptionError``."""
-        try:
-            values = json.loads(text) if text else {}
-        except json.JSONDecodeError as error:
-            raise OptionError(f"the deployment options are not JSON: {error}") from error
-        return cls.of(check_mapping("deployment options", values))
+        return cls.of(_mapping_of(text))
+
+    @classmethod
+    def from_peer(cls, text: str) -> DeploymentOptions:
+        """Read what the ``to_json`` of another release wrote, without what only that one knows."""
+        given = _mapping_of(text)
+        known = {item.name for item in fields(cls)} | {*OLDER_OPTIONS, *_REFUSED}
+        for name, part in _PARTS.items():
+            if isinstance(found := given.get(name), Mapping):
+                given[name] = part.known(found)
+        return cls.of({name: value for name, value in given.items() if name in known})
 
     @property
     def user_config_json(self) -> str:
@@ -316,6 +332,14 @@ class DeploymentOptions:
         return (self.backpressure_config or BackpressureConfig()).status_code
 
 
+def _mapping_of(text: str) -> dict[str, object]:
+    try:
+        values = json.loads(text) if text else {}
+    except json.JSONDecodeError as error:
+        raise OptionError(f"the deployment options are not JSON: {error}") from error
+    return check_mapping("deployment options", values)
+
+
 def _with_current_names(given: dict[str, object]) -> dict[str, object]:
     if "max_concurrent_queries" in given:
         warnings.warn(
@@ -347,19 +371,12 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
 
 
 def _read_parts(given: dict[str, object]) -> None:
-    for name, part in (
-        ("backpressure_config", BackpressureConfig),
-        ("batching_config", BatchingConfig),
-        ("autoscaling_config", AutoscalingConfig),
-        ("resources", Resources),
-        ("request_router_config", RequestRouterConfig),
-    ):
+    for name, part in _PARTS.items():
         if given.get(name) is not None:
-            given[name] = part.of(name, given[name])
+            read = LoggingConfig.read if part is LoggingConfig else partial(part.of, name)
+            given[name] = read(given[name])
         elif name in given and name in {"resources", "request_router_config"}:
             del given[name]  # None: the default
-    if given.get("logging_config") is not None:
-        given["logging_config"] = LoggingConfig.read(given["logging_config"])
     for name in _NONE_IS_DEFAULT:
         if name in given and given[name] is None:
             del given[name]

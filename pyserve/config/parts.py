@@ -51,6 +51,12 @@ class Part:
         return cls(**given)
 
     @classmethod
+    def known(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return what of ``given``, which another release wrote, this one knows."""
+        found = cls._rename(dict(given))
+        return {name: each for name, each in found.items() if name in cls.__dataclass_fields__}
+
+    @classmethod
     def _rename(cls, given: dict[str, object]) -> dict[str, object]:
         return given
 

@@ -147,6 +147,14 @@ class AutoscalingConfig(Part):
         self._check_targets()
         check_flag("autoscaling_config.advisory", self.advisory)
 
+    @classmethod
+    def known(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return what of ``given``, which another release wrote, this one knows."""
+        found = super().known(given)
+        if isinstance(policy := found.get("policy"), Mapping):
+            found["policy"] = AutoscalingPolicy.known(policy)
+        return found
+
     def for_auto(self) -> AutoscalingConfig:
         """Return these options beside ``num_replicas="auto"``, which has a higher maximum."""
         if not isinstance(self.max_replicas, _Unsaid):

@@ -31,13 +31,13 @@ class EncodingType(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig(Part):
-    """How the replicas of a deployment log; checked, and kept for later.
+    """How the replicas of a deployment log.
 
     Attributes:
         log_level: Name of a level, or its number in ``logging``.
         encoding: ``TEXT`` or ``JSON``.
         logs_dir: Where the files go; ``None``: as the environment says.
-        enable_access_log: A line for each request.
+        enable_access_log: Accepted; no line is written for each request yet.
         additional_log_standard_attrs: Attributes of ``logging.LogRecord`` that each line has too.
     """
 

@@ -180,8 +180,8 @@ class Controller:
         return watch
 
     def _limit(self, key: DeploymentKey, options: DeploymentOptions) -> None:
-        for replica_id in self.state.on_limits(key, options):
-            self._sessions.tell_limits(self.state.replicas[replica_id])
+        if told := self.state.on_limits(key, options):
+            self._sessions.tell_limits(map(self.state.replicas.__getitem__, told), options)
 
     def _reconfigure(self) -> None:
         """Go on with changes that replicas take on while they serve."""

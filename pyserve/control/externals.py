@@ -65,7 +65,7 @@ class Externals:
         name = DeploymentName(check_name("deployment name", hello.deployment))
         key, external = DeploymentKey(application, name), hello.external
         info = self._info(application, external)
-        options = DeploymentOptions.from_json(external.spec.options_json)
+        options = DeploymentOptions.from_peer(external.spec.options_json)
         self._forget_gone(key)
         generations = self._generations.setdefault(key, {})
         version_id = _digest(key, external.spec)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from pyserve.config import DeploymentOptions
 from pyserve.control.applications import Applications
 from pyserve.control.externals import Externals
 from pyserve.control.ranks import give_rank, world_size
 from pyserve.control.reconfiguring import on_reconfigured
 from pyserve.control.replicas import learn_services, new_replica, place_of, ready_place
 from pyserve.control.sessions import Session
-from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Replica, Version
+from pyserve.control.state import EXTERNAL_SLOT, Failure, MeshState, Phase, Replica, Version
 from pyserve.errors import MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -87,16 +88,22 @@ class Members(Mapping[ReplicaId, Session]):
             world_size=world_size(self._state, replica),
         )
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
+        if replica.phase is Phase.RUNNING:
+            # It has read an Assign before, and may have missed what came since.
+            self.tell_limits([replica], replica.options)
         return session
 
-    def tell_limits(self, replica: Replica) -> None:
-        """Send a replica that has joined its limits, and of how many it is one."""
-        if replica.id in self._sessions:
-            limits = mesh_pb2.Limits(
-                max_ongoing_requests=replica.options.ongoing_requests_limit(),
-                world_size=world_size(self._state, replica),
-            )
-            self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(limits=limits))
+    def tell_limits(self, replicas: Iterable[Replica], options: DeploymentOptions) -> None:
+        """Send replicas of one version that have joined what they may take on, and their number."""
+        options_json = options.to_json()
+        for replica in replicas:
+            if replica.id in self._sessions:
+                limits = mesh_pb2.Limits(
+                    max_ongoing_requests=options.ongoing_requests_limit(),
+                    world_size=world_size(self._state, replica),
+                    options_json=options_json,
+                )
+                self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(limits=limits))
 
     def hear(self, session: Session, message: mesh_pb2.ReplicaMessage, now: float) -> bool:
         """Take one message of a replica; return whether it is still this replica's session."""

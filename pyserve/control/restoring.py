@@ -140,7 +140,7 @@ def _version(record: VersionRecord, spec: mesh_pb2.DeploymentSpec, clock_offset:
     }
     version = Version(
         record.id,
-        DeploymentOptions.from_json(spec.options_json),
+        DeploymentOptions.from_peer(spec.options_json),
         slots=slots,
         proven=record.proven,
         completed=record.completed,
@@ -162,7 +162,7 @@ def _restore_formers(restored: Restored, records: Records) -> None:
         record = records.get((Table.FORMERS, str(key)))
         if isinstance(record, SpecRecord):
             target = restored.state.deployments[key].target
-            options = DeploymentOptions.from_json(record.spec.options_json)
+            options = DeploymentOptions.from_peer(record.spec.options_json)
             former = Former("" if target is None else target.id, options, record.spec)
             restored.reconfiguring.former.setdefault(key.application, {})[key] = former
 
@@ -175,7 +175,7 @@ def _restore_replica(
     spec = restored.specs.get(record.version)
     if record.slot == EXTERNAL_SLOT or spec is None:
         return
-    options = DeploymentOptions.from_json(spec.options_json)
+    options = DeploymentOptions.from_peer(spec.options_json)
     replica = Replica(
         id=record.id,
         key=DeploymentKey(record.application, record.deployment),

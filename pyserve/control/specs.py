@@ -28,6 +28,13 @@ _NOT_OF_REPLICAS = (
     "request_router_config",
     "traffic",
     "mirror",
+    "request_timeout_s",
+    "startup_timeout_s",
+    "health_check_period_s",
+    "health_check_timeout_s",
+    "graceful_shutdown_wait_loop_s",
+    "graceful_shutdown_timeout_s",
+    "logging_config",
 )
 # What replicas read of ``request_router_config``.
 _OF_REPLICAS = ("request_routing_stats_period_s", "request_routing_stats_timeout_s")

@@ -109,10 +109,19 @@ class _File(logging.handlers.RotatingFileHandler):
             )
 
 
+def open_rotating_file(log_dir: Path, name: str, tell: Callable[[str], None]) -> logging.Handler:
+    """Return what writes to a file that is rotated; ``tell`` hears of lines that it cannot take.
+
+    Raises:
+        OSError: No file can be written there.
+    """
+    log_dir.mkdir(parents=True, exist_ok=True)
+    return _File(log_dir / name, tell)
+
+
 def _open_file(log_dir: Path, name: str, tell: Callable[[str], None]) -> logging.Handler:
     try:
-        log_dir.mkdir(parents=True, exist_ok=True)
-        return _File(log_dir / name, tell)
+        return open_rotating_file(log_dir, name, tell)
     except OSError as error:
         # What lies in or above it may be what is wrong.
         found = error.filename or str(log_dir)

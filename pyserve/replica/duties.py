@@ -55,6 +55,9 @@ class Duties(Protocol):
             counts: Of the calls that run and have begun; ``None``: there is no load to tell of.
         """
 
+    def follow(self, options: DeploymentOptions) -> None:
+        """Do the checks as these options say, from now on."""
+
 
 class SharedDuties:
     """Runs in the loop of user code.
@@ -66,6 +69,7 @@ class SharedDuties:
 
     def __init__(self, make_membership: MakeMembership, on_command: OnCommand) -> None:
         self._membership = make_membership(on_command)
+        self._monitor: HealthMonitor | None = None
         self.join = self._membership.join
         self.announce = self._membership.announce
         self.report_reconfigured = self._membership.report_reconfigured
@@ -80,12 +84,19 @@ class SharedDuties:
         """See ``Duties.watching``."""
         member, router = self._membership, options.request_router_config
         with contextlib.closing(Pulse(running_endpoint())) as pulse:
+            self._monitor = HealthMonitor(instance, options, member.report_health, pulse=pulse)
             async with (
-                HealthMonitor(instance, options, member.report_health, pulse=pulse),
+                self._monitor,
                 StatsReporter(instance, router, member.report_routing_stats),
                 LoadReporter(instance, options, counts, member.report_load),
             ):
                 yield
+        self._monitor = None  # It keeps the instance alive.
+
+    def follow(self, options: DeploymentOptions) -> None:
+        """See ``Duties.follow``."""
+        if self._monitor is not None:
+            self._monitor.follow(options)
 
 
 class ThreadedDuties:
@@ -104,6 +115,7 @@ class ThreadedDuties:
         self._make_membership = make_membership
         self._on_command = on_command
         self._membership: Membership | None = None
+        self._monitor: HealthMonitor | None = None
         self._thread = threading.Thread(target=self._run, name="pyserve-duties", daemon=True)
 
     async def join(self) -> mesh_pb2.Assign:
@@ -152,6 +164,7 @@ class ThreadedDuties:
         monitor = HealthMonitor(
             instance, options, member.report_health, user_loop=user_loop, pulse=pulse
         )
+        self._monitor = monitor
         reporter = StatsReporter(
             instance,
             options.request_router_config,
@@ -165,6 +178,12 @@ class ThreadedDuties:
                 await self._there(each.__aenter__())
                 entered.push_async_callback(self._leave, each)
             yield
+        self._monitor = None  # It keeps the instance alive.
+
+    def follow(self, options: DeploymentOptions) -> None:
+        """See ``Duties.follow``."""
+        if self._monitor is not None:
+            self._loop.call_soon_threadsafe(self._monitor.follow, options)
 
     async def _leave(self, entered: Questioner[Any]) -> None:
         await self._there(entered.__aexit__(None, None, None))

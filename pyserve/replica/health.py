@@ -47,15 +47,34 @@ class HealthMonitor(Questioner[None]):
     ) -> None:
         method: Callable[[], object] | None = getattr(instance, "check_health", None)
         timeout_s = options.health_check_timeout_s
-        hook = method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
-        super().__init__(hook if pulse is None else _LoopThenHook(pulse, hook, timeout_s))
+        self._own = method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
+        self._loop_first = None if pulse is None else _LoopThenHook(pulse, self._own, timeout_s)
+        super().__init__(self._loop_first or self._own)
         self._period_s = options.health_check_period_s
+        self._has_changed = asyncio.Event()
         self._report = report
+
+    def follow(self, options: DeploymentOptions) -> None:
+        """Check as these options say; a pause that runs begins anew. In the loop that checks."""
+        for each in (self._own, self._loop_first):
+            if each is not None:
+                each.timeout_s = options.health_check_timeout_s
+        self._period_s = options.health_check_period_s
+        self._has_changed.set()
+
+    async def _pause(self) -> None:
+        while True:
+            self._has_changed.clear()
+            try:
+                async with asyncio.timeout(self._period_s):
+                    await self._has_changed.wait()
+            except TimeoutError:
+                return
 
     async def _ask_forever(self, hook: Question[None]) -> None:
         was_healthy = True
         while True:
-            await asyncio.sleep(self._period_s)
+            await self._pause()
             reason = await _check(hook)
             if reason:
                 _LOGGER.warning("the health check failed: %s", reason)
@@ -85,7 +104,7 @@ class _LoopThenHook:
     def __init__(self, pulse: Pulse, hook: Hook[None] | None, timeout_s: float) -> None:
         self._pulse = pulse
         self._hook = hook
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     async def ask(self) -> None:
         """Ask both.
@@ -94,9 +113,9 @@ class _LoopThenHook:
             HookFailed: See ``Hook.ask``.
             _LoopStands: The loop was late.
         """
-        if not await self._pulse.is_felt(self._timeout_s):
+        if not await self._pulse.is_felt(self.timeout_s):
             raise _LoopStands(
-                f"the event loop gave no sign of life for {self._timeout_s:g} s: an `async def` "
+                f"the event loop gave no sign of life for {self.timeout_s:g} s: an `async def` "
                 "of the class holds it, or nothing wakes it any more"
             )
         if self._hook is not None:

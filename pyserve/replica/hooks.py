@@ -44,7 +44,7 @@ class Hook(Generic[Value]):
     ) -> None:
         self._method = method
         self._read = read
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._user_loop = user_loop
         self._asked: concurrent.futures.Future[Value] | None = None
 
@@ -59,9 +59,9 @@ class Hook(Generic[Value]):
         self._asked = self._begin(self._user_loop or asyncio.get_running_loop())
         answer = asyncio.wrap_future(self._asked)
         try:
-            await asyncio.wait([answer], timeout=self._timeout_s)
+            await asyncio.wait([answer], timeout=self.timeout_s)
             if not answer.done():
-                raise HookFailed(f"took longer than {self._timeout_s:g} s")
+                raise HookFailed(f"took longer than {self.timeout_s:g} s")
             if answer.cancelled():
                 raise HookFailed("was cancelled")
             return answer.result()

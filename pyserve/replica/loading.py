@@ -110,7 +110,7 @@ def load(spec: mesh_pb2.DeploymentSpec, functions: Sequence[str] = ()) -> Loaded
         working_directory=spec.code.working_directory,
     )
     what = code.import_path or f"the code of {spec.name!r}, which the driver sent"
-    options = DeploymentOptions.from_json(spec.options_json)
+    options = DeploymentOptions.from_peer(spec.options_json)
     _attempt(
         f"the interpreter for {what} could not be prepared",
         lambda: prepare_interpreter(

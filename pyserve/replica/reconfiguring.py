@@ -32,7 +32,7 @@ class Reconfigurer:
         report: Callable[[mesh_pb2.Reconfigured], Awaitable[None]],
     ) -> None:
         self._instance = instance
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._report = report
         self._outcome = mesh_pb2.Reconfigured(config=config)
         self._wanted: mesh_pb2.Reconfigure | None = None
@@ -66,7 +66,7 @@ class Reconfigurer:
         outcome = mesh_pb2.Reconfigured(config=wanted.config)
         config = json.loads(wanted.user_config_json)
         try:
-            await reconfigure(self._instance, config, timeout_s=self._timeout_s)
+            await reconfigure(self._instance, config, timeout_s=self.timeout_s)
         except LoadError as error:
             outcome.summary, outcome.traceback = error.summary, error.traceback
         return outcome

@@ -23,10 +23,11 @@ from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica, get_replica_context
 from pyserve.api.ingress import ingress_of
 from pyserve.batching import PROCESS_ACTIVITY, StepState
-from pyserve.config import MeshSettings, host_port
-from pyserve.errors import MeshError
+from pyserve.config import DeploymentOptions, MeshSettings, host_port
+from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
 from pyserve.multiplexing import PROCESS_DIRECTORY
+from pyserve.observe.replica_logs import ReplicaLogs
 from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
@@ -104,6 +105,8 @@ class Worker:
         self._application: AsgiApplication | None = None
         self._threads: EndpointThreads | None = None
         self._limit: int | None = None  # Changed since the Assign.
+        self._options: DeploymentOptions | None = None  # The same.
+        self._logs: ReplicaLogs | None = None
         self._reconfigurer: Reconfigurer | None = None
         self._metadata_json = ""
         self._place: SocketPlace | None = None
@@ -172,6 +175,7 @@ class Worker:
         enter_replica(context)
         self.is_constructing = True
         try:
+            self._begin_logs(assign)
             loaded = load(assign.spec, self._settings.mesh.servicer_functions)
             if ingress_of(loaded.target) is not None:
                 # Before the constructor, which may know better.
@@ -193,6 +197,15 @@ class Worker:
         )
         await self._unless_stopped(check_first(instance, options.health_check_timeout_s))
         return loaded, instance
+
+    def _begin_logs(self, assign: mesh_pb2.Assign) -> None:
+        options = DeploymentOptions.from_peer(assign.spec.options_json)
+        logs = ReplicaLogs(self._settings.application, self._settings.deployment, assign.replica_id)
+        try:
+            logs.follow(options.logging_config)
+        except OptionError as error:
+            raise LoadError(str(error), traceback.format_exc(), user_code=False) from error
+        self._logs = logs
 
     async def _unless_stopped(self, step: Coroutine[object, object, Value]) -> Value:
         """Await ``step``, or cancel it and raise when this replica is to end."""
@@ -240,8 +253,12 @@ class Worker:
                 counts = partial(_counts, server)
                 watching = self._duties.watching(instance, loaded.options, counts)
                 async with watching, self._reconfigurer:
+                    if self._options is not None:
+                        # They came while user code was brought up.
+                        self._duties.follow(self._options)
                     await self._stop.wait()
-                await self._drain(server, instance, loaded.options.graceful_shutdown_timeout_s)
+                options = self._options or loaded.options
+                await self._drain(server, instance, options.graceful_shutdown_timeout_s)
         finally:
             self._reconfigurer = None  # It keeps the instance alive.
             self._place.close()
@@ -378,16 +395,33 @@ class Worker:
             self._told = True
             self.request_stop(command.drain.grace_s)
         elif kind == "limits":
-            self._limit = command.limits.max_ongoing_requests
-            if self._server is not None:
-                self._server.set_maximum_concurrent_rpcs(self._limit)
-            if self._threads is not None:
-                self._threads.follow(self._limit)
-            if command.limits.world_size:
-                enter_replica(replace(get_replica_context(), world_size=command.limits.world_size))
+            self._take_limits(command.limits)
         elif kind == "reconfigure" and self._reconfigurer is not None:
             # It comes after Ready only, and what ends needs it no more.
             self._reconfigurer.take(command.reconfigure)
+
+    def _take_limits(self, limits: mesh_pb2.Limits) -> None:
+        self._limit = limits.max_ongoing_requests
+        if self._server is not None:
+            self._server.set_maximum_concurrent_rpcs(self._limit)
+        if self._threads is not None:
+            self._threads.follow(self._limit)
+        if limits.world_size:
+            enter_replica(replace(get_replica_context(), world_size=limits.world_size))
+        if limits.options_json:
+            try:
+                self._take_options(DeploymentOptions.from_peer(limits.options_json))
+            except OptionError as error:
+                # The deploy has ended: whoever reads the log is the one to tell.
+                _LOGGER.error("%s; this replica goes on as before", error)
+
+    def _take_options(self, options: DeploymentOptions) -> None:
+        self._options = options
+        self._duties.follow(options)
+        if self._reconfigurer is not None:
+            self._reconfigurer.timeout_s = options.startup_timeout_s
+        if self._logs is not None:
+            self._logs.follow(options.logging_config)
 
 
 def _listen_near(server: Server, place: SocketPlace) -> None:

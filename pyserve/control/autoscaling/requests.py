@@ -21,7 +21,7 @@ def read_policy(request: control_pb2.DeployRequest) -> AutoscalingPolicy | None:
         scaled = [
             spec.name
             for spec in request.deployments
-            if DeploymentOptions.from_json(spec.options_json).scaling is not None
+            if DeploymentOptions.from_peer(spec.options_json).scaling is not None
         ]
         if text or scaled:
             who = f"deployment {scaled[0]!r} has an" if scaled else "the application has an"

@@ -231,12 +231,14 @@ class Drain(_message.Message):
     def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("max_ongoing_requests", "world_size")
+    __slots__ = ("max_ongoing_requests", "world_size", "options_json")
     MAX_ONGOING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_JSON_FIELD_NUMBER: _ClassVar[int]
     max_ongoing_requests: int
     world_size: int
-    def __init__(self, max_ongoing_requests: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
+    options_json: str
+    def __init__(self, max_ongoing_requests: _Optional[int] = ..., world_size: _Optional[int] = ..., options_json: _Optional[str] = ...) -> None: ...
 
 class DeploymentSpec(_message.Message):
     __slots__ = ("application", "name", "code", "arguments", "options_json", "interceptors", "is_ingress", "calls")

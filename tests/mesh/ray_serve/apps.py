@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,3 +190,35 @@ class Returning:
         wait_until(Path(release).exists)
         answer: int = self._below.remote(1).result(timeout_s=10)
         return answer
+
+
+@serve.deployment
+class Turnstile:
+    """Holds calls until a file is there, writes log records, and may fall ill."""
+
+    def __init__(self) -> None:
+        self._is_ill = False
+        self._lock = threading.Lock()
+        self._held = self._held_max = 0
+
+    def hold(self, gate: str) -> int:
+        """Return how many were held at once at most."""
+        with self._lock:
+            self._held += 1
+            self._held_max = max(self._held_max, self._held)
+        with Path(gate).with_name("begun").open("a", encoding="utf-8") as file:
+            file.write("begun\n")
+        wait_until(Path(gate).exists, 60)
+        with self._lock:
+            self._held -= 1
+        return self._held_max
+
+    def log(self, level: str, text: str) -> None:
+        logging.getLogger("shop").log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+
+    def fall_ill(self) -> None:
+        self._is_ill = True
+
+    def check_health(self) -> None:
+        if self._is_ill:
+            raise ValueError("ill")

@@ -132,3 +132,24 @@ def test_json_leaves_python_objects_out():
     options = DeploymentOptions.of({"interceptors": [object()]})
 
     assert "interceptors" not in json.loads(options.to_json())
+
+
+def test_what_a_newer_release_wrote_is_read_without_what_only_it_knows():
+    options = DeploymentOptions.of(
+        {
+            "resources": {"num_cpus": 2},
+            "autoscaling_config": {"max_replicas": 3, "policy": {"policy_function": "a:b"}},
+        }
+    )
+    written = json.loads(options.to_json())
+    written["colour"] = "red"
+    for part in (
+        written["resources"],
+        written["request_router_config"],
+        written["autoscaling_config"],
+        written["autoscaling_config"]["policy"],
+        written["logging_config"],
+    ):
+        part["colour"] = "red"
+
+    assert options == DeploymentOptions.from_peer(json.dumps(written))

@@ -79,6 +79,7 @@ class Replica:
         self._controller.leave(self.session)
         self.session = self._join()
         await self.next("assign")
+        await self.next("limits")  # It may have missed some.
         self.say(ready=mesh_pb2.Ready(config=config))
 
 

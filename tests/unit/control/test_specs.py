@@ -43,9 +43,27 @@ def test_another_policy_is_for_the_routers():
         {"rolling_update_percentage": 0.5},
         {"max_surge_percent": 50},
         {"max_constructor_retry_count": 2},
+        {"request_timeout_s": 2.0},
     ],
 )
 def test_what_only_the_controller_looks_at_keeps_replicas(options: dict[str, Any]):
+    assert changes_limits_only({key("b"): spec()}, {key("b"): spec(options=options)})
+
+
+@pytest.mark.parity("G-19")
+@pytest.mark.parity("G-22")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"logging_config": {"log_level": "DEBUG"}},
+        {"startup_timeout_s": 9.0},
+        {"health_check_period_s": 1.0},
+        {"health_check_timeout_s": 1.0},
+        {"graceful_shutdown_timeout_s": 1.0},
+        {"graceful_shutdown_wait_loop_s": 1.0},
+    ],
+)
+def test_times_and_logs_are_taken_on(options: dict[str, Any]):
     assert changes_limits_only({key("b"): spec()}, {key("b"): spec(options=options)})
 
 
@@ -71,7 +89,7 @@ def test_the_very_same_is_a_wish_for_new_replicas():
 @pytest.mark.parametrize(
     "change",
     [
-        {"options": {"max_ongoing_requests": 9, "startup_timeout_s": 2}},
+        {"options": {"max_ongoing_requests": 9, "serializer": "json"}},
         {**LIMIT, "arguments": b"other"},
         {**LIMIT, "code": {"import_path": "a:C"}},
         {**LIMIT, "code": {"fingerprint": b"edited"}},

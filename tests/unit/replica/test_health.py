@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -130,3 +130,29 @@ async def test_a_class_without_the_hook_is_never_asked() -> None:
     async with HealthMonitor(object(), OPTIONS, reports):
         await asyncio.sleep(0)
     assert reports.queue.empty()
+
+
+async def test_other_times_are_taken_on_at_once() -> None:
+    reports = Reports()
+    slow = DeploymentOptions(health_check_period_s=3600, health_check_timeout_s=3600)
+    async with HealthMonitor(subject(hang), slow, reports) as monitor:
+        await asyncio.sleep(0)  # The pause of an hour has begun.
+        monitor.follow(OPTIONS)
+        assert (False, "check_health took longer than 0.05 s") == await reports.next()
+
+
+async def test_other_times_hold_for_signs_of_life_too() -> None:
+    reports = Reports()
+    slow = DeploymentOptions(health_check_period_s=3600, health_check_timeout_s=3600)
+    asked: list[float] = []
+
+    class Still:
+        async def is_felt(self, timeout_s: float) -> bool:
+            asked.append(timeout_s)
+            return False
+
+    async with HealthMonitor(object(), slow, reports, pulse=cast("Pulse", Still())) as monitor:
+        await asyncio.sleep(0)
+        monitor.follow(OPTIONS)
+        assert "gave no sign of life for 0.05 s" in (await reports.next())[1]
+    assert {0.05} == set(asked)

@@ -149,7 +149,7 @@ async def test_another_version_begins_with_what_the_load_needs(mesh: Mesh) -> No
     mesh.parked(8)
     await mesh.settle(4)
 
-    mesh.deploy(autoscaling_config={"max_replicas": 4}, startup_timeout_s=99.0)
+    mesh.deploy(autoscaling_config={"max_replicas": 4}, serializer="json")
 
     await eventually(lambda: len(mesh.processes.orders) > 4)
     assert 4 == mesh.status().wanted
@@ -164,7 +164,7 @@ async def test_an_external_scaler_sets_the_number(mesh: Mesh) -> None:
 
     await mesh.settle(3)
     assert "an external scaler says so" == mesh.status().scaling.reason
-    mesh.deploy(num_replicas=1, startup_timeout_s=99.0, request={"external_scaler_enabled": True})
+    mesh.deploy(num_replicas=1, serializer="json", request={"external_scaler_enabled": True})
     await eventually(lambda: len(mesh.processes.orders) > 3)
     assert 3 == mesh.status().wanted
     with pytest.raises(UsageError, match="target_num_replicas=-1 is not allowed"):
