@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
-from pyserve.config import NodeSettings, is_loopback
+from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import RpcError, proof
 from pyserve.errors import MeshError, MeshUnavailable, PyserveError
-from pyserve.ingress.haproxy.options import HaproxyOptions, IngressPlace
+from pyserve.ingress.haproxy.ingresses import Ingresses
+from pyserve.ingress.haproxy.options import HaproxyOptions
 from pyserve.ingress.haproxy.text import configuration
 from pyserve.ingress.watcher import Views, ViewState, Watcher
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
@@ -23,8 +25,8 @@ _LOGGER = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_S = 10.0
 # A controller that starts anew has another address or token, which nothing tells.
 _LOOK_INTERVAL_S = 1.0
-# What an address that means all of a machine's is on this machine.
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # compared, not bound
+# Views do not tell that an ingress has come or gone.
+_REFRESH_S = 5.0
 
 
 class Follower:
@@ -56,6 +58,7 @@ class Follower:
         self._options = options
         self._put = put
         self._interval_s = interval_s
+        self._ingresses = Ingresses()
         self._last = ""
         self._said = ""
 
@@ -108,6 +111,8 @@ class Follower:
         news = asyncio.Event()
         watched: list[ViewState] = []
         watcher = self._watcher(address, watched, news)
+        loop = asyncio.get_running_loop()
+        refresh_at = math.inf
         try:
             while True:
                 try:
@@ -116,8 +121,10 @@ class Follower:
                 except TimeoutError:
                     if await self._has_moved(address):
                         return
-                    continue
+                    if loop.time() < refresh_at:
+                        continue
                 news.clear()
+                refresh_at = loop.time() + _REFRESH_S
                 if not await self._update(address, watched[-1].views):
                     if await self._has_moved(address):
                         return
@@ -151,10 +158,10 @@ class Follower:
                 timeout=_ANSWER_TIMEOUT_S,
             )
         try:
+            now = asyncio.get_running_loop().time()
+            place = self._ingresses.place(reply, address.controller, now)
             # Others change it while this is made.
-            return configuration(
-                list(views.values()), place_of(reply, address.controller), self._options
-            )
+            return configuration(list(views.values()), place, self._options)
         except ValueError as error:
             raise MeshError(f"the configuration of HAProxy cannot be written: {error}") from error
 
@@ -174,17 +181,3 @@ class Follower:
         if text != self._said:
             self._said = text
             _LOGGER.warning("%s; the configuration stays as it is until that has changed", text)
-
-
-def place_of(reply: control_pb2.StatusReply, controller: str) -> IngressPlace:
-    """Return where the ingress is for who reaches the controller at ``controller``."""
-    remote = "" if controller.startswith("unix:") else controller.rpartition(":")[0]
-    by_machine: dict[str, str] = {}
-    for address in reply.addresses:
-        host, _, port = address.rpartition(":")
-        if host in _EVERYWHERE:
-            host = remote or _EVERYWHERE[host]
-        # One process listens at all addresses of a machine: each of them speaks everything.
-        machine = "loopback" if is_loopback(host) else host
-        by_machine.setdefault(machine, f"{host}:{port}")
-    return IngressPlace(addresses=tuple(by_machine.values()), speaks_tls=reply.ingress.speaks_tls)

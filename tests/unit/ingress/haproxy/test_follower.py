@@ -13,7 +13,8 @@ from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.transport import make_server
 from pyserve.errors import MeshError, MeshUnavailable
-from pyserve.ingress.haproxy.follower import Follower, place_of
+from pyserve.ingress.haproxy import follower
+from pyserve.ingress.haproxy.follower import Follower
 from pyserve.ingress.haproxy.options import HaproxyOptions
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually
@@ -29,6 +30,7 @@ class Controller(mesh_pb2_grpc.MeshServicer, control_pb2_grpc.ControlServicer):
         self._changed = asyncio.Condition()
         self._version = 1
         self._replicas = replicas
+        self.addresses = ["127.0.0.1:8000", "[::1]:8000"]
 
     async def show(self, *replicas: int) -> None:
         """Have other replicas from now on."""
@@ -49,7 +51,7 @@ class Controller(mesh_pb2_grpc.MeshServicer, control_pb2_grpc.ControlServicer):
             yield update
 
     async def Status(self, request, context):
-        return control_pb2.StatusReply(addresses=["127.0.0.1:8000", "[::1]:8000"])
+        return control_pb2.StatusReply(addresses=self.addresses)
 
 
 @asynccontextmanager
@@ -158,19 +160,22 @@ async def test_the_next_controller_is_followed_and_until_then_nothing_changes(
             await eventually(lambda: target.has(2), _TIMEOUT_S)
 
 
-@pytest.mark.parametrize(
-    ("listened", "controller", "expected"),
-    [
-        (["127.0.0.1:8000", "[::1]:8000"], "unix:/c", ["127.0.0.1:8000"]),
-        (["0.0.0.0:8000", "0.0.0.0:9000"], "unix:/c", ["127.0.0.1:8000"]),
-        (["[::]:8000"], "unix:/c", ["[::1]:8000"]),
-        (["0.0.0.0:8000"], "10.0.0.7:6000", ["10.0.0.7:8000"]),
-        (["10.0.0.7:8000", "10.0.0.8:8000"], "10.0.0.7:6000", ["10.0.0.7:8000", "10.0.0.8:8000"]),
-        ([], "unix:/c", []),
-    ],
-)
-def test_the_ingress_is_one_server_for_each_machine(
-    listened: list[str], controller: str, expected: list[str]
+async def test_an_ingress_that_comes_later_is_found(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reply = control_pb2.StatusReply(addresses=listened)
-    assert expected == list(place_of(reply, controller).addresses)
+    """Nothing tells of it: a controller that was killed knows its replicas again, and then it."""
+    monkeypatch.setattr(follower, "_REFRESH_S", 0.0)
+    monkeypatch.setattr(follower, "_LOOK_INTERVAL_S", 0.01)
+    controller = Controller(1)
+    controller.addresses = []
+    async with served(controller, tmp_path / "c", b"token") as target.address, following(target):
+        await eventually(lambda: target.has(1), _TIMEOUT_S)
+        assert "ingress0" not in target.texts[-1]
+        controller.addresses = ["127.0.0.1:8000"]
+        await eventually(lambda: "server ingress0 127.0.0.1:8000" in target.texts[-1], _TIMEOUT_S)
+        texts = len(target.texts)
+        controller.addresses = []
+        await controller.show(2)
+        await eventually(lambda: target.has(2), _TIMEOUT_S)
+    assert texts + 1 == len(target.texts)
+    assert "server ingress0 127.0.0.1:8000" in target.texts[-1], "it was there a moment ago"
