@@ -232,10 +232,11 @@ else \
 fi
 endef
 
-# Most tests wait for processes, so three at a time keep two cores busy. A module stays in one
-# process, with its mesh. Those that compare times follow one by one.
+# Most tests wait for processes, so three at a time keep two cores busy. A module, or a folder with
+# a mesh (tests/support/scheduling.py), stays in one process; the many short ones come last, so that
+# all end together. Those that compare times follow one by one.
 define pytest_all
-$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not alone"
+$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
 $(PY) -m pytest -m alone
 endef
 

@@ -1,5 +1,7 @@
 """Fixtures of all tests: a home of their own, and nothing left behind."""
 
+from __future__ import annotations
+
 import logging
 import os
 import shutil
@@ -7,6 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -14,6 +17,9 @@ import pytest
 from pyserve.observe.failures import Repeated
 from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.scheduling import BySharedFixtures
 
 # `fast` repeats the same cases on each run; HYPOTHESIS_PROFILE=slow looks for new ones.
 hypothesis.settings.register_profile("fast", max_examples=100, deadline=None, derandomize=True)
@@ -65,3 +71,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
     ]
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BySharedFixtures | None:
+    """With ``--dist loadfile``, keep tests that share a mesh in one process, too."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.support.scheduling import BySharedFixtures
+
+    return BySharedFixtures(config, log)

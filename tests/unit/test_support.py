@@ -10,6 +10,7 @@ import uuid
 import pytest
 
 from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
+from tests.support.scheduling import together
 from tests.support.waiting import eventually, wait_until
 
 
@@ -57,3 +58,15 @@ def test_a_socket_file_is_found(tmp_path):
         listener.bind(os.path.relpath(tmp_path / "s"))
 
         assert [str(tmp_path / "s")] == sockets_below(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("tests/mesh/ingress/test_routes.py::test_a[x::y/z]", "tests/mesh/ingress"),
+        ("tests/mesh/control/test_rest.py::test_a", "tests/mesh/control/test_rest.py"),
+        ("tests/unit/test_support.py::Test::test_a", "tests/unit/test_support.py"),
+    ],
+)
+def test_tests_with_a_mesh_of_their_folder_run_in_one_process(test: str, expected: str) -> None:
+    assert expected == together(test)
