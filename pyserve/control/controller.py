@@ -48,7 +48,7 @@ from pyserve.control.starting import Processes
 from pyserve.control.state import Desired, MeshState, Phase
 from pyserve.control.status import application_statuses
 from pyserve.control.store import Store
-from pyserve.control.views import views_of
+from pyserve.control.views import News
 from pyserve.control.vitals import watch_vitals
 from pyserve.errors import MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
@@ -105,6 +105,7 @@ class Controller:
         self._vitals: asyncio.Task[None] | None = None
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
+        self._news = News(self.state)
         self._applications = Applications()
         self.autoscaling = Autoscaling(self.state, self._applications, self._changed)
         self.set_target = self.autoscaling.set_target
@@ -391,7 +392,7 @@ class Controller:
             note = f"plain HTTP below {prefix} goes to {holder}; give route_prefix to reach this"
             self.state.notes.append((key, note))
         self._refused_prefixes = set(routes.refused)
-        self.registry.offer(views_of(self.state, routes, self._applications.infos), now)
+        self.registry.offer(self._news.since_last(routes, self._applications.infos), now)
 
     def _carry_out(self, action: Action, now: float) -> None:
         match action:

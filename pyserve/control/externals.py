@@ -65,12 +65,11 @@ class Externals:
         name = DeploymentName(check_name("deployment name", hello.deployment))
         key, external = DeploymentKey(application, name), hello.external
         info = self._info(application, external)
-        options = DeploymentOptions.from_peer(external.spec.options_json)
         self._forget_gone(key)
-        generations = self._generations.setdefault(key, {})
         version_id = _digest(key, external.spec)
-        found = generations.get(version_id)
+        found = self._generations.get(key, {}).get(version_id)
         if found is None:
+            options = DeploymentOptions.from_peer(external.spec.options_json)
             self._applications.infos[application] = info
             whole = self._specs[version_id] = mesh_pb2.DeploymentSpec()
             whole.CopyFrom(external.spec)
@@ -78,7 +77,8 @@ class Externals:
             sys_path = tuple(external.spec.code.sys_path)
             version = Version(version_id, options, proven=True, completed=True, sys_path=sys_path)
             version.is_external = True
-            found = generations[version_id] = _Generation(version, external.started_at)
+            found = _Generation(version, external.started_at)
+            self._generations.setdefault(key, {})[version_id] = found
         found.started_at = min(found.started_at, external.started_at)
         self._aim(key)
         return found.version
@@ -89,10 +89,9 @@ class Externals:
         generations = self._generations.get(replica.key)
         if generations is None or desired is None or desired.target is None:
             return
-        present = {each.version for each in self._state.of_deployment(replica.key)}
-        if present:
-            for version_id in generations.keys() - present:
-                del generations[version_id]
+        if self._state.replicas.of(replica.key):
+            if not self._state.replicas.has_version(replica.key, replica.version):
+                generations.pop(replica.version, None)
             self._aim(replica.key)
         else:
             has_said_so = replica.phase is Phase.STOPPING

@@ -40,7 +40,7 @@ def observe(state: MeshState, changing: Container[ApplicationName], now: float) 
         changing: applications whose last deploy goes on in replicas that serve.
         now: Unix time, in seconds.
     """
-    replicas = state.by_deployment()
+    replicas = state.replicas.by_deployment()
     words: dict[ApplicationName | DeploymentKey, str] = {}
     healths: defaultdict[ApplicationName, list[Health]] = defaultdict(list)
     for key, desired in state.deployments.items():
@@ -202,7 +202,7 @@ def _scaling(target: Version, current: Sequence[Replica], serving: int) -> tuple
 
 def _cordoned(replicas: Sequence[Replica]) -> Iterator[str]:
     """Yield one line on those that somebody has taken out of rotation."""
-    out = [item.id for item in replicas if item.serves and not item.in_rotation]
+    out = [item.id for item in replicas if (item.cordoned or item.node_cordoned) and item.serves]
     if out:
         yield f"cordoned, so without calls: {', '.join(out)}"
 
@@ -210,6 +210,8 @@ def _cordoned(replicas: Sequence[Replica]) -> Iterator[str]:
 def _ailments(replicas: Sequence[Replica]) -> Iterator[str]:
     """Yield why replicas are about to be replaced, unless they recover."""
     for replica in replicas:
+        if replica.is_calm and replica.joined and not replica.silent:
+            continue
         if replica.phase is Phase.RUNNING and replica.silent:
             yield f"replica {replica.id} does not answer health checks"
         elif replica_word(replica) == "UNHEALTHY":

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyserve.config import DeploymentOptions
 from pyserve.control.applications import Applications
 from pyserve.control.externals import Externals
-from pyserve.control.ranks import give_rank, world_size
+from pyserve.control.ranks import Ranks
 from pyserve.control.reconfiguring import on_reconfigured
 from pyserve.control.replicas import learn_services, new_replica, place_of, ready_place
 from pyserve.control.sessions import Session
@@ -41,6 +41,7 @@ class Members(Mapping[ReplicaId, Session]):
         self._state = state
         self._specs = specs
         self._externals = Externals(state, applications, specs)
+        self._ranks = Ranks(state)
         self._development = development
         self._sessions: dict[ReplicaId, Session] = {}
 
@@ -75,7 +76,7 @@ class Members(Mapping[ReplicaId, Session]):
         if former is not None:
             former.end()
         self._sessions[replica.id] = session
-        rank = give_rank(self._state, replica)
+        rank = self._ranks.give(replica)
         assign = mesh_pb2.Assign(
             replica_id=replica.id,
             spec=spec,
@@ -85,7 +86,7 @@ class Members(Mapping[ReplicaId, Session]):
             rank=mesh_pb2.Rank(
                 rank=rank.rank, node_rank=rank.node_rank, local_rank=rank.local_rank
             ),
-            world_size=world_size(self._state, replica),
+            world_size=self._ranks.world_size(replica),
         )
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
         if replica.phase is Phase.RUNNING:
@@ -100,7 +101,7 @@ class Members(Mapping[ReplicaId, Session]):
             if replica.id in self._sessions:
                 limits = mesh_pb2.Limits(
                     max_ongoing_requests=options.ongoing_requests_limit(),
-                    world_size=world_size(self._state, replica),
+                    world_size=self._ranks.world_size(replica),
                     options_json=options_json,
                 )
                 self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(limits=limits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyserve.config import DeploymentOptions
@@ -12,6 +13,8 @@ from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
 
 # The slot of replicas that nobody here started (compose, another engine): they fill none.
 EXTERNAL_SLOT = -1
+# What nobody reckons with who looks at those that have changed only.
+_UNNOTED = frozenset({"asked_at", "on_change"})
 
 
 class Phase(enum.Enum):
@@ -75,6 +78,7 @@ class Replica:
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
         config, config_told: numbers of the user_config it has taken on, and was told last.
         refusal: why it has not taken on what it was told.
+        on_change: called with its id when anything of it has changed, but for ``asked_at``.
     """
 
     id: ReplicaId
@@ -107,6 +111,16 @@ class Replica:
     config: int = 0
     config_told: int = 0
     refusal: Failure | None = None
+    on_change: Callable[[ReplicaId], None] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Note the change."""
+        object.__setattr__(self, name, value)
+        # While it is made nobody is to be told, and the last field is not there yet.
+        if name not in _UNNOTED and (told := getattr(self, "on_change", None)) is not None:
+            told(self.id)
 
     def grace_left_s(self, now: float) -> float:
         """Return how long one that was told to stop may still finish what it has."""
@@ -118,6 +132,17 @@ class Replica:
         """How long it may owe a sign of life: as long as the checks that replace it may take."""
         check_s = self.options.health_check_period_s + self.options.health_check_timeout_s
         return max(HEALTH_FAILURES_MAX * check_s, SILENT_AFTER_S)
+
+    @property
+    def is_calm(self) -> bool:
+        """It is as nearly all are: it runs, and neither time nor a word of it asks for anything."""
+        return (
+            self.phase is Phase.RUNNING
+            and self.left_at is None
+            and not self.health_failures
+            and not self.hangs
+            and self.refusal is None
+        )
 
     @property
     def serves(self) -> bool:

@@ -20,13 +20,13 @@ Rules, each of which a test can break:
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyserve.config.control import HEALTH_FAILURES_MAX, REJOIN_TIMEOUT_S
 from pyserve.control.ordering import turn_at
 from pyserve.control.rollout import final_failure, replaced, starts_max
+from pyserve.control.roster import Roster
 from pyserve.control.state import Desired, Failure, Phase, Replica, Slot, Version
 from pyserve.types import DeploymentKey, ReplicaId
 
@@ -88,7 +88,7 @@ Action = StartReplica | StopReplica | KillReplica | FailVersion | CompleteVersio
 
 def reconcile(
     desired: Mapping[DeploymentKey, Desired],
-    observed: Mapping[ReplicaId, Replica],
+    observed: Roster,
     now: float,
 ) -> list[Action]:
     """Return what to do now, in order; an empty list when all is as it should be.
@@ -98,11 +98,12 @@ def reconcile(
         observed: every replica whose process has not ended yet.
         now: seconds, on the clock of the state's times.
     """
-    replicas = _by_deployment(observed.values())
+    replicas = observed.by_deployment()
+    uneasy = _grouped(observed.uneasy())
     actions: list[Action] = []
     for key, deployment in desired.items():
         mine = replicas[key]
-        overdue = list(_overdue(mine, now))
+        overdue = list(_overdue(uneasy.get(key, ()), now))
         if overdue:
             # What follows depends on who is left, so it waits for the next round.
             missing = _missing_besides(key, desired, replicas)
@@ -121,28 +122,33 @@ def reconcile(
 
 def next_wakeup(
     desired: Mapping[DeploymentKey, Desired],
-    observed: Mapping[ReplicaId, Replica],
+    observed: Roster,
     now: float,
 ) -> float | None:
     """Return the earliest time after ``now`` at which ``reconcile`` may have more to say."""
-    replicas = _by_deployment(observed.values())
-    times: list[float] = []
+    replicas: Mapping[DeploymentKey, Sequence[Replica]] = {}
+    if any(deployment.target is None for deployment in desired.values()):
+        replicas = observed.by_deployment()
+    times = [
+        time
+        for replica in observed.uneasy()
+        if replica.key in desired
+        for time, _ in _deadlines(replica)
+    ]
     for key, deployment in desired.items():
-        for replica in replicas[key]:
-            times += (time for time, _ in _deadlines(replica))
         if deployment.forget_at is not None:
             times.append(deployment.forget_at)
         if deployment.target is not None and not _is_failed(deployment):
             times += (slot.start_not_before for slot in deployment.target.slots.values())
-        if deployment.target is None and any(each.serves for each in replicas[key]):
+        if deployment.target is None and any(each.serves for each in replicas.get(key, ())):
             times.append(turn_at(deployment, desired, replicas))
     return min((time for time in times if now < time < math.inf), default=None)
 
 
-def _by_deployment(replicas: Iterable[Replica]) -> defaultdict[DeploymentKey, list[Replica]]:
-    groups: defaultdict[DeploymentKey, list[Replica]] = defaultdict(list)
+def _grouped(replicas: Iterable[Replica]) -> dict[DeploymentKey, list[Replica]]:
+    groups: dict[DeploymentKey, list[Replica]] = {}
     for replica in replicas:
-        groups[replica.key].append(replica)
+        groups.setdefault(replica.key, []).append(replica)
     return groups
 
 
@@ -259,7 +265,7 @@ def _approach(
     current = [item for item in live if item.version == target.id]
     others = [item for item in live if item.version != target.id]
     if target.is_external:
-        if _count_serving(current) >= max(_count_serving(others), 1):
+        if others and _count_serving(current) >= max(_count_serving(others), 1):
             yield from map(_stop, others)
         if deployment.forget_at is not None and deployment.forget_at <= now:
             yield ForgetDeployment(deployment.key)

@@ -102,7 +102,7 @@ class Reconfiguring:
         return None
 
     def _replace_unfit(self, state: MeshState) -> None:
-        for replica in list(state.replicas.values()):
+        for replica in state.replicas.uneasy():
             if replica.refusal is None or replica.key.application in self.former:
                 continue
             reason, replica.refusal = replica.refusal.summary, None
@@ -120,18 +120,24 @@ def _scales(former: Former, target: Version) -> bool:
 
 def _untold(state: MeshState) -> Iterator[tuple[Replica, Version]]:
     """Yield the replicas that have to be told their configuration."""
-    for replica in list(state.replicas.values()):
-        version = state.version_of(replica.key, replica.version)
-        if version is None or not replica.serves:
-            continue
-        if version.config not in (replica.config, replica.config_told):
-            yield replica, version
+    for key, desired in state.deployments.items():
+        for version in (desired.target, desired.fallback):
+            # With the first one, which has the number 0, each of them was made.
+            if version is None or not version.config:
+                continue
+            for replica in list(state.of_deployment(key)):
+                if (
+                    version.config not in (replica.config, replica.config_told)
+                    and replica.version == version.id
+                    and replica.serves
+                ):
+                    yield replica, version
 
 
 def takes_on(target: Version, replicas: Iterable[Replica]) -> bool:
     """Say whether a replica that serves has not taken on yet what it shall."""
     return any(
-        item.serves and item.version == target.id and item.config != target.config
+        item.config != target.config and item.version == target.id and item.serves
         for item in replicas
     )
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyserve.control.applications import Applications
 from pyserve.control.reconfiguring import Reconfiguring
+from pyserve.control.roster import Follower
 from pyserve.control.state import EXTERNAL_SLOT, Condition, Desired, MeshState, Replica, Version
 from pyserve.control.store import Changes, Records, Store, changes_between
 from pyserve.control.store.records import (
@@ -53,23 +54,20 @@ class Memory:
     memos: Mapping[ReplicaId, str]
 
 
-# The records of replicas, each with what it was made of.
-Made = dict[ReplicaId, tuple[tuple[object, ...], ReplicaRecord]]
-
-
-def records_of(
-    memory: Memory, *, deploys: int, clock_offset: float, made: Made | None = None
-) -> Records:
+def records_of(memory: Memory, *, deploys: int, clock_offset: float) -> Records:
     """Return what is to be kept.
 
     Args:
         memory: of a controller.
         deploys: how many there have been.
         clock_offset: what makes a Unix time of a time of the state.
-        made: those of the last time, which are used again where nothing has changed: a mesh of
-            thousands of replicas changes a few of them in one step.
     """
-    made = {} if made is None else made
+    everyone = replica_records(memory, memory.state.replicas, clock_offset=clock_offset)
+    return {**shared_records(memory, deploys=deploys, clock_offset=clock_offset), **everyone}
+
+
+def shared_records(memory: Memory, *, deploys: int, clock_offset: float) -> Records:
+    """Return the part of ``records_of`` that is of no replica."""
     records: dict[Key, Record] = {
         (Table.MESH, "facts"): MeshFacts(
             deploys=deploys, cordoned_nodes=tuple(sorted(memory.state.cordoned_nodes))
@@ -92,34 +90,21 @@ def records_of(
     for formers in memory.reconfiguring.former.values():
         for key, former in formers.items():
             records[Table.FORMERS, str(key)] = SpecRecord(former.spec)
-    for replica in memory.state.replicas.values():
-        memo = memory.memos.get(replica.id, "")
-        of = _ingredients(replica, memo)
-        kept = made.get(replica.id)
-        if kept is None or kept[0] != of:
-            kept = made[replica.id] = (of, _replica(replica, memo, clock_offset))
-        records[Table.REPLICAS, replica.id] = kept[1]
-    for gone in made.keys() - memory.state.replicas.keys():
-        del made[gone]
     return records
 
 
-def _ingredients(replica: Replica, memo: str) -> tuple[object, ...]:
-    """Return what may change in the record of a replica."""
-    return (
-        replica.phase,
-        replica.killed,
-        replica.cordoned,
-        replica.pid,
-        replica.ready_at,
-        replica.stopping_at,
-        replica.kill_at,
-        replica.config,
-        replica.rank,
-        replica.place,
-        replica.metadata_json,
-        memo,
-    )
+def replica_records(
+    memory: Memory, replicas: Iterable[ReplicaId], *, clock_offset: float
+) -> Records:
+    """Return the records of those of ``replicas`` that are there."""
+    found = ((each, memory.state.replicas.get(each)) for each in replicas)
+    return {
+        (Table.REPLICAS, replica_id): _replica(
+            replica, memory.memos.get(replica_id, ""), clock_offset
+        )
+        for replica_id, replica in found
+        if replica is not None
+    }
 
 
 def _unix(time: float | None, clock_offset: float) -> float | None:
@@ -222,15 +207,22 @@ class Recorder:
         self.keeps_applications = False
         """The mesh ends and its applications shall come back: only replicas are written."""
         self._store = store
-        self._written: Records = {}
+        # What was written last, of replicas and of everything else.
+        self._replicas: dict[Key, Record] = {}
+        self._shared: Records = {}
+        # Those whose records may differ from that.
+        self._changed: Follower = {}
+        self._is_following = False
         self._problem = ""
         self._again_at: float | None = None
-        self._made: Made = {}
 
     def load(self) -> Records:
         """Return what a controller before has written; ``MeshError`` if it cannot be read."""
-        self._written = {} if self._store is None else self._store.load()
-        return self._written
+        records = {} if self._store is None else self._store.load()
+        self._replicas = {key: each for key, each in records.items() if key[0] is Table.REPLICAS}
+        self._shared = {key: each for key, each in records.items() if key[0] is not Table.REPLICAS}
+        self._changed.update(dict.fromkeys(ReplicaId(name) for _, name in self._replicas))
+        return records
 
     def admit(self, specs: Specs) -> None:
         """Keep what a deploy brings, before anything follows it.
@@ -240,23 +232,35 @@ class Recorder:
         """
         if self._store is None:
             return
-        self._forget_lost(self._store)
+        self._forget_lost(self._store, self._changed)
         put = {(Table.SPECS, version_id): SpecRecord(spec) for version_id, spec in specs.items()}
         self._store.write(Changes(put))
-        self._written = {**self._written, **put}
+        self._shared = {**self._shared, **put}
 
     def record(self, memory: Memory, *, deploys: int, now: float) -> None:
         """Write what differs from what was written last; a failure is tried again."""
         if self._store is None:
             return
-        self._forget_lost(self._store)
-        records = records_of(
-            memory, deploys=deploys, clock_offset=self.clock_offset, made=self._made
+        if not self._is_following:
+            self._is_following = True
+            before, self._changed = self._changed, memory.state.replicas.follow()
+            self._changed |= before
+        self._forget_lost(self._store, self._changed)
+        shared = (
+            self._shared
+            if self.keeps_applications
+            else shared_records(memory, deploys=deploys, clock_offset=self.clock_offset)
         )
-        if self.keeps_applications:
-            records = _with_replicas_of(self._written, records)
-        changes = changes_between(self._written, records)
+        # Only those that may differ: a mesh of thousands changes a few of them in one step.
+        known = {
+            key: self._replicas[key]
+            for each in self._changed
+            if (key := (Table.REPLICAS, str(each))) in self._replicas
+        }
+        after = replica_records(memory, self._changed, clock_offset=self.clock_offset)
+        changes = changes_between({**self._shared, **known}, {**shared, **after})
         if not changes:
+            self._changed.clear()
             self._again_at = None
             return
         try:
@@ -269,12 +273,18 @@ class Recorder:
         else:
             if self._problem:
                 _LOGGER.warning("the state of the mesh is written again")
-            self._written, self._problem, self._again_at = records, "", None
+            for key in known.keys() - after.keys():
+                del self._replicas[key]
+            self._replicas |= after
+            self._changed.clear()
+            self._shared, self._problem, self._again_at = shared, "", None
 
-    def _forget_lost(self, store: Store) -> None:
-        if self._written and store.is_lost():
+    def _forget_lost(self, store: Store, changed: Follower) -> None:
+        """Let everything be written anew if somebody has removed what was."""
+        if (self._shared or self._replicas) and store.is_lost():
             _LOGGER.warning("the state of the mesh has been removed by somebody else; made anew")
-            self._written = {}
+            changed.update(dict.fromkeys(ReplicaId(name) for _, name in self._replicas))
+            self._shared, self._replicas = {}, {}
 
     def next_wakeup(self) -> float | None:
         """Return when to try again, ``None`` when everything is written."""
@@ -289,9 +299,3 @@ class Recorder:
         if self._store is not None:
             self._store.close()
             self._store = None
-
-
-def _with_replicas_of(before: Records, after: Records) -> Records:
-    kept = {key: record for key, record in before.items() if key[0] is not Table.REPLICAS}
-    replicas = {key: record for key, record in after.items() if key[0] is Table.REPLICAS}
-    return {**kept, **replicas}

@@ -1,20 +1,25 @@
 """Versions of the mesh's view and the updates between them. Pure; ``now`` is an argument.
 
-Watchers that ask for the same deployments form a group: an update is computed and serialized
-once for the group. A watcher has a bounded queue; one that falls behind gets a snapshot.
+A view is known by its parts: the head of each deployment, and each of its replicas. An update holds
+the parts that have changed; for a watcher that takes no patches, the whole views that they are of.
+Watchers that ask for the same form a group: an update is computed and serialized once for the
+group. A watcher has a bounded queue; one that falls behind gets a snapshot.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyserve.config.control import WATCH_COALESCE_S, WATCH_QUEUE_LENGTH_MAX
-from pyserve.types import DeploymentKey
+from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
-Views = Mapping[DeploymentKey, mesh_pb2.DeploymentView]
+# A part of the view: a replica of a deployment, or its head, which is a view without replicas.
+Item = tuple[DeploymentKey, ReplicaId | None]
+Changes = Mapping[Item, mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None]
+"""Parts as they are now, ``None`` for those that are gone."""
 # The deployments that a watcher asked for; None: all.
 Interest = frozenset[DeploymentKey] | None
 
@@ -26,12 +31,14 @@ class Watcher:
     Attributes:
         interest: what it asked for.
         on_update: called when ``updates`` or ``lagging`` changed; must not block.
+        takes_patches: it need not get whole views.
         updates: serialized ``WatchUpdate`` messages to send, oldest first.
         lagging: the queue was full; a snapshot has to be sent instead of what was in it.
     """
 
     interest: Interest
     on_update: Callable[[], None]
+    takes_patches: bool = False
     updates: deque[bytes] = field(default_factory=deque)
     lagging: bool = False
 
@@ -39,7 +46,32 @@ class Watcher:
 @dataclass(slots=True)
 class _Group:
     version: int
+    # Of what the group sees, until that changes: many come at once after a controller's start.
+    snapshot: bytes | None = None
     watchers: set[Watcher] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _View:
+    """What is published of one deployment."""
+
+    head: mesh_pb2.DeploymentView
+    replicas: dict[ReplicaId, mesh_pb2.ReplicaView] = field(default_factory=dict)
+
+    def whole(self) -> mesh_pb2.DeploymentView:
+        view = mesh_pb2.DeploymentView()
+        view.CopyFrom(self.head)
+        view.replicas.extend(self.replicas.values())
+        return view
+
+
+@dataclass(slots=True)
+class _News:
+    """What one version has changed: heads, ends, and replicas where the head is as it was."""
+
+    changed: set[DeploymentKey] = field(default_factory=set)
+    removed: set[DeploymentKey] = field(default_factory=set)
+    patched: dict[DeploymentKey, mesh_pb2.ViewPatch] = field(default_factory=dict)
 
 
 class Registry:
@@ -55,10 +87,11 @@ class Registry:
         # Versions begin at 1, because a base version of 0 marks a snapshot.
         self.version = 1
         self.held = False
-        self._published: dict[DeploymentKey, mesh_pb2.DeploymentView] = {}
-        self._offered: dict[DeploymentKey, mesh_pb2.DeploymentView] = {}
+        self._published: dict[DeploymentKey, _View] = {}
+        # Differs from what is published.
+        self._offered: dict[Item, mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None] = {}
         self._dirty_since: float | None = None
-        self._groups: dict[Interest, _Group] = {}
+        self._groups: dict[tuple[Interest, bool], _Group] = {}
 
     def begin(self, version: int, *, held: bool) -> None:
         """Count from ``version`` on; before anybody watches."""
@@ -72,10 +105,17 @@ class Registry:
             for watcher in group.watchers:
                 watcher.on_update()
 
-    def offer(self, views: Views, now: float) -> None:
-        """Take the newest views; they are published 20 ms after the first change among them."""
-        self._offered = dict(views)
-        if self._offered == self._published:
+    def offer(self, changes: Changes, now: float) -> None:
+        """Take the newest parts; they are published 20 ms after the first that is different.
+
+        The replicas of a deployment that goes have to go by themselves.
+        """
+        for item, message in changes.items():
+            if self._is_published(item, message):
+                self._offered.pop(item, None)
+            else:
+                self._offered[item] = message
+        if not self._offered:
             self._dirty_since = None
         elif self._dirty_since is None:
             self._dirty_since = now
@@ -101,25 +141,17 @@ class Registry:
 
     def publish_new(self) -> None:
         """Publish at once if a deployment has been offered that no watcher knows yet."""
-        if not self.held and not self._offered.keys() <= self._published.keys():
+        if not self.held and any(
+            replica_id is None and key not in self._published for key, replica_id in self._offered
+        ):
             self._publish()
 
-    def _publish(self) -> None:
-        changed = {key for key, view in self._offered.items() if self._published.get(key) != view}
-        removed = self._published.keys() - self._offered.keys()
-        self.version += 1
-        self._published = self._offered
-        self._dirty_since = None
-        for interest, group in self._groups.items():
-            mine_changed = changed if interest is None else changed & interest
-            mine_removed = removed if interest is None else removed & interest
-            if mine_changed or mine_removed:
-                self._queue(group, mine_changed, mine_removed)
-
-    def watch(self, interest: Interest, on_update: Callable[[], None]) -> Watcher:
+    def watch(
+        self, interest: Interest, on_update: Callable[[], None], *, takes_patches: bool = False
+    ) -> Watcher:
         """Add a watcher; its first update, a snapshot, waits in its queue unless this is held."""
-        group = self._groups.setdefault(interest, _Group(self.version))
-        watcher = Watcher(interest, on_update)
+        group = self._groups.setdefault((interest, takes_patches), _Group(self.version))
+        watcher = Watcher(interest, on_update, takes_patches)
         group.watchers.add(watcher)
         if self.held:
             watcher.lagging = True
@@ -129,29 +161,85 @@ class Registry:
 
     def unwatch(self, watcher: Watcher) -> None:
         """Forget the watcher. Idempotent."""
-        group = self._groups.get(watcher.interest)
+        group = self._group_of(watcher)
         if group is not None:
             group.watchers.discard(watcher)
             if not group.watchers:
-                del self._groups[watcher.interest]
+                del self._groups[watcher.interest, watcher.takes_patches]
 
     def take(self, watcher: Watcher) -> bytes | None:
         """Return the next message for the watcher, ``None`` when it is up to date."""
-        if watcher.lagging and not self.held:
+        group = self._group_of(watcher)
+        if watcher.lagging and not self.held and group is not None:
             watcher.lagging = False
-            return self._snapshot(watcher.interest, self._groups[watcher.interest])
+            return self._snapshot(watcher.interest, group)
         return watcher.updates.popleft() if watcher.updates else None
 
-    def _queue(
-        self, group: _Group, changed: set[DeploymentKey], removed: set[DeploymentKey]
-    ) -> None:
-        update = mesh_pb2.WatchUpdate(
+    def _group_of(self, watcher: Watcher) -> _Group | None:
+        return self._groups.get((watcher.interest, watcher.takes_patches))
+
+    def _is_published(
+        self, item: Item, message: mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None
+    ) -> bool:
+        key, replica_id = item
+        view = self._published.get(key)
+        if view is None:
+            return message is None
+        return message == (view.head if replica_id is None else view.replicas.get(replica_id))
+
+    def _publish(self) -> None:
+        news = self._take_offered()
+        self.version += 1
+        self._dirty_since = None
+        touched = {*news.changed, *news.removed, *news.patched}
+        for (interest, takes_patches), group in self._groups.items():
+            mine = touched if interest is None else touched & interest
+            if mine:
+                self._queue(group, self._update(group, mine, news, takes_patches=takes_patches))
+
+    def _take_offered(self) -> _News:
+        """Publish what is offered, and return what that is."""
+        news = _News()
+        offered, self._offered = self._offered, {}
+        # Heads first: where they go their replicas do, and where they come they are all in it.
+        for item in sorted(offered, key=lambda item: item[1] is not None):
+            (key, replica_id), message = item, offered[item]
+            if isinstance(message, mesh_pb2.DeploymentView):
+                former = self._published.get(key)
+                self._published[key] = _View(message, {} if former is None else former.replicas)
+                news.changed.add(key)
+            elif replica_id is None:
+                self._published.pop(key, None)
+                news.removed.add(key)
+            elif (view := self._published.get(key)) is not None:
+                if message is None:
+                    view.replicas.pop(replica_id, None)
+                else:
+                    view.replicas[replica_id] = message
+                if key not in news.changed:
+                    _put(news.patched, key, replica_id, message)
+        return news
+
+    def _update(
+        self, group: _Group, keys: Iterable[DeploymentKey], news: _News, *, takes_patches: bool
+    ) -> bytes:
+        ordered = sorted(keys, key=str)
+        patched = [key for key in ordered if key in news.patched]
+        whole = [
+            key
+            for key in ordered
+            if key in news.changed or (key in news.patched and not takes_patches)
+        ]
+        return mesh_pb2.WatchUpdate(
             base_version=group.version,
             version=self.version,
-            changed=[self._published[key] for key in sorted(changed, key=str)],
-            removed=[_wire_key(key) for key in sorted(removed, key=str)],
+            changed=[self._published[key].whole() for key in whole],
+            removed=[_wire_key(key) for key in ordered if key in news.removed],
+            patched=[news.patched[key] for key in patched] if takes_patches else (),
         ).SerializeToString()
-        group.version = self.version
+
+    def _queue(self, group: _Group, update: bytes) -> None:
+        group.version, group.snapshot = self.version, None
         for watcher in group.watchers:
             if len(watcher.updates) >= WATCH_QUEUE_LENGTH_MAX:
                 watcher.updates.clear()
@@ -161,12 +249,29 @@ class Registry:
             watcher.on_update()
 
     def _snapshot(self, interest: Interest, group: _Group) -> bytes:
-        keys = self._published if interest is None else self._published.keys() & interest
-        return mesh_pb2.WatchUpdate(
-            base_version=0,
-            version=group.version,
-            changed=[self._published[key] for key in sorted(keys, key=str)],
-        ).SerializeToString()
+        if group.snapshot is None:
+            keys = self._published if interest is None else self._published.keys() & interest
+            group.snapshot = mesh_pb2.WatchUpdate(
+                base_version=0,
+                version=group.version,
+                changed=[self._published[key].whole() for key in sorted(keys, key=str)],
+            ).SerializeToString()
+        return group.snapshot
+
+
+def _put(
+    patches: dict[DeploymentKey, mesh_pb2.ViewPatch],
+    key: DeploymentKey,
+    replica_id: ReplicaId,
+    message: mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None,
+) -> None:
+    patch = patches.get(key)
+    if patch is None:
+        patch = patches[key] = mesh_pb2.ViewPatch(key=_wire_key(key))
+    if isinstance(message, mesh_pb2.ReplicaView):
+        patch.changed.append(message)
+    else:
+        patch.removed.append(replica_id)
 
 
 def _wire_key(key: DeploymentKey) -> mesh_pb2.DeploymentKey:

@@ -70,7 +70,7 @@ def learn_services(desired: Desired, ready: mesh_pb2.Ready) -> None:
 
 def drop_unused(state: MeshState, specs: dict[str, mesh_pb2.DeploymentSpec]) -> None:
     """Let go of the code of versions that nothing runs."""
-    used = {replica.version for replica in state.replicas.values()}
+    used = state.replicas.versions()
     for desired in state.deployments.values():
         used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
     for unused in specs.keys() - used:

@@ -138,7 +138,7 @@ class MeshService:
             await _refuse(context, error)
         news = asyncio.Event()
         registry = self._controller.registry
-        watcher = registry.watch(_interest(request), news.set)
+        watcher = registry.watch(_interest(request), news.set, takes_patches=request.takes_patches)
         try:
             while True:
                 news.clear()

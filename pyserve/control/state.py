@@ -6,7 +6,6 @@ Times are seconds on one clock that never goes back.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +18,7 @@ from pyserve.config.control import (
 )
 from pyserve.control.autoscaling.note import ScalingNote
 from pyserve.control.observed import EXTERNAL_SLOT, Failure, Phase, Place, Replica
+from pyserve.control.roster import Roster
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
 __all__ = [
@@ -152,7 +152,7 @@ class MeshState:
     """
 
     deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
-    replicas: dict[ReplicaId, Replica] = field(default_factory=dict)
+    replicas: Roster = field(default_factory=Roster)
     notes: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     incidents: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     conditions: dict[ApplicationName | DeploymentKey, Condition] = field(default_factory=dict)
@@ -165,14 +165,7 @@ class MeshState:
 
     def of_deployment(self, key: DeploymentKey) -> Iterator[Replica]:
         """Yield the replicas of one deployment, of any version and phase."""
-        return (replica for replica in self.replicas.values() if replica.key == key)
-
-    def by_deployment(self) -> defaultdict[DeploymentKey, list[Replica]]:
-        """Return the replicas of each deployment, of any version and phase."""
-        groups: defaultdict[DeploymentKey, list[Replica]] = defaultdict(list)
-        for replica in self.replicas.values():
-            groups[replica.key].append(replica)
-        return groups
+        return iter(self.replicas.of(key).values())
 
     def longest_grace_s(self) -> float:
         """Return the longest ``graceful_shutdown_timeout_s`` of the deployments, 0 without any."""

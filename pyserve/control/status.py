@@ -33,7 +33,7 @@ def application_statuses(
         changing: applications whose last deploy goes on in replicas that serve.
     """
     prefixes = applications.routes(state).of_application
-    replicas = state.by_deployment()
+    replicas = state.replicas.by_deployment()
     statuses = []
     for name, info in sorted(applications.infos.items()):
         desired = list(state.of_application(name))

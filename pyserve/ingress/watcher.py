@@ -46,10 +46,14 @@ class ViewState:
         """Take one update; return ``False``, unchanged, if it does not follow the last one."""
         if update.base_version == 0:
             self.views = {}
-        elif update.base_version != self.version:
+        elif update.base_version != self.version or any(
+            _key(patch.key) not in self.views for patch in update.patched
+        ):
             return False
         for view in update.changed:
             self.views[_key(view.key)] = view
+        for patch in update.patched:
+            self.views[_key(patch.key)] = _patched(self.views[_key(patch.key)], patch)
         for key in update.removed:
             self.views.pop(_key(key), None)
         self.version = update.version
@@ -107,6 +111,7 @@ class Watcher:
                 for key in deployments or ()
             ],
             version=version(),
+            takes_patches=True,
         )
         self._on_view = on_view
         self._state = ViewState()
@@ -226,6 +231,18 @@ def _end_of(task: asyncio.Future[Any]) -> str:
         _LOGGER.error("the watch has failed", exc_info=error)
         return repr(error)
     return "a stream ended"
+
+
+def _patched(view: mesh_pb2.DeploymentView, patch: mesh_pb2.ViewPatch) -> mesh_pb2.DeploymentView:
+    touched = {*patch.removed, *(each.replica_id for each in patch.changed)}
+    replicas = [each for each in view.replicas if each.replica_id not in touched]
+    # A view that has been handed on does not change any more.
+    patched = mesh_pb2.DeploymentView()
+    patched.CopyFrom(view)
+    del patched.replicas[:]
+    patched.replicas.extend(replicas)
+    patched.replicas.extend(patch.changed)
+    return patched
 
 
 def _key(key: mesh_pb2.DeploymentKey) -> DeploymentKey:

@@ -275,18 +275,20 @@ class Code(_message.Message):
     def __init__(self, import_path: _Optional[str] = ..., pickled: _Optional[bytes] = ..., sys_path: _Optional[_Iterable[str]] = ..., working_directory: _Optional[str] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("node", "zone", "all", "deployments", "version")
+    __slots__ = ("node", "zone", "all", "deployments", "version", "takes_patches")
     NODE_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    TAKES_PATCHES_FIELD_NUMBER: _ClassVar[int]
     node: str
     zone: str
     all: bool
     deployments: _containers.RepeatedCompositeFieldContainer[DeploymentKey]
     version: str
-    def __init__(self, node: _Optional[str] = ..., zone: _Optional[str] = ..., all: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
+    takes_patches: bool
+    def __init__(self, node: _Optional[str] = ..., zone: _Optional[str] = ..., all: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ..., version: _Optional[str] = ..., takes_patches: _Optional[bool] = ...) -> None: ...
 
 class DeploymentKey(_message.Message):
     __slots__ = ("application", "name")
@@ -297,16 +299,28 @@ class DeploymentKey(_message.Message):
     def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class WatchUpdate(_message.Message):
-    __slots__ = ("base_version", "version", "changed", "removed")
+    __slots__ = ("base_version", "version", "changed", "removed", "patched")
     BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    PATCHED_FIELD_NUMBER: _ClassVar[int]
     base_version: int
     version: int
     changed: _containers.RepeatedCompositeFieldContainer[DeploymentView]
     removed: _containers.RepeatedCompositeFieldContainer[DeploymentKey]
-    def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
+    patched: _containers.RepeatedCompositeFieldContainer[ViewPatch]
+    def __init__(self, base_version: _Optional[int] = ..., version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[DeploymentView, _Mapping]]] = ..., removed: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ..., patched: _Optional[_Iterable[_Union[ViewPatch, _Mapping]]] = ...) -> None: ...
+
+class ViewPatch(_message.Message):
+    __slots__ = ("key", "changed", "removed")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    key: DeploymentKey
+    changed: _containers.RepeatedCompositeFieldContainer[ReplicaView]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., changed: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeploymentView(_message.Message):
     __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror", "is_scaled_to_zero", "scales_with_load", "class_prefixes")

@@ -7,10 +7,10 @@ import pytest
 from pyserve.config import DeploymentOptions
 from pyserve.control.applications import Applications
 from pyserve.control.state import Desired, Failure, MeshState, Version
-from pyserve.control.views import views_of
 from pyserve.errors import OptionError, UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ServiceName
 from pyserve.wire.v1 import control_pb2
+from tests.unit.control.world import views_of
 
 
 class World:

@@ -4,9 +4,8 @@ import pytest
 
 from pyserve.control.applications import HttpRoutes
 from pyserve.control.cordon import cordon, cordon_notices
-from pyserve.control.views import views_of
 from pyserve.errors import MeshNotFound, UsageError
-from tests.unit.control.world import APPLICATION, World, key
+from tests.unit.control.world import APPLICATION, World, key, views_of
 
 
 @pytest.fixture

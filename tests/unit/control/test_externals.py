@@ -20,10 +20,10 @@ from pyserve.control.sessions import Session
 from pyserve.control.specs import read_versions
 from pyserve.control.state import MeshState
 from pyserve.control.status import application_statuses
-from pyserve.control.views import views_of
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2
+from tests.unit.control.world import views_of
 
 SHOP = ApplicationName("shop")
 ECHO = DeploymentKey(SHOP, DeploymentName("Echo"))

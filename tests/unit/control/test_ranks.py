@@ -3,7 +3,7 @@
 import dataclasses
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.ranks import give_rank, world_size
+from pyserve.control.ranks import Ranks
 from pyserve.control.state import EXTERNAL_SLOT, Desired, MeshState, Place, Replica, Version
 from pyserve.types import (
     ApplicationName,
@@ -22,6 +22,7 @@ class Fleet:
     def __init__(self, num_replicas: int) -> None:
         self.options = DeploymentOptions(num_replicas=num_replicas)
         self.state = MeshState()
+        self.ranks = Ranks(self.state)
         version = Version(id="1", options=self.options)
         self.state.deployments[KEY] = Desired(key=KEY, target=version)
 
@@ -36,13 +37,13 @@ class Fleet:
             place=Place(node=node),
         )
         self.state.replicas[replica.id] = replica
-        return give_rank(self.state, replica)
+        return self.ranks.give(replica)
 
     def leave(self, name: str) -> None:
         del self.state.replicas[ReplicaId(name)]
 
     def world_size(self, name: str) -> int:
-        return world_size(self.state, self.state.replicas[ReplicaId(name)])
+        return self.ranks.world_size(self.state.replicas[ReplicaId(name)])
 
 
 def test_the_slot_is_the_rank_and_a_replacement_has_it_again():
@@ -86,4 +87,4 @@ def test_a_rank_stays_when_the_stream_breaks():
     again = fleet.state.replicas[ReplicaId("a")]
     again.place = dataclasses.replace(again.place, address="127.0.0.1:1")
 
-    assert ReplicaRank(0, 0, 0) == give_rank(fleet.state, again)
+    assert ReplicaRank(0, 0, 0) == fleet.ranks.give(again)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pyserve.config.control import WATCH_COALESCE_S, WATCH_QUEUE_LENGTH_MAX
 from pyserve.control.registry import Registry
 from pyserve.ingress.watcher import ViewState
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
 
@@ -25,8 +25,13 @@ def views(**limits):
     }
 
 
+def heads(offered):
+    """Return the parts of views without a replica, as they are now."""
+    return {(key(name), None): offered.get(key(name)) for name in "abcd"}
+
+
 def publish(registry, offered, now):
-    registry.offer(offered, now)
+    registry.offer(heads(offered), now)
     registry.publish(now + WATCH_COALESCE_S)
 
 
@@ -47,10 +52,10 @@ def test_what_is_new_can_be_published_at_once_and_what_has_changed_cannot():
     watcher = registry.watch(None, no_news)
     take_all(registry, watcher)
 
-    registry.offer(views(a=2), 1.0)
+    registry.offer(heads(views(a=2)), 1.0)
     registry.publish_new()
     assert [] == take_all(registry, watcher)
-    registry.offer(views(a=2, b=1), 1.0)
+    registry.offer(heads(views(a=2, b=1)), 1.0)
     registry.publish_new()
 
     (update,) = take_all(registry, watcher)
@@ -86,8 +91,8 @@ def test_changes_within_twenty_milliseconds_travel_together():
     registry = Registry()
     watcher = registry.watch(None, no_news)
     take_all(registry, watcher)
-    registry.offer(views(a=1), 5.0)
-    registry.offer(views(a=2), 5.01)
+    registry.offer(heads(views(a=1)), 5.0)
+    registry.offer(heads(views(a=2)), 5.01)
 
     assert pytest.approx(5.02) == registry.next_wakeup()
     assert not registry.publish(5.019)
@@ -104,8 +109,8 @@ def test_change_that_is_taken_back_is_no_change():
     registry = Registry()
     publish(registry, views(a=1), 0.0)
     before = registry.version
-    registry.offer(views(a=2), 1.0)
-    registry.offer(views(a=1), 1.01)
+    registry.offer(heads(views(a=2)), 1.0)
+    registry.offer(heads(views(a=1)), 1.01)
 
     assert registry.next_wakeup() is None
     assert not registry.publish(2.0)
@@ -249,3 +254,104 @@ def test_a_registry_without_views_is_released_all_the_same():
     registry.release()
     (snapshot,) = take_all(registry, watcher)
     assert 0 == snapshot.base_version
+
+
+def with_replicas(*names, said=""):
+    """Parts of one deployment."""
+    parts = {
+        (key("a"), ReplicaId(name)): mesh_pb2.ReplicaView(replica_id=name, routing_stats_json=said)
+        for name in names
+    }
+    return {(key("a"), None): views(a=1)[key("a")], **parts}
+
+
+def published(*names):
+    """Return a registry that has a deployment with these replicas, and routers of both kinds."""
+    registry = Registry()
+    registry.offer(with_replicas(*names), 0.0)
+    registry.publish(WATCH_COALESCE_S)
+    routers = [registry.watch(None, no_news, takes_patches=each) for each in (True, False)]
+    for router in routers:
+        take_all(registry, router)
+    return registry, *routers
+
+
+def test_a_patch_names_the_replicas_that_have_changed_and_no_other():
+    registry, router, _ = published("x", "y", "z")
+    gone = {(key("a"), ReplicaId("x")): None}
+    registry.offer(with_replicas("y", said="new") | with_replicas("w") | gone, 1.0)
+    registry.publish(2.0)
+
+    (update,) = take_all(registry, router)
+
+    assert ([], []) == (list(update.changed), list(update.removed))
+    (patch,) = update.patched
+    assert ("a", ["x"]) == (patch.key.name, list(patch.removed))
+    assert {"w": "", "y": "new"} == {
+        each.replica_id: each.routing_stats_json for each in patch.changed
+    }
+
+
+def test_a_router_of_an_earlier_release_gets_whole_views():
+    registry, _, older = published("x", "y")
+    registry.offer({(key("a"), ReplicaId("x")): None}, 1.0)
+    registry.publish(2.0)
+
+    (update,) = take_all(registry, older)
+
+    assert [] == list(update.patched)
+    assert [["y"]] == [[each.replica_id for each in view.replicas] for view in update.changed]
+
+
+def test_where_the_head_has_changed_the_whole_view_comes_and_no_patch():
+    registry, router, _ = published("x", "y")
+    registry.offer({(key("a"), None): views(a=9)[key("a")]} | with_replicas_only("w"), 1.0)
+    registry.publish(2.0)
+
+    (update,) = take_all(registry, router)
+
+    assert [] == list(update.patched)
+    (view,) = update.changed
+    assert (9, {"w", "x", "y"}) == (
+        view.max_queued_requests,
+        {each.replica_id for each in view.replicas},
+    )
+
+
+def with_replicas_only(*names):
+    return {item: message for item, message in with_replicas(*names).items() if item[1]}
+
+
+def test_a_patch_of_what_a_router_does_not_know_is_refused():
+    state = ViewState()
+    state.apply(mesh_pb2.WatchUpdate(version=3, changed=views(a=1).values()))
+    patch = mesh_pb2.ViewPatch(key={"application": "shop", "name": "b"}, removed=["x"])
+
+    assert not state.apply(mesh_pb2.WatchUpdate(base_version=3, version=4, patched=[patch]))
+    assert (3, views(a=1)) == (state.version, state.views)
+
+
+def test_a_view_that_was_handed_on_does_not_change_any_more():
+    state = ViewState()
+    view = mesh_pb2.DeploymentView(
+        key={"application": "shop", "name": "a"}, replicas=[{"replica_id": "x"}]
+    )
+    state.apply(mesh_pb2.WatchUpdate(version=3, changed=[view]))
+    before = state.views[key("a")]
+    patch = mesh_pb2.ViewPatch(key=view.key, removed=["x"], changed=[{"replica_id": "y"}])
+
+    assert state.apply(mesh_pb2.WatchUpdate(base_version=3, version=4, patched=[patch]))
+
+    assert ["x"] == [each.replica_id for each in before.replicas]
+    assert ["y"] == [each.replica_id for each in state.views[key("a")].replicas]
+
+
+def test_a_snapshot_is_serialized_once_for_all_who_come_meanwhile():
+    registry, *_ = published("x")
+    watchers = [registry.watch(None, no_news) for _ in range(3)]
+    assert 1 == len({id(registry.take(each)) for each in watchers})
+
+    registry.offer(with_replicas("y"), 1.0)
+    registry.publish(2.0)
+    (update,) = take_all(registry, registry.watch(None, no_news))
+    assert ["x", "y"] == sorted(each.replica_id for each in update.changed[0].replicas)

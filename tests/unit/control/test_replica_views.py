@@ -4,10 +4,9 @@ import pytest
 
 from pyserve.control.applications import HttpRoutes
 from pyserve.control.state import Place
-from pyserve.control.views import views_of
 from pyserve.types import DeploymentKey, ServiceName
 from pyserve.wire.v1 import mesh_pb2
-from tests.unit.control.world import World, key
+from tests.unit.control.world import World, key, views_of
 
 
 def world_with(policy: str) -> World:

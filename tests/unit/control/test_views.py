@@ -3,10 +3,9 @@
 from pyserve.config import DeploymentOptions
 from pyserve.control.applications import HttpRoutes
 from pyserve.control.state import Desired, Failure, MeshState, Version
-from pyserve.control.views import views_of
 from pyserve.types import ServiceName
 from pyserve.wire.v1 import mesh_pb2
-from tests.unit.control.world import APPLICATION, key
+from tests.unit.control.world import APPLICATION, key, views_of
 
 NOWHERE = HttpRoutes({}, {}, ())
 

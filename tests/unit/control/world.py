@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyserve.config import DeploymentOptions
+from pyserve.control.applications import HttpRoutes
 from pyserve.control.rationing import ration
 from pyserve.control.reconcile import (
     NOT_NEEDED,
@@ -19,7 +20,10 @@ from pyserve.control.reconcile import (
     reconcile,
 )
 from pyserve.control.state import Failure, MeshState, Phase, Place, Replica, Version
+from pyserve.control.traffic import Infos
+from pyserve.control.views import News
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
 
 APPLICATION = ApplicationName("shop")
 USER_ERROR = Failure("ValueError: no model", "Traceback ...", user_code=True)
@@ -28,6 +32,20 @@ _ROUNDS_MAX = 50
 
 def key(name: str = "Echo") -> DeploymentKey:
     return DeploymentKey(APPLICATION, DeploymentName(name))
+
+
+def views_of(
+    state: MeshState, routes: HttpRoutes, infos: Infos
+) -> dict[DeploymentKey, mesh_pb2.DeploymentView]:
+    """Return all that routers are told, as somebody who looks for the first time."""
+    views: dict[DeploymentKey, mesh_pb2.DeploymentView] = {}
+    for (deployment, replica_id), message in News(state).since_last(routes, infos).items():
+        if isinstance(message, mesh_pb2.DeploymentView):
+            views[deployment] = message
+        elif isinstance(message, mesh_pb2.ReplicaView):
+            assert replica_id == message.replica_id
+            views[deployment].replicas.append(message)
+    return views
 
 
 class World:
