@@ -12,15 +12,15 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.admission import Admission, Admissions
 from pyserve.control.applications import Applications
 from pyserve.control.autoscaling.driver import Autoscaling
+from pyserve.control.conditions import Conditions
 from pyserve.control.cordon import Cordoned, cordon, cordon_notices
 from pyserve.control.deploys import Applied, DeployWatch
-from pyserve.control.health import observe
 from pyserve.control.launching import Launcher
 from pyserve.control.members import Members
 from pyserve.control.output import Output
@@ -47,6 +47,7 @@ from pyserve.control.sessions import Session
 from pyserve.control.starting import Processes
 from pyserve.control.state import Desired, MeshState, Phase
 from pyserve.control.status import application_statuses
+from pyserve.control.steps import Steps
 from pyserve.control.store import Store
 from pyserve.control.views import News
 from pyserve.control.vitals import watch_vitals
@@ -105,6 +106,8 @@ class Controller:
         self._vitals: asyncio.Task[None] | None = None
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
+        self._steps = Steps(self._step, self.registry.publish, self.registry.next_wakeup)
+        self._changed, self.next_step = self._steps.ask, self._steps.next
         self._news = News(self.state)
         self._applications = Applications()
         self.autoscaling = Autoscaling(self.state, self._applications, self._changed)
@@ -126,10 +129,7 @@ class Controller:
         self._watches: set[DeployWatch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits = self._told_waits = Waits()
-        self._timer: asyncio.TimerHandle | None = None
-        self._step_is_due = False
-        # Resolved at the end of each step, for whoever waits for the state to change.
-        self._stepped: asyncio.Future[None] = self._loop.create_future()
+        self._conditions = Conditions(self.state, self._reconfiguring.former, self._loop.time)
 
     def resume(self) -> None:
         """Go on where a controller before has ended, as ``Recovery.resume`` says."""
@@ -269,7 +269,7 @@ class Controller:
     def status(self) -> control_pb2.StatusReply:
         """Return the state of everything."""
         changing = self._reconfiguring.former
-        observe(self.state, changing, time.time())
+        self._conditions.look_now()
         return control_pb2.StatusReply(
             version=version(),
             addresses=self.addresses(),
@@ -298,8 +298,7 @@ class Controller:
         self._admissions.are_closed = True
         self.autoscaling.close()
         self.runs.forget_absent()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._steps.close()
         for session in self._sessions.values():
             session.end()
         for task in self._tasks:
@@ -341,14 +340,7 @@ class Controller:
 
     # Steps.
 
-    def _changed(self) -> None:
-        if not self._step_is_due:
-            self._step_is_due = True
-            self._loop.call_soon(self._step)
-
-    def _step(self) -> None:
-        self._step_is_due = False
-        now = self._loop.time()
+    def _step(self, now: float) -> Iterable[float | None]:
         self.recovery.look(now)
         self.autoscaling.follow()
         self._reconfigure()
@@ -363,14 +355,18 @@ class Controller:
         self.state.notes += self._waits.news(self._told_waits)
         self._told_waits = self._waits
         self._offer(now)
-        observe(self.state, self._reconfiguring.former, time.time())
+        self._conditions.look(now)
         # Before anything of it begins, or is known to others.
         self.recovery.record(now)
         self.registry.publish(now)
         self._tell()
-        self._set_timer(now)
-        self._stepped.set_result(None)
-        self._stepped = self._loop.create_future()
+        return (
+            next_wakeup(self.state.deployments, self.state.replicas, now),
+            self._waits.next_wakeup(now),
+            self._conditions.next_wakeup(),
+            *self.recovery.next_wakeups(),
+            None if self._interval_s is None else now + self._interval_s,
+        )
 
     def _next_actions(self, now: float) -> Sequence[Action]:
         """Return what is to be done now; starts for which there is no room wait."""
@@ -478,23 +474,3 @@ class Controller:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def next_step(self) -> None:
-        """Wait until the state has changed, or may have."""
-        # Shielded, because one waiter's cancellation must not cancel the others' wait.
-        await asyncio.shield(self._stepped)
-
-    def _set_timer(self, now: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        times = (
-            next_wakeup(self.state.deployments, self.state.replicas, now),
-            self.registry.next_wakeup(),
-            self._waits.next_wakeup(now),
-            *self.recovery.next_wakeups(),
-            None if self._interval_s is None else now + self._interval_s,
-        )
-        due = min((time for time in times if time is not None), default=None)
-        if due is not None:
-            self._timer = self._loop.call_at(due, self._step)

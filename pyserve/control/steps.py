@@ -1,0 +1,97 @@
+"""When the controller acts: at once when something happens, and less often while much does.
+
+Each step looks at everything that has happened since the one before, so that a hundred events
+between two of them cost about as much as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from pyserve.control.pace import Pace
+
+# The rest of the time is for what steps are about: joins, reports, and what routers are sent.
+_SHARE = 0.25
+# A few steps of a mesh of hundreds; what follows from one event is never put off by them.
+_FREE_S = 0.02
+# With the 20 ms for which news are gathered, and what it takes to send them, less than the 100 ms
+# in which routers shall have them.
+_WAIT_MAX_S = 0.05
+
+
+class Steps:
+    """The turns of one controller.
+
+    Args:
+        step: does what there is to do; returns when it has something to do without an event.
+        publish: tells routers what has changed, if its time has come.
+        publish_at: returns when that is.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[float], Iterable[float | None]],
+        publish: Callable[[float], object],
+        publish_at: Callable[[], float | None],
+    ) -> None:
+        self._step = step
+        self._publish = publish
+        self._publish_at = publish_at
+        self._loop = asyncio.get_running_loop()
+        self._pace = Pace(_SHARE, free_s=_FREE_S, wait_max_s=_WAIT_MAX_S)
+        self._asked: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._again_at: float | None = None
+        # Resolved at the end of each step, for whoever waits for the state to change.
+        self._stepped: asyncio.Future[None] = self._loop.create_future()
+
+    def ask(self) -> None:
+        """Something has happened: let there be a step after it."""
+        if self._asked is None:
+            wait_s = self._pace.wait_s(self._loop.time())
+            self._asked = (
+                self._loop.call_later(wait_s, self._run)
+                if wait_s
+                else self._loop.call_soon(self._run)
+            )
+
+    async def next(self) -> None:
+        """Wait until the state has changed, or may have."""
+        # Shielded, because one waiter's cancellation must not cancel the others' wait.
+        await asyncio.shield(self._stepped)
+
+    def close(self) -> None:
+        """Act on no time any more; events are still followed by a step."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _run(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+            self._asked = None
+        # Of this thread: a machine that is busy with others is no reason to wait longer.
+        begun, begun_cpu = self._loop.time(), time.thread_time()
+        self._again_at = min((at for at in self._step(begun) if at is not None), default=None)
+        self._pace.spend(time.thread_time() - begun_cpu, self._loop.time())
+        self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        times = (self._again_at, self._publish_at())
+        due = min((at for at in times if at is not None), default=None)
+        if due is not None:
+            self._timer = self._loop.call_at(due, self._on_time)
+        self._stepped.set_result(None)
+        self._stepped = self._loop.create_future()
+
+    def _on_time(self) -> None:
+        now = self._loop.time()
+        if self._again_at is not None and self._again_at <= now:
+            self._run()
+        else:
+            self._publish(now)
+            self._end()
