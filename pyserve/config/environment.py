@@ -13,7 +13,7 @@ import re
 import site
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,6 +67,8 @@ _LINK_OF_KUBERNETES = re.compile(r"(tcp|udp|sctp)://")
 _LIKENESS_MIN = 0.8
 # The length prefix is unsigned, but grpc's own peers stop at the signed range.
 MESSAGE_BYTES_MAX = 2**31 - 1
+# Each takes the memory of an idle replica for as long as the mesh lives. Arbitrary.
+_SPARE_REPLICAS_MAX = 64
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
@@ -145,6 +147,7 @@ class MeshSettings:
             the ingress deployments of this mesh answer by methods of the same names.
         control_interval_s: the controller looks at its state so often at least; None: when
             something happens, or is due.
+        spare_replicas: how many interpreters wait for replicas to start on this machine.
     """
 
     home: Path
@@ -164,6 +167,7 @@ class MeshSettings:
     http_middlewares: str | None = None
     servicer_functions: tuple[str, ...] = ()
     control_interval_s: float | None = None
+    spare_replicas: int = 0
 
 
 def use_tls_files(files: TlsFiles) -> None:
@@ -222,6 +226,10 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         http_middlewares=_import_path(variables, "PYSERVE_HTTP_MIDDLEWARES"),
         servicer_functions=_servicer_functions(variables),
         control_interval_s=read.limit_seconds(variables, "PYSERVE_CONTROL_LOOP_INTERVAL_S", None),
+        spare_replicas=read.whole(
+            variables, "PYSERVE_SPARE_REPLICAS", minimum=0, maximum=_SPARE_REPLICAS_MAX
+        )
+        or 0,
     )
 
 
@@ -351,6 +359,13 @@ def inherited_environment(changes: Mapping[str, str]) -> dict[str, str]:
         others = [entry for entry in found if entry and entry != str(_PACKAGE_ROOT)]
         environment["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE_ROOT), *others])
     return environment
+
+
+def change_environment(changed: Mapping[str, str], unset: Iterable[str]) -> None:
+    """Give this process another environment, as if it had been started with it."""
+    for name in unset:
+        os.environ.pop(name, None)
+    os.environ.update(changed)
 
 
 def check_address(field: str, address: str, *, unix: bool = False) -> str:

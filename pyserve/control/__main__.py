@@ -142,6 +142,7 @@ class _Mesh:
             on_output=self._keep_output,
             client_connections=self._client_connections,
             environments=Environments(settings.home / "environments"),
+            spares=settings.spare_replicas,
         )
         self._ingress = None if options.no_ingress else self._make_ingress(options.address)
         self._ingresses = Ingresses(self._ingress)

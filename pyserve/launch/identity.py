@@ -102,6 +102,14 @@ def commands() -> Iterator[tuple[int, list[str]]]:
             continue
 
 
+def output_of(pid: int) -> str:
+    """Return the name of the file that is a process's standard output; "" if it has ended."""
+    try:
+        return (_PROC / str(pid) / "fd/1").readlink().name
+    except OSError:
+        return ""
+
+
 def _stat(pid: int) -> list[str]:
     text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     return text.rpartition(")")[2].split()

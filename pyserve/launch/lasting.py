@@ -14,15 +14,16 @@ import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyserve.config.control import OUTPUT_LOOK_PERIOD_S
 from pyserve.control.launching import OnExit, ReplicaOrder
-from pyserve.launch.identity import Identity, commands, identify, start_time
+from pyserve.launch.identity import Identity, commands, identify, output_of, start_time
 from pyserve.launch.ledger import Grant
-from pyserve.launch.local import Child, LocalLauncher
+from pyserve.launch.local import Child, LocalLauncher, Start
 from pyserve.launch.output_file import OutputFile
 from pyserve.launch.process import describe_end
+from pyserve.launch.spares import Spare
 from pyserve.types import ReplicaId
 
 _NAME_LENGTH = 16
@@ -138,13 +139,17 @@ class LastingLocalLauncher(LocalLauncher):
 
     def end_strays(self) -> None:
         """Kill replicas of this run directory that nobody knows; see ``LastingLauncher``."""
-        for replica_id, pid in self._running():
-            if replica_id not in self._processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(os.getpgid(pid), signal.SIGKILL)
+        names = {_output_name(replica_id) for replica_id in self._processes}
+        groups = {each.pid for each in self._processes.values()} | self._spares.pids
+        for name, pid in self._running():
+            with contextlib.suppress(ProcessLookupError):
+                group = os.getpgid(pid)
+                if name not in names and group not in groups:
+                    os.killpg(group, signal.SIGKILL)
 
     def let_go(self) -> None:
         """Leave all replicas as they are; nothing is started or killed from here on."""
+        self._spares.end()
         processes = list(self._processes.values())
         self._processes.clear()
         for process in processes:
@@ -159,48 +164,57 @@ class LastingLocalLauncher(LocalLauncher):
         if self._watcher is not None:
             self._watcher.cancel()
 
-    def _begin(
-        self,
-        order: ReplicaOrder,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        working_directory: str | None,
-        token_reader: int,
-        on_exit: OnExit,
-    ) -> Child:
-        output = self._output(order)
+    def _begin(self, start: Start, command: Sequence[str], token_reader: int) -> Child:
+        output = self._output(start.order)
         try:
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output.descriptor,
                 stderr=output.descriptor,
-                env=dict(environment),
-                cwd=working_directory,
+                env=dict(start.environment),
+                cwd=start.working_directory,
                 pass_fds=(token_reader,),
                 start_new_session=True,
             )
         except BaseException:
             output.close(remove=True)
             raise
+        return self._watch(start, child, output)
+
+    def _become(self, spare: Spare, start: Start) -> Child:
+        output = self._output(start.order)
         try:
-            process = LastingProcess(identify(child.pid, Grant()), output, on_exit, child)
+            spare.tell(
+                self._arguments(start, spare.token_reader),
+                environment=start.environment,
+                working_directory=start.working_directory,
+                output=str(output.path),
+            )
+            child = spare.process.release()
+        except BaseException:
+            output.close(remove=True)
+            raise
+        return self._watch(start, child, output)
+
+    def _watch(
+        self, start: Start, child: subprocess.Popen[bytes], output: OutputFile
+    ) -> LastingProcess:
+        try:
+            process = LastingProcess(identify(child.pid, Grant()), output, start.on_exit, child)
         except BaseException:
             child.kill()
             child.wait()
             output.close(remove=True)
             raise
-        self._add(order.replica_id, process)
+        self._add(start.order.replica_id, process)
         return process
 
     def _ties(self) -> Sequence[str]:
         return ("--lasting", str(self._run_dir))
 
     def _output(self, order: ReplicaOrder) -> OutputFile:
-        # Names of deployments may be longer than names of files.
-        name = hashlib.sha256(order.replica_id.encode()).hexdigest()[:_NAME_LENGTH]
-        return OutputFile(self._run_dir / f"output-{name}.log", self._lines_of(order))
+        return OutputFile(self._run_dir / _output_name(order.replica_id), self._lines_of(order))
 
     def _add(self, replica_id: ReplicaId, process: LastingProcess) -> None:
         self._processes[replica_id] = process
@@ -221,18 +235,28 @@ class LastingLocalLauncher(LocalLauncher):
             except ValueError:  # Of another release; the process says itself who it is.
                 pass
         for name, pid in self._running():
-            if name == replica_id and os.getpgid(pid) == pid:
-                with contextlib.suppress(OSError):  # It has ended meanwhile.
+            with contextlib.suppress(OSError):  # It has ended meanwhile.
+                if name == _output_name(replica_id) and os.getpgid(pid) == pid:
                     return identify(pid, Grant())
         return None
 
-    def _running(self) -> list[tuple[ReplicaId, int]]:
-        """Return the replicas of this run directory by their arguments, and what they forked."""
+    def _running(self) -> list[tuple[str, int]]:
+        """Return the replicas of this run directory by their outputs, and what they forked.
+
+        One that was a spare has not its name among its arguments, but writes where it was told
+        to; the name of one that waits is no replica's.
+        """
         found = []
         for pid, arguments in commands():
             if _value_of("--lasting", arguments) == str(self._run_dir):
-                found.append((ReplicaId(_value_of("--replica-id", arguments)), pid))
+                replica_id = ReplicaId(_value_of("--replica-id", arguments))
+                found.append((_output_name(replica_id) if replica_id else output_of(pid), pid))
         return found
+
+
+def _output_name(replica_id: ReplicaId) -> str:
+    # Names of deployments may be longer than names of files.
+    return f"output-{hashlib.sha256(replica_id.encode()).hexdigest()[:_NAME_LENGTH]}.log"
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str:

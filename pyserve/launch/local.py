@@ -8,8 +8,11 @@ process ends: no replica outlives its launcher, however that ended.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,8 +24,10 @@ from pyserve.launch.environments import Environments
 from pyserve.launch.ledger import Grant, Ledger
 from pyserve.launch.process import Process
 from pyserve.launch.resources import machine_ledger, pin
+from pyserve.launch.spares import Spare, Spares
 from pyserve.types import DeploymentKey, ReplicaId
 
+_LOGGER = logging.getLogger(__name__)
 # What numeric libraries read to size their thread pools.
 _THREAD_COUNT_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -49,6 +54,19 @@ class Child(Protocol):
         """Kill it and its group, unless its end is known already."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One replica's start, with all that was found out for it."""
+
+    order: ReplicaOrder
+    grant: Grant
+    interpreter: str
+    controller: str
+    environment: Mapping[str, str]
+    working_directory: str | None
+    on_exit: OnExit
+
+
 class LocalLauncher:
     """Starts replicas with this interpreter.
 
@@ -63,6 +81,7 @@ class LocalLauncher:
         ledger: what this machine has; by default what can be found out.
         client_connections: returns how many clients are connected to this process.
         environments: makes what replicas need besides the driver's own.
+        spares: how many interpreters wait, with their imports done, for replicas to start.
     """
 
     def __init__(
@@ -77,6 +96,7 @@ class LocalLauncher:
         ledger: Ledger | None = None,
         client_connections: Callable[[], int] = lambda: 0,
         environments: Environments | None = None,
+        spares: int = 0,
     ) -> None:
         self._environments = environments or Environments(run_dir / "environments")
         self._controller = controller
@@ -93,6 +113,7 @@ class LocalLauncher:
         # The writing end stays in this process alone: every exec closes it.
         self._liveness_reader, self._liveness_writer = os.pipe()
         self._closed = False
+        self._spares = Spares(spares, self._make_spare, lambda: not self.room().is_short)
 
     async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
         """Start a replica; see ``Launcher.start``."""
@@ -101,42 +122,80 @@ class LocalLauncher:
         if self._closed:
             raise OSError("the launcher is closed")
         grant = self._ledger.reserve(order.replica_id, order.resources)
-        token_reader = self._token_pipe()
+        start = Start(
+            order=order,
+            grant=grant,
+            interpreter=interpreter,
+            controller=controller,
+            environment=self._environment(order, grant),
+            working_directory=directory or None,
+            on_exit=self._ended(order.replica_id, on_exit),
+        )
         try:
-            process = self._begin(
-                order,
-                [interpreter, *self._arguments(order, controller, token_reader), *self._ties()],
-                environment=self._environment(order, grant),
-                working_directory=directory or None,
-                token_reader=token_reader,
-                on_exit=self._ended(order.replica_id, on_exit),
-            )
+            process = self._start_by_spare(start) or self._start_anew(start)
         except BaseException:
             self._ledger.release(order.replica_id)
             raise
-        finally:
-            os.close(token_reader)
         self._processes[order.replica_id] = process
-        pin(process.pid, grant)
         return process.pid
 
-    def _begin(
-        self,
-        order: ReplicaOrder,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        working_directory: str | None,
-        token_reader: int,
-        on_exit: OnExit,
-    ) -> Child:
+    def _start_by_spare(self, start: Start) -> Child | None:
+        """Let a spare become the replica, if one is there that can."""
+        if start.interpreter != sys.executable:
+            return None
+        spare = self._spares.take(start.environment)
+        if spare is None:
+            return None
+        # Before it has threads.
+        pin(spare.process.pid, start.grant)
+        try:
+            return self._become(spare, start)
+        except OSError as error:
+            _LOGGER.info("replica %s is started anew: %s", start.order.replica_id, error)
+            spare.end()
+            return None
+
+    def _start_anew(self, start: Start) -> Child:
+        token_reader = self._token_pipe()
+        try:
+            command = [start.interpreter, *self._program(), *self._arguments(start, token_reader)]
+            process = self._begin(start, command, token_reader)
+        finally:
+            os.close(token_reader)
+        pin(process.pid, start.grant)
+        return process
+
+    def _make_spare(self, on_exit: OnExit) -> Spare:
+        token_reader = self._token_pipe()
+        try:
+            return Spare(
+                [sys.executable, *self._program(), *self._ties()],
+                environment=self._common_environment({}),
+                descriptors=(token_reader, self._liveness_reader),
+                token_reader=token_reader,
+                on_line=lambda line: self._on_line(f"[spare] {line}"),
+                on_exit=on_exit,
+            )
+        finally:
+            os.close(token_reader)
+
+    def _become(self, spare: Spare, start: Start) -> Child:
+        spare.tell(
+            self._arguments(start, spare.token_reader),
+            environment=start.environment,
+            working_directory=start.working_directory,
+        )
+        spare.process.follow(self._lines_of(start.order), start.on_exit)
+        return spare.process
+
+    def _begin(self, start: Start, command: Sequence[str], token_reader: int) -> Child:
         return Process(
             command,
-            environment=environment,
-            working_directory=working_directory,
+            environment=start.environment,
+            working_directory=start.working_directory,
             descriptors=(token_reader, self._liveness_reader),
-            on_line=self._lines_of(order),
-            on_exit=on_exit,
+            on_line=self._lines_of(start.order),
+            on_exit=start.on_exit,
         )
 
     def _ties(self) -> Sequence[str]:
@@ -182,6 +241,10 @@ class LocalLauncher:
         stocks = read_stocks(self._client_connections())
         return room(self._processors, stocks, running=len(self._processes))
 
+    def spare_pids(self) -> frozenset[int]:
+        """Return the processes that wait for replicas to start."""
+        return self._spares.pids
+
     def kill(self, replica_id: ReplicaId) -> None:
         """Kill the replica and its group; see ``Launcher.kill``."""
         if (preparing := self._preparing.get(replica_id)) is not None:
@@ -195,7 +258,7 @@ class LocalLauncher:
         if self._closed:
             return
         self._closed = True
-        left = list(self._processes.values())
+        left = [*self._processes.values(), *self._spares.end()]
         self._environments.close()
         for process in left:
             process.kill()
@@ -205,24 +268,33 @@ class LocalLauncher:
         os.close(self._liveness_writer)
         os.close(self._liveness_reader)
 
-    def _arguments(self, order: ReplicaOrder, controller: str, token_reader: int) -> list[str]:
+    def _program(self) -> Sequence[str]:
         # -P: the working directory is not put before the standard library while the
         # interpreter starts; the replica takes the driver's own sys.path later.
+        return ("-P", "-m", self._module)
+
+    def _arguments(self, start: Start, token_reader: int) -> Sequence[str]:
+        order = start.order
         return [
-            *("-P", "-m", self._module),
-            *("--controller", controller),
+            *("--controller", start.controller),
             *("--replica-id", order.replica_id),
             *("--application", order.key.application),
             *("--deployment", order.key.deployment),
             *("--token-fd", str(token_reader)),
+            *self._ties(),
         ]
 
     def _environment(self, order: ReplicaOrder, grant: Grant) -> dict[str, str]:
         return {
             **_thread_counts(order.resources),
-            **_SAFE_FORKS,
-            **inherited_environment(order.environment),
+            **self._common_environment(order.environment),
             **({"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if grant.gpus else {}),
+        }
+
+    def _common_environment(self, changes: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **_SAFE_FORKS,
+            **inherited_environment(changes),
             # Lines reach the log when they are printed, not when a buffer is full.
             "PYTHONUNBUFFERED": "1",
             "PYSERVE_RUN_DIR": str(self._run_dir),

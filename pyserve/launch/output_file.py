@@ -27,6 +27,7 @@ class OutputFile:
         on_line: called with each line that is new.
 
     Attributes:
+        path: the same.
         descriptor: of the file; what is written to it goes to the end.
         last_line: the last line that was not empty.
 
@@ -36,7 +37,7 @@ class OutputFile:
 
     def __init__(self, path: Path, on_line: Callable[[str], None]) -> None:
         self.last_line = ""
-        self._path = path
+        self.path = path
         self._on_line = on_line
         self._splitter = LineSplitter()
         self.descriptor = os.open(path, _OPEN | os.O_APPEND, 0o600)
@@ -74,7 +75,7 @@ class OutputFile:
                 self.read()
             for line in self._splitter.end():
                 self._tell(line)
-            for path in (self._path, _position_of(self._path)):
+            for path in (self.path, _position_of(self.path)):
                 with contextlib.suppress(FileNotFoundError):
                     path.unlink()
         os.close(self.descriptor)

@@ -50,6 +50,7 @@ class Process:
         self._on_line = on_line
         self._on_exit = on_exit
         self._last_line = ""
+        self._pidfd = -1
         self._splitter = LineSplitter()
         self._output_ended = asyncio.Event()
         self.ended = asyncio.Event()
@@ -86,20 +87,41 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
+    def follow(self, on_line: Callable[[str], None], on_exit: Callable[[str], None]) -> None:
+        """Tell others of its lines and its end from now on."""
+        self._on_line, self._on_exit = on_line, on_exit
+
+    def release(self) -> subprocess.Popen[bytes]:
+        """Watch it no more; whoever asks has it, and its end to wait for.
+
+        Raises:
+            OSError: its end is known already, or no other one could watch it here.
+        """
+        if self._pidfd < 0:
+            raise OSError(f"process {self.pid} has ended, or this kernel has no pidfd")
+        self._end_watch()
+        self._read()
+        self._close_output()
+        return self._process
+
     def _watch_exit(self) -> None:
         try:
-            descriptor = os.pidfd_open(self._process.pid)
+            self._pidfd = os.pidfd_open(self._process.pid)
         except (AttributeError, OSError):
             # Not Linux, or a kernel before 5.3.
             thread = threading.Thread(target=self._wait_in_thread, daemon=True)
             thread.start()
             return
-        self._loop.add_reader(descriptor, self._on_pidfd, descriptor)
+        self._loop.add_reader(self._pidfd, self._on_pidfd)
 
-    def _on_pidfd(self, descriptor: int) -> None:
-        self._loop.remove_reader(descriptor)
-        os.close(descriptor)
+    def _on_pidfd(self) -> None:
+        self._end_watch()
         self._reap()
+
+    def _end_watch(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._pidfd = -1
 
     def _wait_in_thread(self) -> None:
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)

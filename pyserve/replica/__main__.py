@@ -5,6 +5,7 @@ import sys
 from pyserve.control.discovery import MeshAddress
 from pyserve.ingress.in_process import InProcessRouter
 from pyserve.replica.process import main
+from pyserve.replica.spare import replica_arguments
 from pyserve.replica.worker import WorkerSettings
 
 
@@ -15,4 +16,6 @@ def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
     )
 
 
-sys.exit(main(_open_mesh))
+_arguments = replica_arguments(sys.argv[1:])
+# A spare whose launcher is gone, or needs it no more, has served nobody.
+sys.exit(0 if _arguments is None else main(_open_mesh, _arguments))

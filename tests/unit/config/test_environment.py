@@ -76,6 +76,8 @@ def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
         ("PYSERVE_LOOP_STALL_S", "-1", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "nan", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "soon", "a number of seconds of at least 0"),
+        ("PYSERVE_SPARE_REPLICAS", "-1", "a whole number from 0 to 64"),
+        ("PYSERVE_SPARE_REPLICAS", "65", "a whole number from 0 to 64"),
         ("PYSERVE_BIND_HOST", "not an address", "an address of this machine"),
         ("PYSERVE_HTTP_MIDDLEWARES", "nothing", "an import path, module:function"),
         ("PYSERVE_HTTP_MIDDLEWARES", "a.b:", "an import path, module:function"),
@@ -174,6 +176,11 @@ def test_middlewares_are_named_with_a_colon_or_as_ray_serve_does():
         assert "a.b:c" == read_settings({"PYSERVE_HTTP_MIDDLEWARES": path}).http_middlewares
     found = read_settings({"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "a:b"})
     assert "a:b" == found.http_middlewares
+
+
+def test_no_spare_replica_is_kept_unless_the_environment_says_how_many():
+    assert 0 == read_settings({}).spare_replicas
+    assert 2 == read_settings({"PYSERVE_SPARE_REPLICAS": "2"}).spare_replicas
 
 
 def test_the_controller_s_interval_has_ray_serve_s_name_too():

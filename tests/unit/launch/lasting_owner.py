@@ -14,7 +14,7 @@ from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, Replic
 from tests.support.waiting import eventually
 
 
-def make(run_dir: Path, lines: list[str]) -> LastingLocalLauncher:
+def make(run_dir: Path, lines: list[str], spares: int = 0) -> LastingLocalLauncher:
     """Return a launcher whose replicas run the tests' subject."""
     return LastingLocalLauncher(
         controller=_nowhere,
@@ -23,6 +23,7 @@ def make(run_dir: Path, lines: list[str]) -> LastingLocalLauncher:
         on_line=lines.append,
         module="tests.unit.launch.subject",
         ledger=Ledger(cpus=[min(os.sched_getaffinity(0))], gpus=["3", "5"]),
+        spares=spares,
     )
 
 
@@ -43,13 +44,18 @@ async def _nowhere() -> str:
 
 
 async def main() -> None:
-    """Start one, wait until its first line has been read, tell its memo, and die."""
-    run_dir, behaviour = Path(sys.argv[1]), sys.argv[2]
+    """Start one, wait until its first line has been read, tell its memo, and die.
+
+    With a third argument it takes one of so many spares, and has all of them again when it dies.
+    """
+    run_dir, behaviour, spares = Path(sys.argv[1]), sys.argv[2], int((*sys.argv, "0")[3])
     lines: list[str] = []
-    launcher = make(run_dir, lines)
+    launcher = make(run_dir, lines, spares)
+    await eventually(lambda: len(launcher.spare_pids()) == spares)
     wanted = order(run_dir, behaviour)
     await launcher.start(wanted, lambda summary: None)
     await eventually(lambda: lines)
+    await eventually(lambda: len(launcher.spare_pids()) == spares)
     print(json.dumps([launcher.memo(wanted.replica_id), lines]), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 

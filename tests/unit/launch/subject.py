@@ -8,6 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from pyserve.replica.spare import replica_arguments
+
 
 def main() -> int:
     parser = argparse.ArgumentParser()
@@ -16,7 +18,10 @@ def main() -> int:
     parser.add_argument("--token-fd", type=int)
     parser.add_argument("--liveness-fd", type=int)
     parser.add_argument("--lasting")
-    options = parser.parse_args()
+    arguments = replica_arguments(sys.argv[1:])
+    if arguments is None:
+        return 0
+    options = parser.parse_args(arguments)
     with os.fdopen(options.token_fd, "rb") as file:
         token = file.read()
     match os.environ.get("SUBJECT"):
@@ -24,6 +29,8 @@ def main() -> int:
             told = {
                 "token": token.decode(),
                 "argv": sys.argv,
+                "arguments": arguments,
+                "pid": os.getpid(),
                 "environment": dict(os.environ),
                 "directory": str(Path.cwd()),
                 "group": os.getpgrp() == os.getpid(),

@@ -32,12 +32,11 @@ class Next:
         self.exits: asyncio.Queue[str] = asyncio.Queue()
         self.launcher = make(run_dir, self.lines)
 
-    def left_by_another(self, behaviour="echo"):
+    def left_by_another(self, behaviour="echo", spares=0):
         """Let a launcher start a replica and be killed; return the memo and the lines it had."""
         command = [sys.executable, "-m", "tests.unit.launch.lasting_owner"]
-        owner = subprocess.run(
-            [*command, str(self.run_dir), behaviour], stdout=subprocess.PIPE, check=False
-        )
+        arguments = [str(self.run_dir), behaviour, str(spares)]
+        owner = subprocess.run([*command, *arguments], stdout=subprocess.PIPE, check=False)
         assert -signal.SIGKILL == owner.returncode
         memo, lines = json.loads(owner.stdout)
         return memo, lines
