@@ -106,8 +106,12 @@ async def test_those_that_are_too_many_drain(mesh: Mesh) -> None:
 
     await eventually(lambda: mesh.status().wanted == 1, 5.0)
     await eventually(lambda: mesh.status().state == "DOWNSCALING", 5.0)
-    assert ["RUNNING", "STOPPING", "STOPPING"] == sorted(
-        each.state for each in mesh.status().replicas
+    await eventually(
+        lambda: (
+            ["RUNNING", "STOPPING", "STOPPING"]
+            == sorted(each.state for each in mesh.status().replicas)
+        ),
+        5.0,
     )
 
 
