@@ -153,6 +153,10 @@ sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: 
 sim-autoscaling: $(PACKAGES_STAMP) ## Policies of autoscaling on simulated loads: a table and JSON (eight minutes)
 	$(PY) -m benchmarks.autoscaling_sim --out benchmarks/results/autoscaling.json $(ARGS)
 
+.PHONY: autoscaling-live
+autoscaling-live: build ## A step to eight replicas, and calls at zero, in a real mesh (six minutes)
+	$(PY) -m benchmarks.autoscaling_live $(ARGS)
+
 .PHONY: soak
 soak: build ## A million calls with cancels, deadlines and killed replicas; then chaos
 	$(CARGO) build --locked --release -p pyserve-loadgen
