@@ -46,16 +46,21 @@ async def _nowhere() -> str:
 async def main() -> None:
     """Start one, wait until its first line has been read, tell its memo, and die.
 
-    With a third argument it takes one of so many spares, and has all of them again when it dies.
+    With a third argument it takes one of so many spares, and has all of them again when it dies;
+    with ``stopped`` as a fourth one it dies before the spare has read what it was told.
     """
     run_dir, behaviour, spares = Path(sys.argv[1]), sys.argv[2], int((*sys.argv, "0")[3])
+    is_stopped = "stopped" in sys.argv
     lines: list[str] = []
     launcher = make(run_dir, lines, spares)
     await eventually(lambda: len(launcher.spare_pids()) == spares)
     wanted = order(run_dir, behaviour)
+    for pid in launcher.spare_pids() if is_stopped else ():
+        os.kill(pid, signal.SIGSTOP)
     await launcher.start(wanted, lambda summary: None)
-    await eventually(lambda: lines)
-    await eventually(lambda: len(launcher.spare_pids()) == spares)
+    if not is_stopped:
+        await eventually(lambda: lines)
+        await eventually(lambda: len(launcher.spare_pids()) == spares)
     print(json.dumps([launcher.memo(wanted.replica_id), lines]), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -32,10 +32,10 @@ class Next:
         self.exits: asyncio.Queue[str] = asyncio.Queue()
         self.launcher = make(run_dir, self.lines)
 
-    def left_by_another(self, behaviour="echo", spares=0):
+    def left_by_another(self, behaviour="echo", spares=0, more=()):
         """Let a launcher start a replica and be killed; return the memo and the lines it had."""
         command = [sys.executable, "-m", "tests.unit.launch.lasting_owner"]
-        arguments = [str(self.run_dir), behaviour, str(spares)]
+        arguments = [str(self.run_dir), behaviour, str(spares), *more]
         owner = subprocess.run([*command, *arguments], stdout=subprocess.PIPE, check=False)
         assert -signal.SIGKILL == owner.returncode
         memo, lines = json.loads(owner.stdout)

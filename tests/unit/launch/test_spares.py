@@ -264,6 +264,18 @@ async def test_one_that_serves_is_found_again_and_one_that_waits_ends(after, has
     assert "ended with an unknown status; its last output: still here" == await after.exit()
 
 
+@pytest.mark.parity("G-66")
+async def test_one_that_had_not_read_what_it_was_told_is_ended_and_becomes_no_replica(after):
+    memo, _ = await asyncio.to_thread(after.left_by_another, spares=1, more=["stopped"])
+    told = Identity.from_json(memo)
+    assert told.is_alive()
+
+    assert 0 == after.adopt(""), "another replica is started instead"
+    after.launcher.end_strays()
+
+    await eventually(lambda: not told.is_alive(), TIMEOUT_S)
+
+
 async def test_one_that_nobody_knows_of_is_ended_and_the_next_launcher_s_own_is_not(after):
     memo, _ = await asyncio.to_thread(after.left_by_another, spares=1)
     following = make(after.run_dir, [], 1)
