@@ -85,6 +85,20 @@ wheel: build ## A wheel of this tree in dist
 compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine
 	$(PY) -m tests.compose
 
+# Where the native half has not changed since, the tests take that of this tree, also in `test`.
+.PHONY: versions
+versions: build ## Two neighbouring releases in one mesh; builds the earlier one if need be
+	@commit=$$($(PY) -c 'from tests.mesh.versions.releases import EARLIER; print(EARLIER)') \
+	&& place=target/versions/$$commit \
+	&& if ! ls $$place/*.whl >/dev/null 2>&1 \
+		&& ! git diff --quiet $$commit -- router_rs Cargo.toml Cargo.lock; then \
+		echo "Building the release of $$commit (minutes) ..." \
+		&& rm -rf $$place/tree && mkdir -p $$place/tree \
+		&& git archive $$commit | tar -x -C $$place/tree \
+		&& cd $$place/tree && VIRTUAL_ENV="$(CURDIR)/$(VENV)" CARGO_TARGET_DIR="$(CURDIR)/target" \
+			"$(CURDIR)/$(BIN)/maturin" build --release --locked --quiet --out ..; fi
+	$(PY) -m pytest tests/mesh/versions tests/unit/wire tests/unit/control/test_older_state.py
+
 .PHONY: parity
 parity: build ## The table of what users of Ray Serve expect, with the tests that show each row
 	@$(PY) -m tests.parity $(ROWS)

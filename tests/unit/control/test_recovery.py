@@ -339,6 +339,16 @@ async def test_a_cordoned_node_stays_so(mesh: Mesh) -> None:
     assert any("here" in notice for notice in mesh.controller.status().notices)
 
 
+async def test_what_a_newer_replica_says_besides_is_survived(mesh: Mesh) -> None:
+    await mesh.serve(1)
+    (session,) = mesh.sessions.values()
+    of_no_kind_that_we_know = mesh_pb2.ReplicaMessage.FromString(b"\xfa\xf0\x04\x03new")
+
+    mesh.controller.hear(session, of_no_kind_that_we_know)
+
+    await eventually(lambda: mesh.state() == "HEALTHY")
+
+
 async def test_a_run_that_does_not_come_back_is_lost() -> None:
     runs = Runs(return_timeout_s=0.0)
     lost: list[Run] = []
