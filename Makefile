@@ -84,6 +84,7 @@ wheel: build ## A wheel of this tree in dist
 .PHONY: compose
 compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine
 	$(PY) -m tests.compose
+	$(PY) -m pytest tests/compose
 
 # Where the native half has not changed since, the tests take that of this tree, also in `test`.
 .PHONY: versions

@@ -9,6 +9,7 @@ from collections import Counter
 import grpc
 
 from services.digits import digits_pb2, digits_pb2_grpc
+from tests.compose.observers import observe
 from tests.compose.project import NoEngine, Project, find_compose
 from tests.support.waiting import wait_until
 
@@ -39,7 +40,7 @@ def main() -> int:
 
 def _use(project: Project) -> None:
     wait_until(
-        lambda: _states(project) == dict.fromkeys(_APPLICATIONS, "RUNNING"), _READY_TIMEOUT_S
+        lambda: project.states() == dict.fromkeys(_APPLICATIONS, "RUNNING"), _READY_TIMEOUT_S
     )
     with grpc.insecure_channel(f"127.0.0.1:{project.port}") as channel:
         stub = digits_pb2_grpc.DigitsStub(channel)
@@ -58,10 +59,7 @@ def _use(project: Project) -> None:
         print(f"{calls.by_replica.total()} calls over a crash, failed: {calls.failed}", flush=True)
         # Calls that were in the one that died may break; marked ones are sent again.
         assert not calls.failed, calls.failed
-
-
-def _states(project: Project) -> dict[str, str]:
-    return {name: each["status"] for name, each in project.status()["applications"].items()}
+    observe(project)
 
 
 class _Calls:

@@ -8,8 +8,11 @@ import shutil
 import socket
 import subprocess
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 _BUILD_TIMEOUT_S = 900.0
@@ -37,8 +40,17 @@ def find_compose() -> list[str]:
     raise NoEngine("neither `docker compose` nor `docker-compose` is installed")
 
 
-def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+def _ask(command: list[str], timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens at, all of them different."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [each.getsockname()[1] for each in servers]
 
 
 class Project:
@@ -47,24 +59,35 @@ class Project:
     def __init__(self, compose: list[str]) -> None:
         self.name = f"pyserve-{uuid.uuid4().hex[:8]}"
         self._compose = compose
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port, self.prometheus_port, jaeger_port = _free_ports(3)
+        self.command = " ".join(compose)
+        self.variables = {
+            "MESH_PORT": str(self.port),
+            "PROMETHEUS_PORT": str(self.prometheus_port),
+            "JAEGER_PORT": str(jaeger_port),
+        }
 
     def __enter__(self) -> Project:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.compose("down", "--volumes", "--remove-orphans", "--timeout", "20")
+        # A profile that is not named is not taken down.
+        self.compose(
+            "--profile", "observe", "down", "--volumes", "--remove-orphans", "--timeout", "20"
+        )
 
-    def compose(self, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str:
-        """Run a command of compose; return what it prints."""
+    def compose(
+        self, *arguments: str, timeout_s: float = _TIMEOUT_S, given: str | None = None
+    ) -> str:
+        """Run a command of compose, whose input is ``given``; return what it prints."""
         files = ["-f", "docker-compose.yml", "-f", "docker-compose.wheel.yml"]
         command = [*self._compose, "-p", self.name, *files, *arguments]
-        environment = {**os.environ, "MESH_PORT": str(self.port)}
+        environment = {**os.environ, **self.variables}
         done = subprocess.run(
             command,
             cwd=ROOT,
             env=environment,
+            input=given,
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -85,6 +108,10 @@ class Project:
         found: dict[str, Any] = json.loads(said)
         return found
 
+    def states(self) -> dict[str, str]:
+        """Return the state of each application."""
+        return {name: each["status"] for name, each in self.status()["applications"].items()}
+
     def running(self, application: str, deployment: str) -> int:
         """Return how many replicas of a deployment run."""
         known = self.status()["applications"].get(application, {"deployments": {}})
@@ -103,6 +130,15 @@ class Project:
             ["docker", "ps", "-q", *filters], capture_output=True, text=True, check=True
         )
         return listed.stdout.split()
+
+    def has_image(self, service: str) -> bool:
+        """Tell whether the image of a service is here, or can be had."""
+        services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+        image = services[service]["image"]
+        return any(
+            _ask(["docker", *command, image], _TIMEOUT_S).returncode == 0
+            for command in (["image", "inspect"], ["pull", "--quiet"])
+        )
 
     def crash(self, container: str) -> None:
         """Kill the program of a container, as no stop by a user."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -25,16 +26,20 @@ def content(name: str) -> dict[str, Any]:
 
 
 SERVICES: dict[str, Any] = content("docker-compose.yml")["services"]
+# Those of the mesh; the others look at it.
+ROLES = {name: each for name, each in SERVICES.items() if each["image"] == "pyserve-mesh"}
+OBSERVERS = {name: each for name, each in SERVICES.items() if name not in ROLES}
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.wheel.yml"])
 def test_both_versions_of_compose_take_the_file(name: str) -> None:
     found = content(name)
     assert not _TOO_NEW & found.keys()
-    assert SERVICES.keys() == found["services"].keys()
+    assert ROLES.keys() == found["services"].keys() & ROLES.keys()
+    assert found["services"].keys() <= SERVICES.keys()
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", ROLES)
 def test_each_command_is_one_of_pyserve(service: str) -> None:
     command, *arguments = shlex.split(SERVICES[service]["command"])
     shown = CliRunner().invoke(commands, [command, "--help"])
@@ -44,7 +49,7 @@ def test_each_command_is_one_of_pyserve(service: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "service", [name for name, each in SERVICES.items() if each["command"].startswith("replica")]
+    "service", [name for name, each in ROLES.items() if each["command"].startswith("replica")]
 )
 def test_each_replica_is_one_of_its_application(service: str) -> None:
     _, target, *arguments = shlex.split(SERVICES[service]["command"])
@@ -53,15 +58,15 @@ def test_each_replica_is_one_of_its_application(service: str) -> None:
     assert name in {each.name for each in packed.deployments}
 
 
-def test_every_container_is_bounded_and_only_the_ingress_is_published() -> None:
+def test_every_container_is_bounded_and_what_is_published_is_for_this_machine() -> None:
     for name, service in SERVICES.items():
         assert service["read_only"], name
         assert ["ALL"] == service["cap_drop"], name
         assert service["deploy"]["resources"]["limits"]["memory"], name
         assert "unless-stopped" == service["restart"], name
     published = {name: each["ports"] for name, each in SERVICES.items() if "ports" in each}
-    assert {"ingress"} == published.keys()
-    assert all(each.startswith("127.0.0.1:") for each in published["ingress"])
+    assert {"ingress", "prometheus", "jaeger"} == published.keys()
+    assert all(each.startswith("127.0.0.1:") for ports in published.values() for each in ports)
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.wheel"])
@@ -69,3 +74,48 @@ def test_images_run_without_root_and_need_no_new_builder(name: str) -> None:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     assert "USER 10001:10001" in lines
     assert not [line for line in lines if line.startswith("# syntax=") or "--mount" in line]
+
+
+def test_observers_are_there_when_they_are_asked_for() -> None:
+    assert {"prometheus", "collector", "jaeger"} == OBSERVERS.keys()
+    assert all(["observe"] == each["profiles"] for each in OBSERVERS.values())
+    for each in OBSERVERS.values():
+        # A tag that moves would be another program tomorrow.
+        assert re.fullmatch(r"\S+/\S+:v?\d+\.\d+\.\d+", each["image"])
+        for volume in each.get("volumes", ()):
+            source = volume.partition(":")[0]
+            assert not source.startswith(".") or (ROOT / source).is_file(), source
+
+
+def test_services_and_observers_find_each_other() -> None:
+    collector = content("services/observe/collector.yml")
+    protocols = collector["receivers"]["otlp"]["protocols"]
+    place = f"http://collector:{_port(protocols['grpc'])}"
+    for name, role in ROLES.items():
+        assert place == role["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"], name
+
+    (reader,) = collector["service"]["telemetry"]["metrics"]["readers"]
+    shown = {
+        _port(collector["exporters"]["prometheus"]),
+        reader["pull"]["exporter"]["prometheus"]["port"],
+    }
+    scraped = content("services/observe/prometheus.yml")["scrape_configs"]
+    targets = [
+        target for job in scraped for each in job["static_configs"] for target in each["targets"]
+    ]
+    assert {f"collector:{port}" for port in shown} == {
+        each for each in targets if each.startswith("collector:")
+    }
+    assert "jaeger:4317" == collector["exporters"]["otlp/jaeger"]["endpoint"]
+
+
+def test_every_part_of_the_collector_is_in_a_pipeline_and_memory_is_looked_at_first() -> None:
+    collector = content("services/observe/collector.yml")
+    pipelines = collector["service"]["pipelines"].values()
+    for kind in ("receivers", "processors", "exporters"):
+        assert collector[kind].keys() == {name for each in pipelines for name in each[kind]}
+    assert {"memory_limiter"} == {each["processors"][0] for each in pipelines}
+
+
+def _port(listener: dict[str, str]) -> int:
+    return int(listener["endpoint"].rpartition(":")[2])

@@ -8,6 +8,7 @@ What a fenced block means is told by the words after its language, which rendere
 - ``console server``: the command stays in the background; its block has run once its output
   contains the lines below. It is interrupted at the end of the page and has to exit with 0.
 - ``console curl``: run only where that program is; readers may lack it, and so may machines.
+- ``console containers``: needs a container engine; tests/compose/test_readme.py runs it.
 
 Other blocks are not run; those of Python have to compile.
 """
@@ -53,7 +54,11 @@ class Block:
 
     @property
     def is_console(self) -> bool:
-        return self.language == "console"
+        return self.language == "console" and not self.needs_engine
+
+    @property
+    def needs_engine(self) -> bool:
+        return self.language == "console" and "containers" in self.words
 
 
 def read_blocks(text: str) -> list[Block]:
@@ -72,6 +77,18 @@ def read_blocks(text: str) -> list[Block]:
 def check_compiles(block: Block) -> None:
     """Raise SyntaxError for a Python block that is none; top-level ``await`` is allowed."""
     compile(block.body, f"line {block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def run_commands(body: str, folder: Path, timeout_s: float = COMMAND_TIMEOUT_S) -> int:
+    """Run the commands of one block in ``folder``; return how many there were.
+
+    Raises:
+        AssertionError: One failed or its output is not what the block shows.
+    """
+    commands = list(_commands(body))
+    for command, expected in commands:
+        _execute(command, expected, folder, timeout_s)
+    return len(commands)
 
 
 def run_page(text: str, folder: Path) -> int:
@@ -105,28 +122,10 @@ class _Reader:
                 if "server" in block.words:
                     self._serve(command, expected)
                 else:
-                    self._execute(command, expected)
+                    _execute(command, expected, self.folder, COMMAND_TIMEOUT_S)
 
     def _localized(self, text: str) -> str:
         return text.replace(PRINTED_ADDRESS, self.address)
-
-    def _execute(self, command: str, expected: str) -> None:
-        result = subprocess.run(
-            command,
-            shell=True,
-            cwd=self.folder,
-            env=_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
-        assert result.returncode == 0, f"$ {command}\nexit {result.returncode}\n{result.stdout}"
-        pattern = _pattern(expected)
-        assert re.fullmatch(pattern, result.stdout.strip()), (
-            f"$ {command}\nprinted:\n{result.stdout}\nthe page says:\n{expected}"
-        )
 
     def _serve(self, command: str, expected: str) -> None:
         # A second one finds the mesh of the first.
@@ -143,6 +142,25 @@ class _Reader:
         assert pattern.search(log.read_text()), f"$ {command}\nended without {expected!r}"
         if found := _BOUND_ADDRESS.search(log.read_text()):
             self.address = found.group()
+
+
+def _execute(command: str, expected: str, folder: Path, timeout_s: float) -> None:
+    result = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert result.returncode == 0, f"$ {command}\nexit {result.returncode}\n{result.stdout}"
+    pattern = _pattern(expected)
+    assert re.fullmatch(pattern, result.stdout.strip()), (
+        f"$ {command}\nprinted:\n{result.stdout}\nthe page says:\n{expected}"
+    )
 
 
 def _commands(body: str) -> Iterator[tuple[str, str]]:
