@@ -46,6 +46,7 @@ PURE_MODULES = (
     "pyserve/driver/local/gate.py",
     "pyserve/errors.py",
     "pyserve/ingress/haproxy/backends.py",
+    "pyserve/ingress/haproxy/ingresses.py",
     "pyserve/ingress/haproxy/targets.py",
     "pyserve/ingress/haproxy/text.py",
     "pyserve/ingress/haproxy/words.py",
