@@ -71,7 +71,8 @@ def scenarios(scale: float = 1.0) -> list[Scenario]:
         Scenario("step", 15 * minute, _step(5 * minute), (5 * minute,)),
         Scenario("ramp", 20 * minute, _ramp(4 * minute, 14 * minute)),
         Scenario("spike", 15 * minute, _spike(5 * minute, 2 * minute), (5 * minute,)),
-        Scenario("sawtooth", 20 * minute, lambda now: 60 + 400 * ((now % saw_s) / saw_s)),
+        # Nothing comes before its first tooth, whose rise is new.
+        Scenario("sawtooth", 20 * minute, lambda now: 60 + 400 * ((now % saw_s) / saw_s), (0.0,)),
         Scenario("day", day_s, day),
     ]
 
@@ -423,13 +424,14 @@ def main() -> None:
     parser.add_argument("--cold-start", type=float, action="append", metavar="SECONDS")
     parser.add_argument("--scale", type=float, default=1.0, help="shortens the loads")
     parser.add_argument("--scenario", action="append", help="only these")
+    parser.add_argument("--seed", type=int, default=1, help="of the calls; 1 for the results")
     parser.add_argument("--out", type=Path, help=f"where results go, such as {RESULTS}")
     given = parser.parse_args()
     outcomes: list[Outcome] = []
     for cold_start_s in given.cold_start or (1.0, 10.0, 60.0):
         for scenario in scenarios(given.scale):
             if not given.scenario or scenario.name in given.scenario:
-                outcomes += compare(scenario, cold_start_s)
+                outcomes += compare(scenario, cold_start_s, given.seed)
     print(as_text(outcomes))
     if given.out is not None:
         given.out.write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n")

@@ -6,6 +6,7 @@ from benchmarks.autoscaling_sim import (
     SHARE_BEYOND,
     Oracle,
     Outcome,
+    Scenario,
     compare,
     needed,
     play,
@@ -37,6 +38,28 @@ def test_latency_keeps_its_target_with_little_more_than_an_oracle_takes(
     assert latency.beyond_target_foreseeable <= SHARE_BEYOND
     # The loads are a fifth as long as those of the bar (1.15), and delays are not.
     assert latency.replica_seconds <= 1.25 * oracle.replica_seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_job_that_comes_again_finds_its_replicas_from_the_third_time_on(seed: int):
+    """Each lasts twice as long as a replica takes to start: without foresight half of it waits."""
+    every_s = 90.0
+
+    def rate(now: float) -> float:
+        return 240.0 if now % every_s >= every_s - 20 else 30.0
+
+    first, second = every_s - 20, 2 * every_s - 20
+    scenario = Scenario("jobs", 6 * every_s, rate, (first, second))
+    made = policies(scenario, 10.0)
+    oracle, latency = (
+        play(scenario, 10.0, made[each], each, seed=seed) for each in ("oracle", "latency")
+    )
+
+    assert latency.beyond_target > SHARE_BEYOND, "of the first two"
+    assert latency.beyond_target_foreseeable <= SHARE_BEYOND
+    # Periods are known to five seconds, and ten are waited for: much, beside a job of twenty.
+    assert latency.replica_seconds <= 1.35 * oracle.replica_seconds
 
 
 @pytest.mark.slow

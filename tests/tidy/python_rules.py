@@ -17,6 +17,7 @@ PURE_MODULES = (
     "pyserve/control/autoscaling/requests.py",
     "pyserve/control/autoscaling/rule.py",
     "pyserve/control/autoscaling/scaler.py",
+    "pyserve/control/autoscaling/seasons.py",
     "pyserve/control/autoscaling/series.py",
     "pyserve/control/autoscaling/signals.py",
     "pyserve/control/autoscaling/status.py",

@@ -12,6 +12,7 @@ KEPT_S = 180.0
 _BIN_S = 0.5
 # Windows of a rate, in bins: half a second to half a minute.
 _WINDOWS = (1, 2, 4, 10, 20, 60)
+_RECENT = 20
 # A rate over a short window counts for what it is with 97.5 % certainty.
 _DEVIATIONS = 2.0
 # Independent callers have 1 (Poisson). Less cannot be relied on; more than this is not bursts any
@@ -45,11 +46,15 @@ class Arrivals:
         self._pass(now)
         counts = self._whole()
         spread = _DEVIATIONS * math.sqrt(self.dispersion(now))
+        # Long windows say no more than the last ten seconds allow: so a fall counts soon, too.
+        recent = sum(counts[-_RECENT:])
+        most = (recent + spread * math.sqrt(recent) + spread**2) / (_RECENT * _BIN_S)
         best = 0.0
         for window in _WINDOWS:
             if window <= len(counts):
                 found = sum(counts[-window:])
-                best = max(best, (found - spread * math.sqrt(found)) / (window * _BIN_S))
+                certain = (found - spread * math.sqrt(found)) / (window * _BIN_S)
+                best = max(best, certain if window <= _RECENT else min(certain, most))
         mean = self.mean(now)
         return max(best, mean)
 
@@ -81,15 +86,20 @@ class Arrivals:
         """Return by how much the rate grows in a second; 0 unless it does all the time.
 
         The smaller one of the slopes (least squares) of both halves of the last ``over_s``
-        counts, so that a jump is no trend.
+        counts, so that a jump is no trend; each has to be more than chance makes of it.
         """
         self._pass(now)
         counts = self._whole()[-int(over_s / _BIN_S) :]
         if len(counts) < over_s / _BIN_S:
             return 0.0
         half = len(counts) // 2
-        slopes = (_slope(counts[:half]), _slope(counts[half:]), _slope(counts))
-        return max(min(slopes), 0.0)
+        chance = self.dispersion(now)
+        halves = [
+            (_slope(each), _slope_error(each, chance)) for each in (counts[:half], counts[half:])
+        ]
+        if any(slope <= _DEVIATIONS * error for slope, error in halves):
+            return 0.0
+        return max(min(_slope(counts), *(slope for slope, _ in halves)), 0.0)
 
     def _whole(self) -> list[float]:
         """Return the bins that are over."""
@@ -108,3 +118,9 @@ def _slope(counts: Sequence[float]) -> float:
     around = sum((index - middle) ** 2 for index in range(len(counts)))
     rise = sum((index - middle) * count for index, count in enumerate(counts))
     return rise / around / _BIN_S**2
+
+
+def _slope_error(counts: Sequence[float], dispersion: float) -> float:
+    """Return the standard deviation of that slope where chance alone makes it."""
+    around = (len(counts) ** 3 - len(counts)) / 12
+    return math.sqrt(dispersion * sum(counts) / len(counts) / around) / _BIN_S**2

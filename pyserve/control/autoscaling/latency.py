@@ -3,7 +3,8 @@
 Arrival rate and service time are learnt; the number follows by Allen and Cunneen's approximation
 (``queueing``), with the burstiness of the last minutes. It plans for the time at which a replica
 that starts now will serve: a steady growth is carried on until then, and calls that will have
-piled up are worked off in about as long as that takes.
+piled up are worked off in about as long as that takes. A load that comes again is known
+beforehand (``seasons``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyserve.config import AutoscalingConfig
+from pyserve.control.autoscaling.arrivals import KEPT_S
 from pyserve.control.autoscaling.queueing import servers_for
 from pyserve.control.autoscaling.rule import Proposal
 from pyserve.control.autoscaling.signals import Signals
@@ -27,10 +29,10 @@ _SERVICE_VARIATION = 1.0
 _WAIT_SHARE_MIN = 0.1
 # Until a replica has become ready: an interpreter's start and a model of moderate size.
 _READY_AFTER_S = 10.0
-# A trend is looked for over so long at least, and a shrinking waits so long at least.
+# A trend is looked for over so long at first, and a shrinking waits so long at least.
 _TREND_S, _HOLD_S = 20.0, 10.0
-# Calls that wait are worked off in no less than this.
-_BACKLOG_S = 4.0
+# Calls that wait are worked off in so many times what a start takes, and in no less than this.
+_WORK_OFF_STARTS, _BACKLOG_S = 1.4, 4.0
 # A report every 100 ms, a decision as often, and a router that learns of the replica.
 _REACTION_S = 0.5
 
@@ -68,6 +70,8 @@ class LatencyPolicy:
         self._config = config
         # What was wanted, and when; largest first, each later than the one before.
         self._wanted: deque[tuple[float, int]] = deque()
+        # So many more, until no call waits too long any more.
+        self._extra = 0.0
 
     def propose(self, signals: Signals, fleet: Fleet, now: float) -> Proposal:
         """Return how many replicas the target takes."""
@@ -76,20 +80,34 @@ class LatencyPolicy:
             return self._unlearnt(signals, fleet)
         each = min(self._config.target_ongoing_requests, fleet.ongoing_max)
         ready_s = _READY_AFTER_S if fleet.ready_after_s is None else fleet.ready_after_s
-        rate = self._planned_rate(signals, ready_s, now)
+        season = signals.seasons.ahead(now, ready_s + _REACTION_S)
+        rate = self._planned_rate(signals, season, ready_s, now)
         servers = self._servers(rate, service_s, signals.arrivals.dispersion(now))
-        replicas = self._held(math.ceil(servers / each - 1e-9), ready_s, now)
+        # Who knows what comes need not keep replicas for what may come.
+        hold_s = _HOLD_S if season is not None else max(_HOLD_S, ready_s)
+        if not self._wanted:
+            # What runs already may be there for a load that nobody has seen yet.
+            self._wanted.append((now, fleet.target))
+        replicas = self._held(math.ceil(servers / each - 1e-9), hold_s, now)
         backlog = self._backlog(signals, fleet, rate, each / service_s, ready_s, now)
-        extra = backlog * service_s / max(_BACKLOG_S, ready_s) / each
+        if backlog < max(rate * self._wait_s(service_s), 1.0):
+            self._extra = 0.0  # By Little's law they wait no longer than they may.
+        else:
+            spare_per_s = max(replicas * each / service_s - rate, 0.0)
+            worked_off_per_s = backlog / max(_BACKLOG_S, _WORK_OFF_STARTS * ready_s)
+            more_per_s = max(worked_off_per_s - spare_per_s, 0.0)
+            self._extra = max(more_per_s * service_s / each, self._extra)
         reason = (
             f"{rate:.1f} calls/s of {service_s * 1000:.0f} ms each and "
             f"{self._name}={self._target_s:g}"
         )
         if self._name == "target_p99_s" and service_s >= self._target_s:
             reason += ", which no number of replicas keeps: the call itself takes longer"
+        if season is not None:
+            reason += f"; its period says {season:.1f} calls/s for as long as a start takes"
         if backlog >= 1:
             reason += f", and {backlog:.0f} calls that wait until then"
-        return Proposal(max(replicas, 0) + (extra if backlog >= 1 else 0.0), reason)
+        return Proposal(replicas + self._extra, reason)
 
     def _unlearnt(self, signals: Signals, fleet: Fleet) -> Proposal:
         if not signals.total:
@@ -100,10 +118,17 @@ class LatencyPolicy:
             f"{signals.total} calls at once, {each:g} for each replica; no call has ended yet",
         )
 
-    def _planned_rate(self, signals: Signals, ready_s: float, now: float) -> float:
+    def _planned_rate(
+        self, signals: Signals, season: float | None, ready_s: float, now: float
+    ) -> float:
         """Return the rate of the time when a replica that starts now will serve."""
         arrivals = signals.arrivals
-        growth = arrivals.growth(now, max(_TREND_S, 2 * ready_s))
+        if season is not None:
+            return max(arrivals.rate(now), season)
+        over_s, growth = _TREND_S, arrivals.growth(now, _TREND_S)
+        while not growth and over_s < min(2 * ready_s, KEPT_S / 2):
+            over_s *= 2
+            growth = arrivals.growth(now, over_s)
         # The mean is of five seconds ago.
         trend = arrivals.mean(now) + growth * (ready_s + _REACTION_S + 5.0) if growth else 0.0
         return max(arrivals.rate(now), trend)
@@ -112,21 +137,24 @@ class LatencyPolicy:
         load = rate * service_s
         if load <= 0:
             return 0
-        wait_s = self._target_s - (service_s if self._name == "target_p99_s" else 0.0)
         most = math.ceil(self._config.max_replicas * self._config.target_ongoing_requests)
         return servers_for(
             load,
-            max(wait_s / service_s, _WAIT_SHARE_MIN),
+            self._wait_s(service_s) / service_s,
             variability=(dispersion + _SERVICE_VARIATION) / 2,
             share=_SHARE_BEYOND,
             servers_max=most,
         )
 
-    def _held(self, replicas: int, ready_s: float, now: float) -> int:
+    def _wait_s(self, service_s: float) -> float:
+        """Return how long a call may wait."""
+        wait_s = self._target_s - (service_s if self._name == "target_p99_s" else 0.0)
+        return max(wait_s, _WAIT_SHARE_MIN * service_s)
+
+    def _held(self, replicas: int, hold_s: float, now: float) -> int:
         """Return the most that was wanted in the time before a shrinking."""
-        hold_s = self._config.downscale_delay_s
-        if hold_s is None:
-            hold_s = max(_HOLD_S, 1.5 * ready_s)
+        if self._config.downscale_delay_s is not None:
+            hold_s = self._config.downscale_delay_s
         while self._wanted and self._wanted[-1][1] <= replicas:
             self._wanted.pop()
         self._wanted.append((now, replicas))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pyserve.config import AutoscalingConfig, TimeStampedValue
 from pyserve.control.autoscaling.arrivals import Arrivals
+from pyserve.control.autoscaling.seasons import Seasons
 from pyserve.control.autoscaling.series import Series
 from pyserve.types import ReplicaId
 
@@ -44,7 +45,7 @@ class Signals:
         now: Seconds, on any clock that never goes back.
 
     Attributes:
-        arrivals: The calls that routers were offered.
+        arrivals, seasons: The calls that routers were offered, of the last minutes and hour.
     """
 
     def __init__(self, config: AutoscalingConfig, now: float) -> None:
@@ -54,6 +55,7 @@ class Signals:
         self._recent = Series(min(look_back_s, max(config.upscale_delay_s, GROWTH_WINDOW_S)))
         self._whole = Series(look_back_s)
         self.arrivals = Arrivals(now)
+        self.seasons = Seasons(now)
         self._replicas: dict[ReplicaId, _Replica] = {}
         self._routers: dict[str, _Router] = {}
         self._values: dict[str, dict[ReplicaId, deque[tuple[float, float]]]] = defaultdict(dict)
@@ -89,6 +91,7 @@ class Signals:
             before = self._routers[router] = _Router(offered=max(offered - parked, 0))
         if offered >= before.offered:
             self.arrivals.add(offered - before.offered, now)
+            self.seasons.add(offered - before.offered, now)
         before.parked, before.offered = parked, offered
         self._count(now)
 

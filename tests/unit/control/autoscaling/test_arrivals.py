@@ -52,6 +52,23 @@ def test_a_steady_growth_is_a_trend_and_a_jump_is_none():
     assert 1.0 > jumped.growth(now, 40.0)
 
 
+def test_chance_is_hardly_ever_a_trend():
+    found = []
+    for seed in range(20):
+        steady, now = _fed(lambda _: 100.0, 60, seed=seed)
+        found.append(steady.growth(now, 40.0))
+
+    assert found.count(0.0) >= 19
+
+
+def test_a_fall_counts_within_twelve_seconds():
+    before, now = _fed(lambda now: 400.0 if now < 60 else 50.0, 62)
+    after, later = _fed(lambda now: 400.0 if now < 60 else 50.0, 71)
+
+    assert before.rate(now) > 250.0
+    assert after.rate(later) < 75.0
+
+
 def test_silence_is_no_load():
     arrivals, now = _fed(lambda _: 50.0, 20)
 

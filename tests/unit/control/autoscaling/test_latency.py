@@ -70,8 +70,8 @@ def test_what_a_replica_cannot_do_at_once_it_is_not_reckoned_to():
     load = Load()
     load.run(60, 400.0)
 
-    usual = load.wants(running=30)
-    assert 4 * usual >= load.wants(running=30, ongoing_max=1) > 2 * usual
+    usual = load.wants(running=7)
+    assert 4 * usual >= load.wants(running=7, ongoing_max=1) > 2 * usual
 
 
 def test_bursts_of_the_last_minutes_take_more():
@@ -79,23 +79,84 @@ def test_bursts_of_the_last_minutes_take_more():
     even.run(120, 400.0)
     bursty.run(120, 400.0, clump=15)
 
-    assert bursty.wants(running=9) > even.wants(running=9)
+    assert bursty.wants() > even.wants()
 
 
 def test_calls_that_wait_are_worked_off():
     load = Load()
     load.run(60, 400.0)
-    usual = load.wants(running=9)
+    usual = load.wants()
+    spare_per_s = usual * 4 / _SERVICE_S - 400.0
 
-    load.tell(parked=500)
+    load.tell(parked=3000)
 
-    assert load.wants(running=9) >= usual + 500 * _SERVICE_S / 5.0 / 4 - 1
-    assert (
-        "500 calls that wait"
-        in load.policy.propose(
-            load.signals, Fleet([ReplicaId(f"r{i}") for i in range(9)], 9), load.now
-        ).reason
-    )
+    # In the time of 1.4 starts, by the spare places and by more replicas.
+    more_per_s = 3000 / (1.4 * 5.0) - spare_per_s
+    assert more_per_s > 0
+    assert usual + more_per_s * _SERVICE_S / 4 == pytest.approx(load.wants(running=int(usual)))
+    fleet = Fleet([ReplicaId(f"r{i}") for i in range(int(usual))], int(usual))
+    assert "3000 calls that wait" in load.policy.propose(load.signals, fleet, load.now).reason
+
+
+def test_what_works_off_a_backlog_stays_until_it_is_gone():
+    load = Load()
+    load.run(60, 400.0)
+    usual = load.wants()
+    load.tell(parked=3000)
+    most = load.wants(running=int(usual))
+
+    load.tell(parked=60)
+    soon = load.wants(running=int(usual))
+    load.tell(parked=20)
+
+    assert most == soon > usual == load.wants(running=int(usual))
+
+
+def test_a_backlog_that_the_spare_places_work_off_takes_no_more():
+    load = Load()
+    load.run(60, 400.0)
+    usual = load.wants()
+
+    load.tell(parked=100)
+
+    assert usual == load.wants(running=int(usual))
+
+
+def test_calls_that_wait_no_longer_than_they_may_are_no_backlog():
+    load = Load(target_wait_s=5.0)
+    load.run(60, 400.0)
+    usual = load.wants()
+    load.tell(parked=8000)
+    assert load.wants(running=int(usual)) > usual
+
+    load.tell(parked=1900)
+
+    assert usual == load.wants(running=int(usual))
+
+
+def test_what_runs_already_is_kept_until_the_load_has_been_seen_for_a_while():
+    """After a restart of the controller nothing is known of the load that they are there for."""
+    load = Load()
+    load.run(5, 40.0)
+    assert 9 == load.wants(running=9)
+
+    load.run(15, 40.0)
+
+    assert by_formula(40.0) == load.wants(running=9)
+
+
+def test_a_load_that_comes_again_is_provided_for_and_not_kept_for():
+    load = Load()
+    for second in range(1195):
+        load.run(1, 1000.0 if second % 300 >= 240 else 100.0)
+        load.wants(running=9)
+    # The rise comes at 1140 for a minute; the next one at 1440.
+    assert by_formula(1000.0) <= load.wants(running=20) <= by_formula(1000.0) + 2
+    load.run(30, 100.0)
+    assert load.wants(running=20) <= by_formula(100.0) + 1
+    load.run(208, 100.0)
+    assert by_formula(950.0) <= load.wants(running=9), "seven seconds before it comes"
+    assert "its period says" in load.reason()
 
 
 def test_a_drop_is_believed_after_a_while():
@@ -143,5 +204,5 @@ def test_the_p99_leaves_less_time_to_wait_than_the_wait_alone():
     wait.run(60, 2000.0)
     p99.run(60, 2000.0)
 
-    assert by_formula(2000.0, 0.05) == p99.wants(running=30)
-    assert p99.wants(running=30) > wait.wants(running=30)
+    assert by_formula(2000.0, 0.05) == p99.wants()
+    assert p99.wants() > wait.wants()

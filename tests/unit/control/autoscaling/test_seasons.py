@@ -1,0 +1,93 @@
+"""Loads that come again: their period is found, and what it says of the next minutes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from pyserve.control.autoscaling.seasons import Seasons
+
+_TICK_S = 1.0
+_AHEAD_S = 60.0
+
+
+def fed(rate: Callable[[float], float], seconds: float, *, seed: int = 1) -> Seasons:
+    """Count calls by chance at that rate, looking ahead as a policy does."""
+    draw, seasons = random.Random(seed), Seasons(0.0)
+    for tick in range(round(seconds / _TICK_S)):
+        now = tick * _TICK_S
+        mean = rate(now) * _TICK_S
+        seasons.add(max(round(draw.gauss(mean, math.sqrt(mean))), 0), now)
+        seasons.ahead(now, _AHEAD_S)
+    return seasons
+
+
+def saw(now: float) -> float:
+    return 60 + 400 * (now % 240) / 240
+
+
+def cron(now: float) -> float:
+    return 400.0 if now % 300 >= 240 else 50.0
+
+
+def test_before_a_period_was_there_twice_nothing_is_known() -> None:
+    assert fed(saw, 440).ahead(440, _AHEAD_S) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("rate", "at", "expected"),
+    [
+        # In a rise: what it will have risen to.
+        (saw, 4 * 240 + 100, saw(160)),
+        # At the end of a tooth the top counts, and right after it the foot of the next one.
+        (saw, 5 * 240 - 30, saw(239)),
+        (saw, 5 * 240 + 5, saw(65)),
+        # A job that comes every five minutes is known a minute before, and gone a minute after.
+        (cron, 4 * 300 + 190, 400.0),
+        (cron, 4 * 300 + 120, 50.0),
+    ],
+)
+def test_what_a_period_says_of_the_next_minute(
+    rate: Callable[[float], float], at: float, expected: float, seed: int
+) -> None:
+    found = fed(rate, at, seed=seed).ahead(at, _AHEAD_S)
+
+    assert found == pytest.approx(expected, rel=0.2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "rate",
+    [
+        lambda now: 200.0,
+        lambda now: 3.0,
+        lambda now: 60.0 if now < 700 else 480.0,
+        lambda now: 480.0 if 600 <= now < 720 else 60.0,
+        lambda now: 60 + now / 3,
+        # A day: no period of it has been there twice.
+        lambda now: 150 - 130 * math.cos(2 * math.pi * now / 2400),
+    ],
+    ids=["steady", "a few", "step", "spike", "ramp", "day"],
+)
+def test_a_load_without_a_period_has_none(rate: Callable[[float], float], seed: int) -> None:
+    draw, seasons = random.Random(seed), Seasons(0.0)
+    for tick in range(1500):
+        now = float(tick)
+        mean = rate(now)
+        seasons.add(max(round(draw.gauss(mean, math.sqrt(mean))), 0), now)
+        assert seasons.ahead(now, _AHEAD_S) is None
+
+
+def test_a_period_that_ends_is_forgotten() -> None:
+    seasons = fed(lambda now: saw(now) if now < 960 else 60.0, 960 + 240)
+
+    assert seasons.ahead(1200, _AHEAD_S) is None
+
+
+def test_silence_is_no_period() -> None:
+    assert Seasons(0.0).ahead(0.0, _AHEAD_S) is None
+    assert fed(saw, 960).ahead(960 + 7200, _AHEAD_S) is None
