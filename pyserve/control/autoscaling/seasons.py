@@ -60,7 +60,7 @@ class Seasons:
             return
         self._tried_at = self._begun
         counts = list(self._bins)[:-1]
-        if self._period and _helps(counts, self._period, distance):
+        if self._period and _helpful(counts, self._period, distance) < math.inf:
             return
         if self._period or now >= self._searched_at + _SEARCH_EVERY_S:
             self._period, self._searched_at = _search(counts, distance), now
@@ -76,20 +76,22 @@ def _search(counts: Sequence[float], distance: int) -> int:
     """Return the period of the counts, in bins; 0 if none of them helps at ``distance``."""
     found, least = 0, math.inf
     for period in range(_PERIOD_MIN, len(counts) // 2 + 1):
-        error = _error(counts, period, period)
+        error = _helpful(counts, period, distance)
         # Multiples of a period are hardly better.
-        if error < _CLEARLY * least and _helps(counts, period, distance):
+        if error < _CLEARLY * least:
             found, least = period, error
     return found
 
 
-def _helps(counts: Sequence[float], period: int, distance: int) -> bool:
-    """Tell whether a forecast by that period would have been good for the last of them."""
+def _helpful(counts: Sequence[float], period: int, distance: int) -> float:
+    """Return the error of a forecast by that period for the last of them; inf: it is no help."""
     mean = sum(counts[-period:]) / period
-    error = _error(counts, period, period)
     # As now: so many bins before, but not about a period.
     as_now = _error(counts, min(distance, period // 2), period)
-    return error < min(_BETTER * as_now, _EXACT * mean) and as_now > _SWINGS * _by_chance(mean)
+    if as_now <= _SWINGS * _by_chance(mean):
+        return math.inf
+    error = _error(counts, period, period)
+    return error if error < min(_BETTER * as_now, _EXACT * mean) else math.inf
 
 
 def _by_chance(mean: float) -> float:
