@@ -18,6 +18,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 REQUESTS = 10
+# A replica may take over a request before it is killed itself.
+_REPEATED = {2, 3}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ async def test_a_plain_handler_that_is_marked_loses_none(
             lambda each: asyncio.create_task(client.post("/marked", json={"key": each})),
         )
     assert [200] * REQUESTS == [each.status_code for each in answers]
-    assert {2} == {each.json()["attempt"] for each in answers}
+    assert _REPEATED >= {each.json()["attempt"] for each in answers}
 
 
 async def test_a_marked_route_loses_none(
@@ -79,7 +81,7 @@ async def test_a_marked_route_loses_none(
             ),
         )
     assert [200] * REQUESTS == [each.status_code for each in answers], answers[0].text
-    assert {2} == {each.json()["attempt"] for each in answers}
+    assert _REPEATED >= {each.json()["attempt"] for each in answers}
 
 
 async def test_one_that_is_not_marked_runs_once(
