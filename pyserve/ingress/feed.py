@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from pyserve.aio import Channel
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
+from pyserve.control.pace import Pace
 from pyserve.ingress.late import LatePolicies
 from pyserve.ingress.load_reports import LoadTeller
 from pyserve.ingress.policies import Policies
@@ -19,6 +21,9 @@ from pyserve.ingress.watcher import Views, ViewState, Watcher, Way
 from pyserve.types import DeploymentKey
 
 _LATE_LOOK_INTERVAL_S = 1.0
+# Of a process that has calls to forward. A table of hundreds of replicas is applied in less than
+# the milliseconds that are free; one of thousands takes longer, and so waits for more news.
+_APPLY_SHARE, _APPLY_FREE_S, _APPLY_WAIT_MAX_S = 0.1, 0.02, 0.1
 
 
 class Table(Protocol):
@@ -79,6 +84,8 @@ class TableFeed:
         self._load = LoadTeller(lambda: self._watcher.controller, connect, table.stats)
         self._late = LatePolicies(table.unanswered)
         self._late_look: asyncio.Task[None] | None = None
+        self._pace = Pace(_APPLY_SHARE, free_s=_APPLY_FREE_S, wait_max_s=_APPLY_WAIT_MAX_S)
+        self._apply_later: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to follow; ``wait_version`` tells when there is something in the table."""
@@ -104,12 +111,30 @@ class TableFeed:
     async def close(self) -> None:
         """Stop following; the table stays as it is. Idempotent."""
         await self._watcher.close()
+        if self._apply_later is not None:
+            self._apply_later.cancel()
         await self._load.close()
         if self._late_look is not None:
             self._late_look.cancel()
             await asyncio.wait({self._late_look})
 
     def _on_view(self, state: ViewState) -> None:
+        """Apply the view: at once, unless many news of many replicas have to be gathered."""
+        loop = asyncio.get_running_loop()
+        if self._apply_later is not None:
+            return
+        if wait_s := self._pace.wait_s(loop.time()):
+            self._apply_later = loop.call_later(wait_s, self._apply, state)
+        else:
+            self._apply(state)
+
+    def _apply(self, state: ViewState) -> None:
+        self._apply_later = None
+        begun_cpu = time.thread_time()
+        self._put(state)
+        self._pace.spend(time.thread_time() - begun_cpu, asyncio.get_running_loop().time())
+
+    def _put(self, state: ViewState) -> None:
         views = {
             key: view
             for key, view in state.views.items()

@@ -269,3 +269,21 @@ async def test_a_controller_at_another_place_is_told_of_calls(
     controller.updates.put_nowait(view_of_it)
     await eventually(lambda: controller.loads == [("a", 2, 7)])
     await feed.close()
+
+
+async def test_news_are_gathered_while_tables_take_long(feed, serve, controller, table):
+    await serve()
+    feed.start()
+    controller.updates.put_nowait(snapshot(1, "a"))
+    await feed.wait_version(timeout_s=TIMEOUT_S)
+    feed._pace.spend(60.0, asyncio.get_running_loop().time())
+
+    for version in range(2, 12):
+        names = [f"n{number}" for number in range(version)]
+        controller.updates.put_nowait(snapshot(version, *names))
+    await feed.wait_version(11, timeout_s=TIMEOUT_S)
+
+    assert [f"n{number}" for number in range(11)] == sorted(
+        table.applied[-1][1], key=lambda name: int(name[1:])
+    )
+    assert len(table.applied) < 11
