@@ -47,6 +47,7 @@ from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
 from pyserve.observe.logging import LogSink, set_up_logging
+from pyserve.replica.garbage import settle
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
 
@@ -228,6 +229,8 @@ class _Mesh:
             addresses=tuple(self._ingresses.addresses()),
         )
         self._home.publish(record)
+        # Among thousands of replicas a full collection stands in the way of news for 0.3 s.
+        settle()
         self._follow(self._keeper.keep())
         return record
 
