@@ -29,6 +29,7 @@ PURE_MODULES = (
     "pyserve/batching/batcher.py",
     "pyserve/control/applications.py",
     "pyserve/control/ordering.py",
+    "pyserve/control/pace.py",
     "pyserve/control/details.py",
     "pyserve/control/ranks.py",
     "pyserve/control/rationing.py",
