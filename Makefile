@@ -50,7 +50,7 @@ serve: build ## The same mesh, left running until Ctrl-C
 
 .PHONY: test
 test: build ## All tests, Rust and Python
-	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net -p pyserve-loadgen
+	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net -p pyserve-loadgen -p pyserve-meshload
 	$(test_corpora)
 	$(test_binding)
 	$(pytest_all)
@@ -159,6 +159,11 @@ bench-routing: build ## What routing takes, and the router benchmarks of Ray Ser
 .PHONY: bench-payloads
 bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
 	$(PY) -m benchmarks.payloads $(ARGS)
+
+.PHONY: control-scale
+control-scale: build ## A controller with 4 000 replicas, 400 changes a second, 200 routers (a minute)
+	$(CARGO) build --locked --release -p pyserve-meshload
+	$(PY) -m benchmarks.control_scale $(ARGS)
 
 .PHONY: sim
 sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: tables and JSON (two minutes)

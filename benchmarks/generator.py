@@ -18,19 +18,21 @@ class GeneratorError(Exception):
     """The generator is not there, or did not come to a report."""
 
 
-def find_generator(folder: Path = ROOT / "target") -> Path:
+def find_generator(folder: Path = ROOT / "target", name: str = "pyserve-loadgen") -> Path:
     """Return the program's path, a release build if there is one.
+
+    Args:
+        folder: Where cargo builds.
+        name: Of the crate and its program.
 
     Raises:
         GeneratorError: It has not been built.
     """
     for profile in ("release", "debug"):
-        program = folder / profile / "pyserve-loadgen"
+        program = folder / profile / name
         if program.is_file():
             return program
-    raise GeneratorError(
-        f"no pyserve-loadgen below {folder}: cargo build --release -p pyserve-loadgen"
-    )
+    raise GeneratorError(f"no {name} below {folder}: cargo build --release -p {name}")
 
 
 def drive(

@@ -16,6 +16,9 @@ _FORBIDDEN_EDGES = {
     "benchmarks/loadgen/Cargo.toml": (
         "pyserve-router-core", "pyserve-router-net", "pyserve-router-py", "pyo3",
     ),
+    "benchmarks/meshload/Cargo.toml": (
+        "pyserve-router-core", "pyserve-router-net", "pyserve-router-py", "pyo3",
+    ),
 }  # fmt: skip
 _DEPENDENCY_SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")
 _DATA_FOLDERS = ("scenario", "scenarios", "testdata")
