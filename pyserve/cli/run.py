@@ -35,7 +35,7 @@ from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
 from pyserve.config.http import RoutePrefix
-from pyserve.control.runs import Run
+from pyserve.control.state.run import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import apply
 from pyserve.driver.client import apply_request

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from pyserve.errors import PyserveError
 
 if TYPE_CHECKING:
-    from pyserve.control.runs import Run
+    from pyserve.control.state.run import Run
     from pyserve.driver.client import ControlClient
 
 # A thread that prints a line notices its end at once.

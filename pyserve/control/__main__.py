@@ -35,14 +35,14 @@ from pyserve.config import (
 from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
-from pyserve.control.ingress_service import add_ingress_service
-from pyserve.control.ingresses import Ingresses
-from pyserve.control.keeper import Keeper
-from pyserve.control.listeners import TcpListener, UnixListener
-from pyserve.control.runs import Run
-from pyserve.control.service import add_services
+from pyserve.control.server.ingress_service import add_ingress_service
+from pyserve.control.server.ingresses import Ingresses
+from pyserve.control.server.keeper import Keeper
+from pyserve.control.server.listeners import TcpListener, UnixListener
+from pyserve.control.server.service import add_services
+from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
+from pyserve.control.state.run import Run
 from pyserve.control.store import SqliteStore
-from pyserve.control.transport import Server, make_server, same_place, tcp_place
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
@@ -52,7 +52,7 @@ from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
 
 if TYPE_CHECKING:
-    from pyserve.control.rest import RestServer
+    from pyserve.control.server.rest import RestServer
 
 _LOGGER = logging.getLogger(__name__)
 # For the reply to Shutdown and the last words of streams; nobody waits for anything else then.
@@ -174,7 +174,7 @@ class _Mesh:
 
     def _make_rest(self, address: str) -> RestServer:
         # Other meshes have no use for what it takes to answer REST.
-        from pyserve.control.rest import RestServer
+        from pyserve.control.server.rest import RestServer
 
         return RestServer(
             self._controller,

@@ -15,17 +15,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.admission import Admission, Admissions
-from pyserve.control.applications import Applications
 from pyserve.control.autoscaling.driver import Autoscaling
-from pyserve.control.conditions import Conditions
-from pyserve.control.cordon import Cordoned, cordon, cordon_notices
-from pyserve.control.deploys import Applied, DeployWatch
-from pyserve.control.launching import Launcher
-from pyserve.control.members import Members
-from pyserve.control.output import Output
-from pyserve.control.rationing import Waits, held_back, ration
-from pyserve.control.reconcile import (
+from pyserve.control.drivers.admission import Admission, Admissions
+from pyserve.control.drivers.deploys import Applied, DeployWatch
+from pyserve.control.drivers.runs import Runs
+from pyserve.control.reconcile.cordon import Cordoned, cordon, cordon_notices
+from pyserve.control.reconcile.decide import (
     NOT_NEEDED,
     Action,
     CompleteVersion,
@@ -37,20 +32,26 @@ from pyserve.control.reconcile import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.reconfiguring import Reconfiguring
-from pyserve.control.recording import Memory, Recorder
-from pyserve.control.recovery import Recovery
-from pyserve.control.registry import Registry
-from pyserve.control.replicas import new_replica
-from pyserve.control.runs import Run, Runs
-from pyserve.control.sessions import Session
-from pyserve.control.starting import Processes
-from pyserve.control.state import Desired, MeshState, Phase
-from pyserve.control.status import application_statuses
+from pyserve.control.reconcile.rationing import Waits, held_back, ration
+from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.recovery.recording import Memory, Recorder
+from pyserve.control.recovery.recovery import Recovery
+from pyserve.control.replicas.identity import new_replica
+from pyserve.control.replicas.launching import Launcher
+from pyserve.control.replicas.members import Members
+from pyserve.control.replicas.output import Output
+from pyserve.control.replicas.sessions import Session
+from pyserve.control.replicas.starting import Processes
+from pyserve.control.replicas.vitals import watch_vitals
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import Desired, MeshState, Phase
+from pyserve.control.state.run import Run
+from pyserve.control.status.conditions import Conditions
+from pyserve.control.status.report import application_statuses
 from pyserve.control.steps import Steps
 from pyserve.control.store import Store
-from pyserve.control.views import News
-from pyserve.control.vitals import watch_vitals
+from pyserve.control.views.deployments import News
+from pyserve.control.views.registry import Registry
 from pyserve.errors import MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
 from pyserve.version import version

@@ -30,7 +30,7 @@ from pyserve.config import (
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.control.discovery import not_found
-from pyserve.control.runs import Run
+from pyserve.control.state.run import Run
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view

@@ -11,7 +11,7 @@ from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.errors import DeploymentFailed, MeshUnavailable
 
 if TYPE_CHECKING:
-    from pyserve.control.runs import Run
+    from pyserve.control.state.run import Run
     from pyserve.driver.client import ControlClient
     from pyserve.wire.v1 import control_pb2
 

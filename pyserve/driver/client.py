@@ -19,8 +19,8 @@ from pyserve.api.graph import PackedApplication, PackedDeployment
 from pyserve.config.http import RoutePrefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.runs import Run
-from pyserve.control.transport import UNIX_OPTIONS
+from pyserve.control.server.transport import UNIX_OPTIONS
+from pyserve.control.state.run import Run
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2

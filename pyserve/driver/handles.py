@@ -12,7 +12,7 @@ from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import ControllerOptions, LoggingConfig
 from pyserve.config.http import RoutePrefix
-from pyserve.control.transport import proof
+from pyserve.control.server.transport import proof
 from pyserve.driver.status import ApplicationStatusOverview, MeshStatus, read_status
 from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
 from pyserve.ingress.in_process import InProcessRouter

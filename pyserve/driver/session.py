@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyserve import aio
     from pyserve.api.handles.calls import Caller
-    from pyserve.control.runs import Run
+    from pyserve.control.state.run import Run
     from pyserve.references import References
     from pyserve.types import DeploymentKey
     from pyserve.wire.v1 import control_pb2

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from pyserve.aio import Channel
-from pyserve.control.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError, proof
 from pyserve.ingress.ingress import IngressServer
 from pyserve.wire.v1 import control_pb2, ingress_pb2, ingress_pb2_grpc
 

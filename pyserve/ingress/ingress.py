@@ -22,7 +22,7 @@ from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.ingresses import IngressState
+from pyserve.control.server.ingresses import IngressState
 from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.feed import TableFeed

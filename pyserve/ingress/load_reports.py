@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pyserve.aio import Channel
 from pyserve.aio.mesh_channel import Redial
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError, proof
 from pyserve.ingress.watcher import Views
 from pyserve.types import DeploymentKey
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc

@@ -36,7 +36,7 @@ from pyserve.config import (
 )
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.discovery import MeshAddress, find_mesh
-from pyserve.control.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError, proof
 from pyserve.errors import MeshError, PyserveError, UsageError
 from pyserve.folders import PrivateFolder, RunFolder, remove_unused
 from pyserve.ingress.attendance import Attendance

@@ -19,7 +19,7 @@ from pyserve.aio import Channel
 from pyserve.aio.mesh_channel import Redial, dial
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError, proof
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyserve.control.rationing import Room
+from pyserve.control.reconcile.rationing import Room
 
 # A start takes a processor for a second or two, and waits for files or weights in between; more
 # at a time only make each other slower. Arbitrary.

@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Sequence
 
 from pyserve.config.control import OUTPUT_LOOK_PERIOD_S
-from pyserve.control.launching import OnExit, ReplicaOrder
+from pyserve.control.replicas.launching import OnExit, ReplicaOrder
 from pyserve.launch.identity import Identity, commands, identify, output_of, start_time
 from pyserve.launch.ledger import Grant
 from pyserve.launch.local import Child, LocalLauncher, Start

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Protocol
 
 from pyserve.config import Resources, inherited_environment
-from pyserve.control.launching import OnExit, ReplicaOrder
-from pyserve.control.rationing import Room
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.replicas.launching import OnExit, ReplicaOrder
 from pyserve.launch.capacity import read_stocks, room, usable_processors
 from pyserve.launch.environments import Environments
 from pyserve.launch.ledger import Grant, Ledger

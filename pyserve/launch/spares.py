@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from pyserve.control.launching import OnExit
+from pyserve.control.replicas.launching import OnExit
 from pyserve.launch.process import Process
 from pyserve.launch.restarts import Restarts
 

@@ -14,7 +14,7 @@ _PACKAGE = Path(__file__).resolve().parents[2] / "pyserve"
 # What can start a program; of `os` the names that begin so.
 _MODULES = {"subprocess", "pty", "multiprocessing"}
 # They run this interpreter with the command of pyserve: `deploy` for REST, `run` after an edit.
-_OWN_COMMANDS = {"control/rest.py", "cli/reloading.py"}
+_OWN_COMMANDS = {"control/server/rest.py", "cli/reloading.py"}
 _OF_OS = ("exec", "spawn", "posix_spawn", "system", "popen")
 
 

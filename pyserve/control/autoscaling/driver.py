@@ -17,7 +17,6 @@ from functools import partial
 
 from pyserve.config import AutoscalingConfig, AutoscalingPolicy, DeploymentID
 from pyserve.config.parts import REPLICAS_MAX
-from pyserve.control.applications import Applications
 from pyserve.control.autoscaling.latency import Fleet
 from pyserve.control.autoscaling.policies import (
     LATE_AFTER_S,
@@ -26,7 +25,8 @@ from pyserve.control.autoscaling.policies import (
     read_answers,
 )
 from pyserve.control.autoscaling.scaler import Outcome, Scaler
-from pyserve.control.state import MeshState, Phase, Version
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import MeshState, Phase, Version
 from pyserve.errors import MeshNotFound, UsageError, WrongMoment
 from pyserve.observe.seldom import Seldom
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyserve.control.state import Version
+from pyserve.control.state.mesh import Version
 from pyserve.wire.v1 import control_pb2
 
 

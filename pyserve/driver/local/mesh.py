@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyserve.api.handles.loops import CallsLoop
-from pyserve.control.specs import changes_limits_only
+from pyserve.control.state.specs import changes_limits_only
 from pyserve.driver.client import spec_of
 from pyserve.driver.local.calls import LocalCaller
 from pyserve.driver.local.replica import LocalReplica

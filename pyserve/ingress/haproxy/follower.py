@@ -12,7 +12,7 @@ from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError, proof
 from pyserve.errors import MeshError, MeshUnavailable, PyserveError
 from pyserve.ingress.haproxy.ingresses import Ingresses
 from pyserve.ingress.haproxy.options import HaproxyOptions

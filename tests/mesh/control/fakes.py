@@ -6,8 +6,8 @@ import contextlib
 import grpc
 
 from pyserve.aio.mesh_channel import dial
-from pyserve.control.rationing import Room
-from pyserve.control.transport import RpcError, proof
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.server.transport import RpcError, proof
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 

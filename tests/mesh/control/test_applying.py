@@ -6,7 +6,7 @@ import json
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError, proof
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 from tests.mesh.control.fakes import raise_in_constructor, serve

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from pyserve.config import DeploymentOptions, read_settings
 from pyserve.control.discovery import MeshAddress, find_mesh, read_record
-from pyserve.control.transport import UNIX_OPTIONS, proof
+from pyserve.control.server.transport import UNIX_OPTIONS, proof
 from pyserve.errors import MeshError
 from pyserve.launch import MeshProcess
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2

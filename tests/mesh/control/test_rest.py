@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.rest import RestServer
+from pyserve.control.server.rest import RestServer
 from pyserve.errors import MeshError
 from tests.mesh.control.test_applying import Files, application
 from tests.mesh.control.test_services import TIMEOUT_S, TOKEN, Mesh

@@ -10,11 +10,11 @@ import pytest
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
-from pyserve.control.ingress_service import add_ingress_service
-from pyserve.control.ingresses import Ingresses
-from pyserve.control.rationing import Room
-from pyserve.control.service import add_services
-from pyserve.control.transport import make_server, proof
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.server.ingress_service import add_ingress_service
+from pyserve.control.server.ingresses import Ingresses
+from pyserve.control.server.service import add_services
+from pyserve.control.server.transport import make_server, proof
 from pyserve.ingress.watcher import ViewState
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.applications import Applications
-from pyserve.control.state import Desired, Failure, MeshState, Version
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import Desired, Failure, MeshState, Version
 from pyserve.errors import OptionError, UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ServiceName
 from pyserve.wire.v1 import control_pb2

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pyserve.control.applications import HttpRoutes
-from pyserve.control.cordon import cordon, cordon_notices
+from pyserve.control.reconcile.cordon import cordon, cordon_notices
+from pyserve.control.state.applications import HttpRoutes
 from pyserve.errors import MeshNotFound, UsageError
 from tests.unit.control.world import APPLICATION, World, key, views_of
 

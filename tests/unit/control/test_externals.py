@@ -6,20 +6,20 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import REJOIN_TIMEOUT_S
-from pyserve.control.applications import Applications
-from pyserve.control.members import Members
-from pyserve.control.rationing import Waits
-from pyserve.control.reconcile import (
+from pyserve.control.reconcile.decide import (
     Action,
     ForgetDeployment,
     StopReplica,
     next_wakeup,
     reconcile,
 )
-from pyserve.control.sessions import Session
-from pyserve.control.specs import read_versions
-from pyserve.control.state import MeshState
-from pyserve.control.status import application_statuses
+from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.replicas.members import Members
+from pyserve.control.replicas.sessions import Session
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import MeshState
+from pyserve.control.state.specs import read_versions
+from pyserve.control.status.report import application_statuses
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2

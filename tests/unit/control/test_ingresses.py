@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pyserve.control import ingresses as module
-from pyserve.control.ingresses import Attendant, Ingresses
+from pyserve.control.server import ingresses as module
+from pyserve.control.server.ingresses import Attendant, Ingresses
 from pyserve.wire.v1 import control_pb2, ingress_pb2
 from tests.mesh.control.fakes import FakeIngress
 

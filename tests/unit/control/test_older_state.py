@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.restoring import Restored, restore
-from pyserve.control.runs import Run
-from pyserve.control.state import Phase
+from pyserve.control.recovery.restoring import Restored, restore
+from pyserve.control.state.mesh import Phase
+from pyserve.control.state.run import Run
 from pyserve.control.store import SqliteStore
 from pyserve.control.store.sqlite import MIGRATIONS
 from tests.unit.control.world import APPLICATION, key

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pyserve.control.output import Output
+from pyserve.control.replicas.output import Output
 from pyserve.errors import MeshNotFound, UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import control_pb2

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pyserve.control.rationing import Room, Waits, held_back, ration
-from pyserve.control.reconcile import FailVersion
-from pyserve.control.state import Phase
+from pyserve.control.reconcile.decide import FailVersion
+from pyserve.control.reconcile.rationing import Room, Waits, held_back, ration
+from pyserve.control.state.mesh import Phase
 from tests.unit.control.world import USER_ERROR, World, key
 
 

@@ -8,7 +8,7 @@ from pyserve.config.control import (
     RESTART_FORGET_S,
     restart_delay_s,
 )
-from pyserve.control.reconcile import (
+from pyserve.control.reconcile.decide import (
     CompleteVersion,
     FailVersion,
     ForgetDeployment,
@@ -16,7 +16,7 @@ from pyserve.control.reconcile import (
     StartReplica,
     StopReplica,
 )
-from pyserve.control.state import Failure, Phase
+from pyserve.control.state.mesh import Failure, Phase
 from tests.unit.control.world import APPLICATION, USER_ERROR, World, key
 
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.config.control import RESTART_BACKOFF_MAX_S
-from pyserve.control.reconcile import KillReplica, StartReplica, StopReplica
-from pyserve.control.state import Phase
+from pyserve.control.reconcile.decide import KillReplica, StartReplica, StopReplica
+from pyserve.control.state.mesh import Phase
 from tests.unit.control.world import World, key
 
 EVENTS = st.lists(

@@ -10,10 +10,10 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
-from pyserve.control.deploys import DeployWatch
-from pyserve.control.launching import ReplicaOrder
-from pyserve.control.rationing import Room
-from pyserve.control.sessions import Session
+from pyserve.control.drivers.deploys import DeployWatch
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.replicas.launching import ReplicaOrder
+from pyserve.control.replicas.sessions import Session
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2

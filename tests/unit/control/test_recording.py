@@ -5,9 +5,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyserve.control.applications import ApplicationInfo, Applications
-from pyserve.control.reconfiguring import Reconfiguring
-from pyserve.control.recording import Memory, Recorder, records_of
+from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.recovery.recording import Memory, Recorder, records_of
+from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.store import Changes, MemoryStore
 from pyserve.errors import MeshError
 from pyserve.wire.v1 import mesh_pb2

@@ -10,13 +10,14 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
-from pyserve.control.deploys import DeployWatch
-from pyserve.control.launching import LastingLauncher, ReplicaOrder
-from pyserve.control.rationing import Room
-from pyserve.control.registry import Watcher
-from pyserve.control.runs import Run, Runs
-from pyserve.control.sessions import Session
+from pyserve.control.drivers.deploys import DeployWatch
+from pyserve.control.drivers.runs import Runs
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.replicas.launching import LastingLauncher, ReplicaOrder
+from pyserve.control.replicas.sessions import Session
+from pyserve.control.state.run import Run
 from pyserve.control.store import Changes, MemoryStore
+from pyserve.control.views.registry import Watcher
 from pyserve.errors import MeshError
 from pyserve.types import ReplicaId
 from pyserve.version import version

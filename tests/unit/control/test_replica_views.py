@@ -2,8 +2,8 @@
 
 import pytest
 
-from pyserve.control.applications import HttpRoutes
-from pyserve.control.state import Place
+from pyserve.control.state.applications import HttpRoutes
+from pyserve.control.state.mesh import Place
 from pyserve.types import DeploymentKey, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.world import World, key, views_of

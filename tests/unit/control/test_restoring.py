@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import CALLERS_END_TIMEOUT_S, REJOIN_TIMEOUT_S
-from pyserve.control.applications import ApplicationInfo, Applications
-from pyserve.control.health import observe
-from pyserve.control.reconcile import CompleteVersion, KillReplica, StartReplica, StopReplica
-from pyserve.control.reconfiguring import Former, Reconfiguring
-from pyserve.control.recording import Memory, records_of
-from pyserve.control.replicas import drop_unused, new_replica
-from pyserve.control.restoring import Hold, restore
-from pyserve.control.runs import Run
-from pyserve.control.state import EXTERNAL_SLOT, Condition, Phase, Place, Version
+from pyserve.control.reconcile.decide import CompleteVersion, KillReplica, StartReplica, StopReplica
+from pyserve.control.reconcile.reconfiguring import Former, Reconfiguring
+from pyserve.control.recovery.recording import Memory, records_of
+from pyserve.control.recovery.restoring import Hold, restore
+from pyserve.control.replicas.identity import drop_unused, new_replica
+from pyserve.control.state.applications import ApplicationInfo, Applications
+from pyserve.control.state.mesh import EXTERNAL_SLOT, Condition, Phase, Place, Version
+from pyserve.control.state.run import Run
+from pyserve.control.status.health import observe
 from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
 from pyserve.control.store.codec import encode
 from pyserve.control.store.records import Table

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.observed import Failure, Phase, Replica
-from pyserve.control.roster import Roster, take
+from pyserve.control.state.replica import Failure, Phase, Replica
+from pyserve.control.state.roster import Roster, take
 from pyserve.types import ReplicaId
 from tests.unit.control.test_reconcile_properties import EVENTS, apply_event
 from tests.unit.control.world import World, key

@@ -13,17 +13,17 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import PING_PERIOD_S, VITALS_LOOK_PERIOD_S, WATCH_COALESCE_S
-from pyserve.control.applications import Applications
-from pyserve.control.members import Members
-from pyserve.control.reconcile import next_wakeup, reconcile
-from pyserve.control.reconfiguring import Reconfiguring
-from pyserve.control.recording import Memory, Recorder
-from pyserve.control.registry import Registry
-from pyserve.control.sessions import Session
-from pyserve.control.state import MeshState
+from pyserve.control.reconcile.decide import next_wakeup, reconcile
+from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.recovery.recording import Memory, Recorder
+from pyserve.control.replicas.members import Members
+from pyserve.control.replicas.sessions import Session
+from pyserve.control.replicas.vitals import Vitals
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import MeshState
 from pyserve.control.store import MemoryStore
-from pyserve.control.views import News
-from pyserve.control.vitals import Vitals
+from pyserve.control.views.deployments import News
+from pyserve.control.views.registry import Registry
 from pyserve.types import ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pyserve.control.replicas import new_replica
-from pyserve.control.specs import changes_limits_only, read_versions
+from pyserve.control.replicas.identity import new_replica
+from pyserve.control.state.specs import changes_limits_only, read_versions
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2
 

@@ -1,9 +1,9 @@
 """The state of an application: that of its worst deployment."""
 
-from pyserve.control.applications import ApplicationInfo, Applications
-from pyserve.control.rationing import Waits
-from pyserve.control.state import Phase
-from pyserve.control.status import application_statuses
+from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.state.applications import ApplicationInfo, Applications
+from pyserve.control.state.mesh import Phase
+from pyserve.control.status.report import application_statuses
 from pyserve.wire.v1 import control_pb2
 from tests.unit.control.world import APPLICATION, World
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.config import AutoscalingPolicy
-from pyserve.control.applications import ApplicationInfo
-from pyserve.control.runs import Run
-from pyserve.control.state import Failure, Phase, Place
+from pyserve.control.state.applications import ApplicationInfo
+from pyserve.control.state.mesh import Failure, Phase, Place
+from pyserve.control.state.run import Run
 from pyserve.control.store import Changes, MemoryStore, Records, SqliteStore, changes_between
 from pyserve.control.store.codec import decode, encode
 from pyserve.control.store.records import (

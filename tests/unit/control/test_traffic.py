@@ -3,9 +3,9 @@
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.applications import ApplicationInfo
-from pyserve.control.state import Desired, MeshState, Version
-from pyserve.control.traffic import check_traffic, shares_of
+from pyserve.control.state.applications import ApplicationInfo
+from pyserve.control.state.mesh import Desired, MeshState, Version
+from pyserve.control.state.traffic import check_traffic, shares_of
 from pyserve.errors import OptionError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2

@@ -7,7 +7,7 @@ import pytest
 
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import read_settings
-from pyserve.control.transport import TOKEN_KEY, TcpPlace, make_server, same_place, tcp_place
+from pyserve.control.server.transport import TOKEN_KEY, TcpPlace, make_server, same_place, tcp_place
 
 
 @pytest.mark.parametrize(

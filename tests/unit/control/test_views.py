@@ -1,8 +1,8 @@
 """Which deployments routers are told of, and what of those that serve nothing yet."""
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.applications import HttpRoutes
-from pyserve.control.state import Desired, Failure, MeshState, Version
+from pyserve.control.state.applications import HttpRoutes
+from pyserve.control.state.mesh import Desired, Failure, MeshState, Version
 from pyserve.types import ServiceName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.world import APPLICATION, key, views_of

@@ -1,12 +1,12 @@
 """Signs of life, in virtual time."""
 
 from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S, VITALS_LOOK_PERIOD_S
-from pyserve.control.applications import ApplicationInfo, Applications
-from pyserve.control.rationing import Waits
-from pyserve.control.reconcile import KillReplica
-from pyserve.control.state import Replica
-from pyserve.control.status import application_statuses
-from pyserve.control.vitals import Vitals
+from pyserve.control.reconcile.decide import KillReplica
+from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.replicas.vitals import Vitals
+from pyserve.control.state.applications import ApplicationInfo, Applications
+from pyserve.control.state.mesh import Replica
+from pyserve.control.status.report import application_statuses
 from pyserve.wire.v1 import control_pb2
 from tests.unit.control.world import APPLICATION, World
 

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.applications import HttpRoutes
-from pyserve.control.rationing import ration
-from pyserve.control.reconcile import (
+from pyserve.control.reconcile.decide import (
     NOT_NEEDED,
     Action,
     CompleteVersion,
@@ -19,9 +17,11 @@ from pyserve.control.reconcile import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.state import Failure, MeshState, Phase, Place, Replica, Version
-from pyserve.control.traffic import Infos
-from pyserve.control.views import News
+from pyserve.control.reconcile.rationing import ration
+from pyserve.control.state.applications import HttpRoutes
+from pyserve.control.state.mesh import Failure, MeshState, Phase, Place, Replica, Version
+from pyserve.control.state.traffic import Infos
+from pyserve.control.views.deployments import News
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 

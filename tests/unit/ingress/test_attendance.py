@@ -11,9 +11,9 @@ import pytest
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.ingress_service import add_ingress_service
-from pyserve.control.ingresses import Ingresses, IngressState
-from pyserve.control.transport import RpcError, Server, make_server
+from pyserve.control.server.ingress_service import add_ingress_service
+from pyserve.control.server.ingresses import Ingresses, IngressState
+from pyserve.control.server.transport import RpcError, Server, make_server
 from pyserve.ingress.attendance import Attendance
 from pyserve.ingress.watcher import ViewState, Watcher, Way
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc

@@ -9,7 +9,7 @@ import pytest
 
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import make_server
+from pyserve.control.server.transport import make_server
 from pyserve.ingress.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2_grpc

@@ -7,7 +7,7 @@ import pytest
 
 from pyserve import _router
 from pyserve.config import RequestRouterConfig, RouterDefaults
-from pyserve.control.routing import router_settings
+from pyserve.control.views.routing import router_settings
 from pyserve.ingress import routes
 from pyserve.ingress.policies import Policies
 from pyserve.wire.v1 import mesh_pb2

@@ -7,7 +7,7 @@ import pytest
 
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import make_server
+from pyserve.control.server.transport import make_server
 from pyserve.ingress import feed as feed_module
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.watcher import Way

@@ -159,7 +159,7 @@ def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
     "module",
     [
         "pyserve.control.controller",
-        "pyserve.control.keeper",
+        "pyserve.control.server.keeper",
         "pyserve.ingress.ingress",
         "pyserve.ingress.watcher",
         "pyserve.replica.asgi.lifespan",

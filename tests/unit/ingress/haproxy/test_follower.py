@@ -11,7 +11,7 @@ import pytest
 
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
-from pyserve.control.transport import make_server
+from pyserve.control.server.transport import make_server
 from pyserve.errors import MeshError, MeshUnavailable
 from pyserve.ingress.haproxy import follower
 from pyserve.ingress.haproxy.follower import Follower

@@ -1,0 +1,104 @@
+"""Which starts of replicas may begin now, so that a machine is not overrun by them. Pure.
+
+A start costs seconds of processor time and much memory at once, unlike a replica that waits for
+calls. Rules, each of which a test can break:
+
+- At most ``starts_max`` replicas start at a time; each frees its place when it is ready, when it
+  ends, or when its start-up time-out has passed.
+- Whoever has the fewest starts under way comes first, and among equals the one that was named
+  first: children stand before the deployments that call them while they are constructed.
+- The last quarter of the places is for deployments that have no start under way: constructors of
+  one application that hang do not keep the others from replacing what died.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyserve.control.reconcile.decide import Action, StartReplica
+from pyserve.control.state.mesh import EXTERNAL_SLOT, Phase, Replica
+from pyserve.types import DeploymentKey, ReplicaId
+
+_RESERVED_PART = 4  # one of so many places
+_LOOK_INTERVAL_S = 1.0  # arbitrary
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many replicas a launcher lets start at a time, and why.
+
+    Attributes:
+        starts_max: so many, 0 for none.
+        why: for people.
+        is_short: something is used up that nobody announces when it is there again.
+    """
+
+    starts_max: int
+    why: str
+    is_short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The starts that wait for a place.
+
+    Attributes:
+        counts: of each deployment that has some.
+        room: why they wait.
+    """
+
+    counts: Mapping[DeploymentKey, int] = field(default_factory=dict)
+    room: Room = Room(0, "")
+
+    def of(self, key: DeploymentKey) -> str:
+        """Return what people should know of a deployment, "" when none of its starts waits."""
+        count = self.counts.get(key, 0)
+        return f"{count} more wait for their turn: {self.room.why}" if count else ""
+
+    def news(self, told: Waits) -> list[tuple[DeploymentKey, str]]:
+        """Return what is to be said where ``told`` has been said before: not each count."""
+        same = told.counts if told.room.is_short == self.room.is_short else {}
+        return [(key, self.of(key)) for key in self.counts if key not in same]
+
+    def next_wakeup(self, now: float) -> float | None:
+        """Return when to ask for room again, ``None`` when the end of a start makes it."""
+        return now + _LOOK_INTERVAL_S if self.counts and self.room.is_short else None
+
+
+def ration(
+    actions: Sequence[Action], observed: Mapping[ReplicaId, Replica], starts_max: int
+) -> list[Action]:
+    """Return the actions without those starts for which there is no place yet."""
+    waiting: dict[DeploymentKey, deque[StartReplica]] = {}
+    for action in actions:
+        if isinstance(action, StartReplica):
+            waiting.setdefault(action.key, deque()).append(action)
+    under_way = Counter(
+        replica.key
+        for replica in observed.values()
+        if replica.phase is Phase.STARTING and replica.slot != EXTERNAL_SLOT
+    )
+    total = under_way.total()
+    for_all = starts_max - starts_max // _RESERVED_PART
+    chosen = set()
+    while waiting and total < starts_max:
+        key = min(waiting, key=under_way.__getitem__)
+        if under_way[key] and total >= for_all:
+            break
+        chosen.add(waiting[key].popleft())
+        if not waiting[key]:
+            del waiting[key]
+        under_way[key] += 1
+        total += 1
+    return [each for each in actions if not isinstance(each, StartReplica) or each in chosen]
+
+
+def held_back(wanted: Sequence[Action], begun: Sequence[Action]) -> Counter[DeploymentKey]:
+    """Return how many starts of each deployment ``ration`` has left out."""
+    return _starts(wanted) - _starts(begun)
+
+
+def _starts(actions: Sequence[Action]) -> Counter[DeploymentKey]:
+    return Counter(action.key for action in actions if isinstance(action, StartReplica))

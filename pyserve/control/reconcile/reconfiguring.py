@@ -1,0 +1,177 @@
+"""Changes that keep the replicas which serve: who is told, who has taken them on. Pure.
+
+A deploy that changes the ``user_config`` or the number of replicas ends when there are as many as
+shall be, and each has taken its configuration on. Where one refuses, or others do not come up, the
+whole application goes back to what it had; a replica that refuses even that is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyserve.config import DeploymentOptions
+from pyserve.config.control import HEALTH_FAILURES_MAX
+from pyserve.control.state.mesh import EXTERNAL_SLOT, Failure, MeshState, Phase, Replica, Version
+from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What a version had before a change that its replicas take on."""
+
+    version: str
+    options: DeploymentOptions
+    spec: mesh_pb2.DeploymentSpec
+
+
+@dataclass(slots=True)
+class Reconfiguring:
+    """The applications whose replicas are changing."""
+
+    former: dict[ApplicationName, dict[DeploymentKey, Former]] = field(default_factory=dict)
+
+    def begin(
+        self, state: MeshState, application: ApplicationName, former: Mapping[DeploymentKey, Former]
+    ) -> None:
+        """A change has begun; what was before the first one that goes on is remembered."""
+        targets = {key: state.deployments[key].target for key in former}
+        if not any(
+            target is not None
+            and (_changes_config(former[key], target) or _scales(former[key], target))
+            for key, target in targets.items()
+        ):
+            return
+        for target in targets.values():
+            if target is not None:
+                # Of those that start with the change, from here on.
+                target.first_failure, target.start_failures = None, 0
+        self.former[application] = {**former, **self.former.get(application, {})}
+
+    def end(self, application: ApplicationName) -> dict[DeploymentKey, Former]:
+        """Forget a change; return what was before it."""
+        return self.former.pop(application, {})
+
+    def settle(self, state: MeshState) -> None:
+        """Forget the changes that every replica has taken on."""
+        for application in list(self.former):
+            if all(_is_taken_on(state, key) for key in self.former[application]):
+                del self.former[application]
+
+    def taken_back(self, state: MeshState) -> dict[DeploymentKey, Former]:
+        """Give a change up that a replica refuses; return what its application had before."""
+        refused = self._refused(state)
+        if refused is None:
+            return {}
+        blamed, failure = refused
+        state.deployments[blamed].failure = failure
+        former = self.end(blamed.application)
+        for replica in state.replicas.values():
+            if replica.key in former:
+                replica.refusal = None
+        return former
+
+    def tell(self, state: MeshState) -> Iterator[tuple[ReplicaId, mesh_pb2.Reconfigure]]:
+        """Yield what replicas are to be told; those that refuse what others have are replaced."""
+        self._replace_unfit(state)
+        for replica, version in _untold(state):
+            replica.config_told, replica.refusal = version.config, None
+            yield (
+                replica.id,
+                mesh_pb2.Reconfigure(
+                    config=version.config, user_config_json=version.options.user_config_json
+                ),
+            )
+
+    def _refused(self, state: MeshState) -> tuple[DeploymentKey, Failure] | None:
+        """Return a deployment that does not take the change on which goes on, and why."""
+        for former in self.former.values():
+            for key in former:
+                failures = [item.refusal for item in _current(state, key) if item.refusal]
+                target = state.deployments[key].target
+                if target is not None and (first := target.first_failure) is not None:
+                    # A constructor may fail for once, but not with a configuration that is new.
+                    is_new = _changes_config(former[key], target) or not target.proven
+                    if (is_new and first.user_code) or (
+                        target.start_failures >= target.start_failures_max
+                    ):
+                        failures.append(first)
+                if failures:
+                    return key, failures[0]
+        return None
+
+    def _replace_unfit(self, state: MeshState) -> None:
+        for replica in state.replicas.uneasy():
+            if replica.refusal is None or replica.key.application in self.former:
+                continue
+            reason, replica.refusal = replica.refusal.summary, None
+            for _ in range(HEALTH_FAILURES_MAX):
+                state.on_health(replica.id, healthy=False, now=replica.health_at, reason=reason)
+
+
+def _changes_config(former: Former, target: Version) -> bool:
+    return target.options.user_config_json != former.options.user_config_json
+
+
+def _scales(former: Former, target: Version) -> bool:
+    return target.options.initial_num_replicas != former.options.initial_num_replicas
+
+
+def _untold(state: MeshState) -> Iterator[tuple[Replica, Version]]:
+    """Yield the replicas that have to be told their configuration."""
+    for key, desired in state.deployments.items():
+        for version in (desired.target, desired.fallback):
+            # With the first one, which has the number 0, each of them was made.
+            if version is None or not version.config:
+                continue
+            for replica in list(state.of_deployment(key)):
+                if (
+                    version.config not in (replica.config, replica.config_told)
+                    and replica.version == version.id
+                    and replica.serves
+                ):
+                    yield replica, version
+
+
+def takes_on(target: Version, replicas: Iterable[Replica]) -> bool:
+    """Say whether a replica that serves has not taken on yet what it shall."""
+    return any(
+        item.config != target.config and item.version == target.id and item.serves
+        for item in replicas
+    )
+
+
+def on_reconfigured(replica: Replica, answer: mesh_pb2.Reconfigured) -> None:
+    """A replica has taken a configuration on, or says why not."""
+    if answer.config != replica.config_told:
+        return
+    if answer.summary:
+        replica.refusal = Failure(answer.summary, answer.traceback, user_code=True)
+    else:
+        replica.config = answer.config
+
+
+def _current(state: MeshState, key: DeploymentKey) -> list[Replica]:
+    desired = state.deployments.get(key)
+    if desired is None or desired.target is None:
+        return []
+    version = desired.target.id
+    return [
+        item
+        for item in state.of_deployment(key)
+        if item.version == version and item.phase is Phase.RUNNING
+    ]
+
+
+def _is_taken_on(state: MeshState, key: DeploymentKey) -> bool:
+    desired = state.deployments.get(key)
+    if desired is None or desired.target is None:
+        return True
+    target = desired.target
+    fit = [
+        item
+        for item in _current(state, key)
+        if item.serves and item.config == target.config and item.slot != EXTERNAL_SLOT
+    ]
+    return len(fit) >= target.num_replicas

@@ -1,0 +1,98 @@
+"""How a version takes the place of an older one that serves, and when it is given up. Pure.
+
+Rules, each of which a test can break:
+
+- Where ``max_surge_percent`` is 0, new replicas start in steps of ``rolling_update_percentage`` of
+  the number that is wanted, one at least, and each takes the place of an old one when it serves.
+- Where it is more, new replicas start while there are fewer processes than are wanted and that
+  share of them, those that drain included; old ones drain in steps of
+  ``rolling_update_percentage``.
+- An old replica drains only when a new one serves in its place, so that as many serve as before,
+  or as are wanted where that is less.
+- A version is given up when every slot that was tried has failed before any replica was ever
+  ready, or when it has failed too often before it was complete: at a start, or, while there is
+  something to go back to, by a replica that ended within a minute of its service.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pyserve.config.control import SILENT_START_FAILURES_MAX
+from pyserve.control.state.mesh import EXTERNAL_SLOT, Failure, Phase, Replica, Version
+
+
+def starts_max(target: Version, replicas: Sequence[Replica]) -> int | None:
+    """Return how many replicas of the target may start now; ``None``: all that are missing.
+
+    Args:
+        target: the version that comes up.
+        replicas: all of its deployment.
+    """
+    older = [
+        item for item in replicas if item.version != target.id and item.phase is not Phase.STOPPING
+    ]
+    if not any(item.serves for item in older):
+        return None
+    if not (surge := _surge(target)):
+        starting = sum(
+            item.version == target.id and item.phase is Phase.STARTING for item in replicas
+        )
+        return max(_step(target) - starting, 0)
+    processes = sum(item.slot != EXTERNAL_SLOT for item in replicas)
+    # Those that start are given up, and allow no more beside them.
+    own = sum(item.slot != EXTERNAL_SLOT and item.phase is Phase.RUNNING for item in older)
+    return max(max(target.num_replicas, own) + surge - processes, 0)
+
+
+def replaced(target: Version, replicas: Sequence[Replica], ready: int) -> list[Replica]:
+    """Return those replicas of older versions that are to end now.
+
+    Args:
+        target: the version that comes up.
+        replicas: all of its deployment.
+        ready: how many of the target's slots have one that gets calls.
+    """
+    older = [item for item in replicas if item.version != target.id]
+    live = [item for item in older if item.phase is not Phase.STOPPING]
+    starting = [item for item in live if item.phase is Phase.STARTING]
+    wanted = target.num_replicas
+    if ready == 0 and wanted:
+        return starting
+    # Nobody misses those that are cordoned, so they go first.
+    others = sorted(
+        (item for item in live if item.phase is not Phase.STARTING),
+        key=lambda item: (item.in_rotation, item.created_at),
+    )
+    if ready < wanted:
+        others = [item for item in others if item.serves]
+        needed = sum(item.in_rotation for item in others) - (wanted - ready)
+        out = sum(not item.in_rotation for item in others)
+        others = others[: out + max(needed, 0)]
+    if _surge(target):
+        draining = sum(item.phase is Phase.STOPPING for item in older)
+        others = others[: max(_step(target) - draining, 0)]
+    return starting + others
+
+
+def final_failure(version: Version) -> Failure | None:
+    """Return why the version will never come up, or ``None`` while it may."""
+    if version.completed or version.first_failure is None:
+        return None
+    hopeless = all(
+        slot.failed_in_user_code or slot.start_failures_in_a_row >= SILENT_START_FAILURES_MAX
+        for slot in version.slots.values()
+    )
+    if (hopeless and not version.proven) or version.start_failures >= version.start_failures_max:
+        return version.first_failure
+    return None
+
+
+def _step(target: Version) -> int:
+    return max(math.ceil(target.options.rolling_update_percentage * target.num_replicas), 1)
+
+
+def _surge(target: Version) -> int:
+    """Return how many processes more than are wanted there may be; 0: nobody says it."""
+    return math.ceil(target.options.max_surge_percent * target.num_replicas / 100)

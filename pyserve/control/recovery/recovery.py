@@ -1,0 +1,116 @@
+"""Goes on where a controller before has ended, and keeps what the next one needs for the same.
+
+The thin driver of ``restoring`` and ``recording``: the controller calls it in each step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pyserve.control.drivers.runs import Runs
+from pyserve.control.reconcile.decide import Action
+from pyserve.control.recovery.recording import Memory, Recorder, Specs
+from pyserve.control.recovery.restoring import Hold, restore
+from pyserve.control.replicas.identity import drop_unused
+from pyserve.control.replicas.starting import Processes
+from pyserve.control.views.registry import Registry
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Recovery:
+    """What a controller has in memory, and the same in its store.
+
+    Args:
+        memory: of the controller; empty until ``resume``.
+        recorder: writes it.
+        processes: of the replicas.
+        registry: publishes nothing while replicas are waited for.
+
+    Attributes:
+        deploys: how many there have been.
+    """
+
+    def __init__(
+        self, memory: Memory, recorder: Recorder, processes: Processes, registry: Registry
+    ) -> None:
+        self.deploys = 0
+        self._memory = memory
+        self._recorder = recorder
+        self._processes = processes
+        self._registry = registry
+        self._hold = Hold()
+
+    def resume(self, runs: Runs, now: float) -> None:
+        """Read the store, and find the replicas that live; before anybody can join.
+
+        Raises:
+            MeshError: the store cannot be read.
+        """
+        records = self._recorder.load()
+        restored = restore(records, now=now, clock_offset=self._recorder.clock_offset)
+        self.deploys = restored.deploys
+        memory = self._memory
+        memory.state.deployments.update(restored.state.deployments)
+        memory.state.replicas.update(restored.state.replicas)
+        memory.state.conditions.update(restored.state.conditions)
+        memory.state.cordoned_nodes.update(restored.state.cordoned_nodes)
+        memory.applications.infos.update(restored.applications.infos)
+        memory.reconfiguring.former.update(restored.reconfiguring.former)
+        memory.specs.update(restored.specs)
+        self._hold.begin(restored, now)
+        self.look(now)
+        for replica in list(memory.state.replicas.values()):
+            spec, memo = memory.specs[replica.version], restored.memos[replica.id]
+            self._processes.adopt(replica, spec, memo)
+        self._processes.end_strays()
+        for info in memory.applications.infos.values():
+            for run in (info.run, info.previous.run if info.previous is not None else None):
+                if run is not None:
+                    runs.expect(run)
+        if memory.applications.infos:
+            _LOGGER.info(
+                "the mesh goes on with %d applications and %d replicas that live",
+                len(memory.applications.infos),
+                len(memory.state.replicas),
+            )
+        # The clock's, so that nobody who has seen a version of a controller before sees it again.
+        self._registry.begin(round((now + self._recorder.clock_offset) * 1000), held=True)
+
+    def admit(self, specs: Specs, deploys: int) -> None:
+        """Keep what deploys bring; ``MeshError`` if that cannot be, and nothing has changed."""
+        self._recorder.admit(specs)
+        self.deploys += deploys
+
+    def look(self, now: float) -> None:
+        """See who is there again."""
+        self._hold.look(self._memory.state, now)
+
+    def allowed(self, actions: Sequence[Action]) -> list[Action]:
+        """Return what may be done while replicas are waited for."""
+        return self._hold.allowed(actions, self._memory.state)
+
+    def record(self, now: float) -> None:
+        """Write what has changed; after it routers may be told, once everybody is there again."""
+        drop_unused(self._memory.state, self._memory.specs)
+        self._recorder.record(self._memory, deploys=self.deploys, now=now)
+        if self._registry.held and not self._hold.awaited:
+            self._registry.release()
+
+    def next_wakeups(self) -> tuple[float | None, ...]:
+        """Return when there is something to do without an event."""
+        return (self._hold.next_wakeup(), self._recorder.next_wakeup())
+
+    def notices(self) -> tuple[str, ...]:
+        """Return what people should know."""
+        return self._recorder.notices()
+
+    def keep_applications(self) -> None:
+        """Let the applications be there again after this end of the mesh."""
+        self._recorder.keeps_applications = True
+
+    def close(self, now: float) -> None:
+        """Write the last change, and let go of the store."""
+        self._recorder.record(self._memory, deploys=self.deploys, now=now)
+        self._recorder.close()

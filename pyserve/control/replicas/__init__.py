@@ -1,0 +1,1 @@
+"""The processes of replicas and the streams to them: started, joined, watched."""

@@ -1,0 +1,77 @@
+"""What a replica says of itself when it joins, and what it is called. Pure but for chance."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Container
+
+from pyserve.control.state.mesh import Desired, MeshState, Place, Replica, Version
+from pyserve.types import DeploymentKey, ReplicaId, ServiceName
+from pyserve.wire.v1 import mesh_pb2
+
+# Letters and digits that nobody confuses, for names that people read aloud.
+_ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 5
+
+
+def new_id(key: DeploymentKey, taken: Container[ReplicaId]) -> ReplicaId:
+    """Return a name that no other replica has."""
+    while True:
+        letters = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+        name = ReplicaId(f"{key.deployment}#{letters}")
+        if name not in taken:
+            return name
+
+
+def new_replica(
+    key: DeploymentKey,
+    version: Version,
+    slot: int,
+    now: float,
+    taken: Container[ReplicaId],
+    name: str = "",
+) -> Replica:
+    """Return a replica of which nothing has been heard yet; without a name it gets one."""
+    return Replica(
+        id=ReplicaId(name) if name else new_id(key, taken),
+        key=key,
+        version=version.id,
+        options=version.options,
+        slot=slot,
+        created_at=now,
+        calls=version.calls,
+    )
+
+
+def place_of(hello: mesh_pb2.Hello) -> Place:
+    """Return where a replica that joins says it is."""
+    return Place(node=hello.node, zone=hello.zone)
+
+
+def ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
+    """Return the place of a replica that listens now."""
+    return dataclasses.replace(
+        replica.place,
+        address=ready.endpoints.address,
+        unix_path=ready.endpoints.unix_path,
+        direct_http=ready.endpoints.direct_http,
+        direct_grpc=ready.endpoints.direct_grpc,
+    )
+
+
+def learn_services(desired: Desired, ready: mesh_pb2.Ready) -> None:
+    """Take what a replica offers as that of its deployment."""
+    desired.services = tuple(map(ServiceName, ready.services))
+    desired.file_descriptors = tuple(ready.file_descriptors)
+    desired.http, desired.http_prefixes = ready.http, tuple(ready.http_prefixes)
+    desired.idempotent_methods = tuple(ready.idempotent_methods)
+
+
+def drop_unused(state: MeshState, specs: dict[str, mesh_pb2.DeploymentSpec]) -> None:
+    """Let go of the code of versions that nothing runs."""
+    used = state.replicas.versions()
+    for desired in state.deployments.values():
+        used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
+    for unused in specs.keys() - used:
+        del specs[unused]

@@ -1,0 +1,175 @@
+"""The replicas that have joined: what they say, and the way to each. Reads no clock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+from pyserve.config import DeploymentOptions
+from pyserve.control.reconcile.reconfiguring import on_reconfigured
+from pyserve.control.replicas.externals import Externals
+from pyserve.control.replicas.identity import learn_services, new_replica, place_of, ready_place
+from pyserve.control.replicas.sessions import Session
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import EXTERNAL_SLOT, Failure, MeshState, Phase, Replica, Version
+from pyserve.control.state.ranks import Ranks
+from pyserve.errors import MeshNotFound
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Members(Mapping[ReplicaId, Session]):
+    """The sessions of replicas, by their names.
+
+    Args:
+        state: gets what they say.
+        specs: what replicas run, by the ids of versions; those that nobody needs go.
+        applications: gets those of replicas that others have started.
+        development: whether the texts of exceptions may reach clients.
+    """
+
+    def __init__(
+        self,
+        state: MeshState,
+        specs: dict[str, mesh_pb2.DeploymentSpec],
+        applications: Applications,
+        *,
+        development: bool,
+    ) -> None:
+        self._state = state
+        self._specs = specs
+        self._externals = Externals(state, applications, specs)
+        self._ranks = Ranks(state)
+        self._development = development
+        self._sessions: dict[ReplicaId, Session] = {}
+
+    def __getitem__(self, replica_id: ReplicaId) -> Session:
+        return self._sessions[replica_id]
+
+    def __iter__(self) -> Iterator[ReplicaId]:
+        return iter(self._sessions)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def join(self, hello: mesh_pb2.Hello, now: float) -> Session:
+        """Take a replica in, and queue its Assign.
+
+        Raises:
+            MeshNotFound: its deployment does not exist, or it is not wanted any more.
+            UsageError: it brings what it runs, which cannot be had here.
+        """
+        external = self._externals.admit(hello)
+        key = DeploymentKey(ApplicationName(hello.application), DeploymentName(hello.deployment))
+        replica = self._state.replicas.get(ReplicaId(hello.replica_id))
+        if replica is None:
+            replica = self._adopt(key, hello, now, external)
+        spec = self._specs.get(replica.version)
+        if spec is None:
+            raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
+        place = replica.place if replica.place.address else place_of(hello)
+        self._state.on_joined(replica.id, pid=hello.pid, place=place)
+        session = Session(replica.id)
+        former = self._sessions.pop(replica.id, None)
+        if former is not None:
+            former.end()
+        self._sessions[replica.id] = session
+        rank = self._ranks.give(replica)
+        assign = mesh_pb2.Assign(
+            replica_id=replica.id,
+            spec=spec,
+            deployment_version=replica.version,
+            development=self._development,
+            config=self._config_of(replica),
+            rank=mesh_pb2.Rank(
+                rank=rank.rank, node_rank=rank.node_rank, local_rank=rank.local_rank
+            ),
+            world_size=self._ranks.world_size(replica),
+        )
+        session.send(mesh_pb2.ReplicaCommand(assign=assign))
+        if replica.phase is Phase.RUNNING:
+            # It has read an Assign before, and may have missed what came since.
+            self.tell_limits([replica], replica.options)
+        return session
+
+    def tell_limits(self, replicas: Iterable[Replica], options: DeploymentOptions) -> None:
+        """Send replicas of one version that have joined what they may take on, and their number."""
+        options_json = options.to_json()
+        for replica in replicas:
+            if replica.id in self._sessions:
+                limits = mesh_pb2.Limits(
+                    max_ongoing_requests=options.ongoing_requests_limit(),
+                    world_size=self._ranks.world_size(replica),
+                    options_json=options_json,
+                )
+                self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(limits=limits))
+
+    def hear(self, session: Session, message: mesh_pb2.ReplicaMessage, now: float) -> bool:
+        """Take one message of a replica; return whether it is still this replica's session."""
+        replica = self._state.replicas.get(session.replica_id)
+        if replica is None or self._sessions.get(session.replica_id) is not session:
+            return False
+        match message.WhichOneof("kind"):
+            case "ready":
+                self._on_ready(replica, message.ready, now)
+            case "failed":
+                failure = Failure(
+                    message.failed.summary, message.failed.traceback, message.failed.user_code
+                )
+                self._state.on_failed(replica.id, failure=failure, now=now)
+            case "health":
+                healthy, reason = message.health.healthy, message.health.reason
+                self._state.on_health(replica.id, healthy=healthy, now=now, reason=reason)
+            case "routing_stats":
+                replica.routing_stats_json = message.routing_stats.json
+            case "reconfigured":
+                on_reconfigured(replica, message.reconfigured)
+            case "pong":
+                self._state.on_heard(replica.id)
+            case "draining":
+                grace_s = replica.options.graceful_shutdown_timeout_s
+                self._state.on_draining(replica.id, grace_s=grace_s, now=now)
+            case _:
+                _LOGGER.warning("replica %s sent a message of no known kind", replica.id)
+        return True
+
+    def _config_of(self, replica: Replica) -> int:
+        replica.config_told, replica.refusal = 0, None
+        version = self._state.version_of(replica.key, replica.version)
+        return 0 if version is None else version.config
+
+    def leave(self, session: Session, now: float) -> bool:
+        """Forget a session whose stream has ended; return whether no other had replaced it."""
+        if self._sessions.get(session.replica_id) is not session:
+            return False
+        del self._sessions[session.replica_id]
+        replica = self._state.replicas.get(session.replica_id)
+        if replica is not None:
+            self._state.on_left(replica.id, now=now)
+            self._externals.on_left(replica, now)
+        return True
+
+    def _on_ready(self, replica: Replica, ready: mesh_pb2.Ready, now: float) -> None:
+        place, metadata = ready_place(replica, ready), ready.replica_metadata_json
+        replica.config = ready.config
+        self._state.on_ready(replica.id, place=place, now=now, metadata_json=metadata)
+        desired = self._state.deployments.get(replica.key)
+        if desired is not None:
+            target = desired.target
+            if not desired.services or (target and target.id == replica.version):
+                learn_services(desired, ready)
+
+    def _adopt(
+        self, key: DeploymentKey, hello: mesh_pb2.Hello, now: float, version: Version | None
+    ) -> Replica:
+        """Make a place for a replica that nobody here started."""
+        desired = self._state.deployments.get(key)
+        version = version or (desired.target if desired is not None else None)
+        if version is None:
+            raise MeshNotFound(f"there is no deployment {key}; deploy the application first")
+        taken = self._state.replicas
+        replica = new_replica(key, version, EXTERNAL_SLOT, now, taken, name=hello.replica_id)
+        self._state.on_external(replica)
+        return replica

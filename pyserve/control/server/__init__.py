@@ -1,0 +1,1 @@
+"""Where the controller is reached: its sockets, its gRPC services, REST."""

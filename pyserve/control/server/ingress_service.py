@@ -1,0 +1,62 @@
+"""``Ingresses`` on the wire: the streams of ingresses that are processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import grpc
+
+from pyserve.control.server.ingresses import Attendant, Ingresses
+from pyserve.control.server.transport import Server, converse
+from pyserve.wire.v1 import ingress_pb2, ingress_pb2_grpc
+
+if TYPE_CHECKING:
+    Context = grpc.aio.ServicerContext[ingress_pb2.IngressMessage, ingress_pb2.IngressCommand]
+
+# Until it has sent its first status an ingress is nobody; that follows the call at once.
+_FIRST_TIMEOUT_S = 30.0
+
+
+def add_ingress_service(server: Server, ingresses: Ingresses) -> None:
+    """Register the service; ``server`` is not started yet, and lets in who has the mesh token."""
+    ingress_pb2_grpc.add_IngressesServicer_to_server(IngressService(ingresses), server)
+
+
+class IngressService(ingress_pb2_grpc.IngressesServicer):
+    """What ingresses call."""
+
+    def __init__(self, ingresses: Ingresses) -> None:
+        self._ingresses = ingresses
+
+    # The stub knows generators only; the library takes a handler that writes as well.
+    async def Attend(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[ingress_pb2.IngressMessage], context: Context
+    ) -> None:
+        """Hold one ingress's stream: what it says in, commands out, until either side ends it."""
+        first = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_TIMEOUT_S):
+                first = await anext(aiter(request_iterator), None)
+        if first is None or not (first.status.id and first.status.node):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "the first message of Attend must be a status with id and node",
+            )
+        attendant = self._ingresses.attend(first.status)
+        try:
+            await converse(context, attendant.next, self._read(request_iterator, attendant))
+        finally:
+            # Also when the reader failed: the ingress has left, whatever ended its messages.
+            self._ingresses.leave(attendant)
+
+    async def _read(
+        self, messages: AsyncIterator[ingress_pb2.IngressMessage], attendant: Attendant
+    ) -> None:
+        try:
+            async for message in messages:
+                self._ingresses.hear(attendant, message)
+        finally:
+            attendant.end()

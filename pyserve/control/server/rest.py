@@ -1,0 +1,269 @@
+"""The REST interface of Ray Serve's dashboard: applications as JSON, to read, write and delete.
+
+At an address of its own, never on the way of requests. Everybody has to show the mesh token:
+whoever may deploy runs code here, and on this machine there may be other users, and pages in a
+browser that send what they like to 127.0.0.1. User code is imported by a child process, the
+command ``pyserve deploy``, so that none of it runs beside the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from pyserve.config import inherited_environment
+from pyserve.control.controller import Controller
+from pyserve.control.discovery import MeshAddress
+from pyserve.control.status.details import instance_details
+from pyserve.errors import MeshError, MeshNotFound, UsageError, WrongMoment
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pyserve.config.tls import TlsFiles
+
+_LOGGER = logging.getLogger(__name__)
+_PATH = "/api/serve/applications/"
+_SCALE_PATH = "/api/v1/applications/{application}/deployments/{deployment}/scale"
+# A configuration is a few kilobytes.
+_BODY_BYTES_MAX = 4 << 20
+# Of what a command has to say; the rest is read and dropped.
+_SAID_BYTES_MAX = 256 << 10
+# Deploys that wait for the one before. More are a mistake of whoever sends them.
+_WAITING_MAX = 8
+_CONNECTIONS_MAX = 64
+# Importing is all that the command waits for. As long as a replica's start may take.
+_LOAD_TIMEOUT_S = 300.0
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class RestServer:
+    """Answers REST until it is closed.
+
+    Args:
+        controller: What it speaks for.
+        address: ``host:port`` where it listens; port 0 picks one.
+        mesh: The controller's own address, and the token that everybody has to show.
+        token_file: Where that token lies, for the command.
+        tls: Certificates; None: plain text.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        *,
+        address: str,
+        mesh: MeshAddress,
+        token_file: Path,
+        tls: TlsFiles | None,
+    ) -> None:
+        self.address = address
+        self._controller = controller
+        self._environment = {
+            "PYSERVE_CONTROLLER": mesh.controller,
+            "PYSERVE_TOKEN_FILE": str(token_file),
+        }
+        self._token = mesh.token.hex()
+        self._tls = tls
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen from now on.
+
+        Raises:
+            MeshError: The address cannot be had.
+        """
+        host, _, port = self.address.rpartition(":")
+        family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+        try:
+            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
+        except OSError as error:
+            raise MeshError(
+                f"PYSERVE_DASHBOARD_ADDRESS={self.address}: the REST interface cannot listen "
+                f"there: {error.strerror}; name another address, or take the variable away"
+            ) from error
+        self.address = f"{host}:{listener.getsockname()[1]}"
+        routes = [
+            Route(_PATH, self._get, methods=["GET"]),
+            Route(_PATH, self._put, methods=["PUT"]),
+            Route(_PATH, self._delete, methods=["DELETE"]),
+            Route(_SCALE_PATH, self._scale, methods=["POST"]),
+        ]
+        config = uvicorn.Config(
+            _TokenAsked(Starlette(routes=routes), self._token),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            http="h11",
+            ws="none",
+            limit_concurrency=_CONNECTIONS_MAX,
+            timeout_graceful_shutdown=int(_CLOSE_TIMEOUT_S),
+            ssl_certfile=None if self._tls is None else self._tls.cert_file,
+            ssl_keyfile=None if self._tls is None else self._tls.key_file,
+        )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+
+    async def close(self) -> None:
+        """Take nothing more, and let what is asked end for a moment. Idempotent."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.should_exit = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._serving, 2 * _CLOSE_TIMEOUT_S)
+
+    async def _get(self, _request: Request) -> Response:
+        controller = self._controller
+        return JSONResponse(
+            instance_details(controller.status(), controller.declarations(), controller.state)
+        )
+
+    async def _delete(self, _request: Request) -> Response:
+        async def delete(name: str) -> None:
+            with contextlib.suppress(MeshNotFound):  # Somebody else has deleted it meanwhile.
+                await self._controller.delete(name)
+
+        names = [each.name for each in self._controller.status().applications]
+        await asyncio.gather(*map(delete, names))
+        return Response()
+
+    async def _scale(self, request: Request) -> Response:
+        """Let a deployment have as many replicas as an outer scaler says."""
+        application = request.path_params["application"]
+        deployment = request.path_params["deployment"]
+        body = await _body(request)
+        try:
+            replicas = json.loads(body or b"")["target_num_replicas"]
+            if type(replicas) is not int:
+                raise TypeError
+        except (ValueError, KeyError, TypeError):
+            text = 'send {"target_num_replicas": N}, a whole number'
+            return JSONResponse({"error": text}, status_code=400)
+        try:
+            self._controller.set_target(application, deployment, replicas)
+        except WrongMoment as error:
+            return JSONResponse({"error": str(error)}, status_code=412)
+        except (MeshNotFound, UsageError) as error:  # Both as in Ray Serve.
+            return JSONResponse({"error": str(error)}, status_code=400)
+        return JSONResponse({"message": f"{application}/{deployment} is to have {replicas}"})
+
+    async def _put(self, request: Request) -> Response:
+        body = await _body(request)
+        if body is None:
+            return PlainTextResponse(
+                f"a configuration has at most {_BODY_BYTES_MAX} bytes", status_code=413
+            )
+        if self._waiting >= _WAITING_MAX:
+            return PlainTextResponse(
+                f"{_WAITING_MAX} deploys wait already; send this one later",
+                status_code=503,
+                headers={"retry-after": "1"},
+            )
+        self._waiting += 1
+        try:
+            async with self._turn:
+                status, said = await self._deploy(body)
+        except TimeoutError:
+            return PlainTextResponse(
+                f"the applications could not be imported in {_LOAD_TIMEOUT_S:g} s",
+                status_code=504,
+            )
+        finally:
+            self._waiting -= 1
+        if status:
+            _LOGGER.info("a configuration over REST is refused: %s", said.strip())
+            return PlainTextResponse(said, status_code=400)
+        return Response()
+
+    async def _deploy(self, body: bytes) -> tuple[int, str]:
+        """Let the command load and send a configuration; return its status and its words."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "pyserve", "deploy", "-", "--no-wait"),
+            env=inherited_environment(self._environment),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C for the mesh is none for it: it ends with its question, or is killed.
+            start_new_session=True,
+        )
+        assert process.stdin is not None, "asked for"
+        assert process.stderr is not None, "asked for"
+        try:
+            async with asyncio.timeout(_LOAD_TIMEOUT_S):
+                # One that fails early reads nothing.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    process.stdin.write(body)
+                    await process.stdin.drain()
+                process.stdin.close()
+                said = await _read(process.stderr)
+                status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return status, said.decode(errors="replace")
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return the body of a request; ``None``: it is too long."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            return None
+    return bytes(body)
+
+
+async def _read(stream: asyncio.StreamReader) -> bytes:
+    said = bytearray()
+    while chunk := await stream.read(65536):
+        said += chunk[: _SAID_BYTES_MAX - len(said)]
+    return bytes(said)
+
+
+class _TokenAsked:
+    """Lets in who shows the token, as ``Authorization: Bearer``."""
+
+    def __init__(self, application: ASGIApp, token: str) -> None:
+        self._application = application
+        self._wanted = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given: Mapping[bytes, bytes] = dict(scope["headers"])
+        if hmac.compare_digest(given.get(b"authorization", b""), self._wanted):
+            await self._application(scope, receive, send)
+            return
+        refusal = PlainTextResponse(
+            "the mesh token is asked for: Authorization: Bearer TOKEN, with the content of the "
+            "file that mesh.json names as token_file",
+            status_code=401,
+            headers={"www-authenticate": "Bearer"},
+        )
+        await refusal(scope, receive, send)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process, which drains the mesh first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield

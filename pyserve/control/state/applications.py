@@ -1,0 +1,281 @@
+"""The applications of a mesh and where plain HTTP reaches them. Pure.
+
+Each prefix leads to one deployment. A prefix that somebody asked for is refused while another
+application holds it. One that nobody asked for, "/" by default, goes to the first application
+that takes plain HTTP; the others are reached by handles, gRPC and prefixes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from pyserve.config import AutoscalingPolicy
+from pyserve.config.http import check_route_prefix
+from pyserve.control.state.mesh import MeshState
+from pyserve.control.state.run import Run, run_of
+from pyserve.control.state.scaling_requests import read_policy
+from pyserve.errors import UsageError
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.wire.v1 import control_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationInfo:
+    """What an application has besides its deployments.
+
+    Attributes:
+        route_prefix: where plain HTTP shall reach it; "": nowhere.
+        prefix_is_default: nobody asked for that prefix.
+        ingress_deployment: the one that answers there.
+        previous: what was so before the deploy that goes on; it holds until that has settled.
+        run: who deployed it last; None: another program than ``pyserve run``.
+        deployed_at: Unix time, in seconds.
+        external_scaler_enabled: the numbers of its replicas are set from outside.
+        autoscaling_policy: decides for all its deployments that scale; None: each has its own.
+        declaration_json: what the file said that it comes from; "": it comes from none.
+        is_external: it consists of replicas that others have started.
+    """
+
+    route_prefix: str
+    ingress_deployment: str
+    prefix_is_default: bool = False
+    previous: ApplicationInfo | None = None
+    run: Run | None = None
+    deployed_at: float = 0.0
+    external_scaler_enabled: bool = False
+    autoscaling_policy: AutoscalingPolicy | None = None
+    declaration_json: str = ""
+    is_external: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRoutes:
+    """Which deployment takes plain HTTP below which prefix.
+
+    Attributes:
+        of_deployment: its prefixes.
+        of_application: the route prefix that leads to it, for those that have one.
+        refused: who could not have which prefix, and who has it.
+    """
+
+    of_deployment: dict[DeploymentKey, tuple[str, ...]]
+    of_application: dict[ApplicationName, str]
+    refused: tuple[tuple[DeploymentKey, str, DeploymentKey], ...]
+
+
+@dataclass(slots=True)
+class Applications:
+    """All applications, oldest first."""
+
+    infos: dict[ApplicationName, ApplicationInfo] = field(default_factory=dict)
+
+    def check(
+        self,
+        name: ApplicationName,
+        request: control_pb2.DeployRequest,
+        state: MeshState,
+        *,
+        besides: Collection[ApplicationName] = (),
+        is_external: bool = False,
+    ) -> ApplicationInfo:
+        """Return what a deploy asks for; ``admit`` makes it so.
+
+        Args:
+            name: of the application.
+            request: the deploy, or what a replica says that nobody here has started.
+            state: of the mesh.
+            besides: applications that get other prefixes, or end, together with it.
+            is_external: it is such a replica.
+
+        Raises:
+            UsageError: another application holds the prefix that was asked for, or the one of this
+                name has replicas of the other kind.
+            OptionError: it cannot be a prefix.
+        """
+        if (former := self.infos.get(name)) is not None and former.is_external != is_external:
+            raise UsageError(_of_other_kind(name, is_external=former.is_external))
+        prefix = request.route_prefix
+        if prefix:
+            check_route_prefix("route_prefix", prefix)
+        if prefix and not request.route_prefix_is_default:
+            holder = self._holder(prefix, state, besides={name, *besides})
+            if holder is not None:
+                raise UsageError(
+                    f"route_prefix={prefix!r} of application {name!r} belongs to application "
+                    f"{holder!r}; give one of them another prefix, or route_prefix=None"
+                )
+        return ApplicationInfo(
+            route_prefix=prefix,
+            ingress_deployment=request.ingress_deployment,
+            prefix_is_default=request.route_prefix_is_default,
+            run=run_of(request.run),
+            external_scaler_enabled=request.external_scaler_enabled,
+            autoscaling_policy=read_policy(request),
+            declaration_json=request.declaration_json,
+            is_external=is_external,
+        )
+
+    def admit(self, name: ApplicationName, info: ApplicationInfo, state: MeshState) -> None:
+        """Take a deploy in; until it has settled the prefix before leads to it too."""
+        former = self.infos.get(name)
+        if former is not None and former.previous is not None:
+            former = former.previous
+        if former is not None and any(item.services for item in state.of_application(name)):
+            info = replace(info, previous=former)
+        self.infos[name] = info
+
+    def declarations(self) -> list[control_pb2.Declaration]:
+        """Return what the files said that applications came from, by name."""
+        return [
+            control_pb2.Declaration(application=name, json=info.declaration_json)
+            for name, info in sorted(self.infos.items())
+            if info.declaration_json
+        ]
+
+    def owner_of(self, name: ApplicationName) -> Run | None:
+        """Return who deployed an application last."""
+        info = self.infos.get(name)
+        return None if info is None else info.run
+
+    def of_run(self, run_id: str) -> list[ApplicationName]:
+        """Return what a run deployed last."""
+        return [
+            name
+            for name, info in self.infos.items()
+            if info.run is not None and info.run.id == run_id
+        ]
+
+    def wanted_of(self, run_id: str, state: MeshState) -> list[ApplicationName]:
+        """Return what a run deployed last, but for what ends already."""
+        return [
+            name
+            for name in self.of_run(run_id)
+            if any(item.target is not None for item in state.of_application(name))
+        ]
+
+    def replaces_another(self, name: ApplicationName) -> bool:
+        """Say whether the deploy that goes on replaces what another run deployed."""
+        previous = self.infos[name].previous
+        return previous is not None and previous.run != self.infos[name].run
+
+    def withdraw(self, name: ApplicationName) -> bool:
+        """Go back to what was before the deploy that goes on, if another run deployed that."""
+        previous = self.infos[name].previous
+        if previous is None or not self.replaces_another(name):
+            return False
+        self.infos[name] = previous
+        return True
+
+    def settle(self, state: MeshState) -> list[tuple[ApplicationName, Run]]:
+        """Let go of what was before a deploy that succeeded, and of the wish of one that failed.
+
+        Applications without a deployment are forgotten.
+
+        Returns:
+            Those that belong again to the run before, since another one's deploy has failed.
+        """
+        returned = []
+        live = {key.application for key in state.deployments}
+        self.infos = {name: info for name, info in self.infos.items() if name in live}
+        for name, info in self.infos.items():
+            deployments = list(state.of_application(name))
+            if info.previous is None:
+                continue
+            if any(item.failure is not None for item in deployments):
+                self.infos[name] = info.previous
+                if (former := info.previous.run) is not None and former != info.run:
+                    returned.append((name, former))
+            elif all(item.is_settled() or item.target is None for item in deployments):
+                self.infos[name] = replace(info, previous=None)
+        return returned
+
+    def routes(self, state: MeshState) -> HttpRoutes:
+        """Give every prefix to the first who asked for it and takes plain HTTP."""
+        holders: dict[str, DeploymentKey] = {}
+        refused = []
+        of_application: dict[ApplicationName, str] = {}
+        for wish in self._wishes(state):
+            holder = holders.setdefault(wish.prefix, wish.key)
+            if holder != wish.key:
+                if not wish.is_former:
+                    refused.append((wish.key, wish.prefix, holder))
+            elif wish.is_route and not wish.is_former:
+                of_application[wish.key.application] = wish.prefix
+        prefixes: dict[DeploymentKey, tuple[str, ...]] = {}
+        for prefix, key in holders.items():
+            prefixes[key] = (*prefixes.get(key, ()), prefix)
+        return HttpRoutes(prefixes, of_application, tuple(refused))
+
+    def _wishes(self, state: MeshState) -> Iterator[_Wish]:
+        """Yield who wants which prefix, whoever goes first before the others."""
+        routes = [
+            _Wish(key, info.route_prefix, info.prefix_is_default, is_route=True)
+            for name, info in self.infos.items()
+            if info.route_prefix and _takes_http(state, key := _ingress(name, info))
+        ]
+        # What ends gives way to what comes.
+        asked = [wish for wish in routes if not wish.is_default]
+        yield from sorted(asked, key=lambda wish: state.deployments[wish.key].target is None)
+        for key, desired in state.deployments.items():
+            yield from (_Wish(key, prefix) for prefix in desired.http_prefixes)
+        # Last those of which nobody knows yet whether they take it.
+        defaults = [wish for wish in routes if wish.is_default]
+        yield from sorted(defaults, key=lambda wish: not state.deployments[wish.key].http)
+        for name, info in self.infos.items():
+            former = info.previous
+            if former is not None and former.route_prefix:
+                key = _ingress(name, former)
+                if _takes_http(state, key):
+                    yield _Wish(key, former.route_prefix, is_former=True, is_route=True)
+
+    def _holder(
+        self, prefix: str, state: MeshState, *, besides: Collection[ApplicationName]
+    ) -> ApplicationName | None:
+        """Return who holds ``prefix``, or will when it is ready."""
+        current = self.routes(state).of_application
+        for name, info in self.infos.items():
+            if name in besides:
+                continue
+            desired = state.deployments.get(_ingress(name, info))
+            is_starting = desired is not None and not desired.services
+            if current.get(name) == prefix or (
+                is_starting and info.route_prefix == prefix and not info.prefix_is_default
+            ):
+                return name
+        return None
+
+
+def _of_other_kind(name: ApplicationName, *, is_external: bool) -> str:
+    if is_external:
+        return (
+            f"the application {name!r} consists of replicas that others have started; end them "
+            f"first, or deploy under another name"
+        )
+    return (
+        f"the application {name!r} was deployed to this mesh, which starts its replicas itself; "
+        f"delete it, or give this replica another --application"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    key: DeploymentKey
+    prefix: str
+    is_default: bool = False
+    is_former: bool = False
+    is_route: bool = False
+
+
+def _ingress(name: ApplicationName, info: ApplicationInfo) -> DeploymentKey:
+    return DeploymentKey(name, DeploymentName(info.ingress_deployment))
+
+
+def _takes_http(state: MeshState, key: DeploymentKey) -> bool:
+    """Say whether a deployment does; of one that nobody starts it is not known, nor matters."""
+    desired = state.deployments.get(key)
+    if desired is None:
+        return False
+    if desired.services or desired.target is None:
+        return desired.http
+    return desired.http or desired.target.options.is_scaled_to_zero

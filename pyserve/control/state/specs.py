@@ -1,0 +1,169 @@
+"""Reads what a driver wants deployed. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+
+from pyserve.config import DeploymentOptions, check_name
+from pyserve.control.state.mesh import MeshState, Version
+from pyserve.errors import UsageError
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.wire.v1 import mesh_pb2
+
+_HASH_LENGTH = 8
+
+# Options that replicas are told while they run, or that only routers and the controller look at.
+_NOT_OF_REPLICAS = (
+    "num_replicas",
+    "autoscaling_config",
+    "max_constructor_retry_count",
+    "rolling_update_percentage",
+    "max_surge_percent",
+    "max_ongoing_requests",
+    "user_config",
+    "max_queued_requests",
+    "backpressure_config",
+    "request_router_config",
+    "traffic",
+    "mirror",
+    "request_timeout_s",
+    "startup_timeout_s",
+    "health_check_period_s",
+    "health_check_timeout_s",
+    "graceful_shutdown_wait_loop_s",
+    "graceful_shutdown_timeout_s",
+    "logging_config",
+)
+# What replicas read of ``request_router_config``.
+_OF_REPLICAS = ("request_routing_stats_period_s", "request_routing_stats_timeout_s")
+
+Versions = dict[DeploymentKey, tuple[Version, mesh_pb2.DeploymentSpec]]
+
+
+def read_versions(
+    application: ApplicationName, specs: Iterable[mesh_pb2.DeploymentSpec], deploy: int
+) -> Versions:
+    """Return a new version of each deployment.
+
+    The id holds the number of the deploy, because code behind an unchanged import path may have
+    changed: a deploy replaces what is there, unless ``changes_limits_only``.
+
+    Args:
+        application: the application that all of them belong to.
+        specs: as the driver sent them.
+        deploy: counts the deploys of this mesh.
+
+    Raises:
+        UsageError: there is none, a name stands twice, or an option is not allowed.
+    """
+    versions: Versions = {}
+    for spec in specs:
+        key = DeploymentKey(application, DeploymentName(check_name("deployment name", spec.name)))
+        if key in versions:
+            raise UsageError(f"two deployments of {application!r} are named {spec.name!r}")
+        options = DeploymentOptions.from_json(spec.options_json)
+        digest = hashlib.sha256(spec.SerializeToString(deterministic=True)).hexdigest()
+        whole = mesh_pb2.DeploymentSpec()
+        whole.CopyFrom(spec)
+        whole.application = application
+        version_id = f"{digest[:_HASH_LENGTH]}.{deploy}"
+        version = Version(
+            version_id,
+            options,
+            sys_path=tuple(spec.code.sys_path),
+            calls=calls_of(spec),
+        )
+        versions[key] = version, whole
+    if not versions:
+        raise UsageError(f"the application {application!r} has no deployment")
+    return versions
+
+
+def calls_of(spec: mesh_pb2.DeploymentSpec) -> frozenset[DeploymentKey]:
+    """Return the deployments whose handles are among the arguments."""
+    return frozenset(
+        DeploymentKey(ApplicationName(each.application), DeploymentName(each.name))
+        for each in spec.calls
+    )
+
+
+def serving_specs(
+    state: MeshState, application: ApplicationName, specs: Mapping[str, mesh_pb2.DeploymentSpec]
+) -> dict[DeploymentKey, mesh_pb2.DeploymentSpec]:
+    """Return what the deployments of an application run whose target serves undisturbed.
+
+    Args:
+        state: of the mesh.
+        application: which one.
+        specs: of all versions, by their ids.
+    """
+    return {
+        item.key: specs[item.target.id]
+        for item in state.of_application(application)
+        if item.target is not None and item.is_settled() and item.fallback is None
+    }
+
+
+def unchanged_keys(
+    state: MeshState,
+    application: ApplicationName,
+    specs: Mapping[str, mesh_pb2.DeploymentSpec],
+    wanted: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
+) -> frozenset[DeploymentKey]:
+    """Return the deployments that shall already be what is wanted of them.
+
+    One that was given up is none of them. Nor is one whose source files nobody has looked at.
+    """
+    return frozenset(
+        item.key
+        for item in state.of_application(application)
+        if item.target is not None
+        and not item.target.failed
+        and (spec := wanted.get(item.key)) is not None
+        and spec.code.fingerprint
+        and specs[item.target.id] == spec
+    )
+
+
+def changes_limits_only(
+    before: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
+    after: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
+) -> bool:
+    """Return whether running replicas of an application can take on what was deployed.
+
+    That is so when limits of calls, the user_config, the number of replicas, or what only routers
+    and the controller look at differ somewhere and nothing else does anywhere, and the driver's
+    source files are what they were. Deploying the very same again is a wish for new replicas. So
+    is a first user_config, and none where there was one: replicas could not go back, or forward,
+    to none. And so is the first autoscaling_config: replicas without one do not tell what they
+    have to do.
+    """
+    return (
+        before != after
+        and before.keys() == after.keys()
+        and all(bool(spec.code.fingerprint) for spec in before.values())
+        and all(_without_limits(before[key]) == _without_limits(after[key]) for key in after)
+        and all(_has(before[key]) == _has(after[key]) for key in after)
+    )
+
+
+def _has(spec: mesh_pb2.DeploymentSpec) -> tuple[bool, bool]:
+    options = json.loads(spec.options_json or "{}")
+    is_scaled = options.get("autoscaling_config") is not None
+    return (
+        options.get("user_config") is not None,
+        is_scaled or options.get("num_replicas") == "auto",
+    )
+
+
+def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentSpec, object]:
+    rest = mesh_pb2.DeploymentSpec()
+    rest.CopyFrom(spec)
+    rest.options_json = ""
+    options = json.loads(spec.options_json or "{}")
+    router = options.get("request_router_config") or {}
+    for name in _NOT_OF_REPLICAS:
+        options.pop(name, None)
+    return rest, (options, [router.get(name) for name in _OF_REPLICAS])

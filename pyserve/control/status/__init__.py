@@ -1,0 +1,1 @@
+"""How the mesh is, for people and programs that ask."""

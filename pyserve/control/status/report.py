@@ -1,0 +1,109 @@
+"""The mesh's state as drivers and the command line read it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from pyserve.control.autoscaling.status import scaling_status
+from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica
+from pyserve.control.status.health import (
+    Health,
+    application_health,
+    deployment_health,
+    replica_word,
+)
+from pyserve.types import ApplicationName, DeploymentKey
+from pyserve.wire.v1 import control_pb2, mesh_pb2
+
+
+def application_statuses(
+    state: MeshState,
+    applications: Applications,
+    waits: Waits,
+    changing: Container[ApplicationName] = (),
+) -> list[control_pb2.ApplicationStatus]:
+    """Return the status of every application, in the order of their names.
+
+    Args:
+        state: of the mesh; ``observe`` has seen it as it is.
+        applications: what is known of them besides.
+        waits: the starts that wait for a place.
+        changing: applications whose last deploy goes on in replicas that serve.
+    """
+    prefixes = applications.routes(state).of_application
+    replicas = state.replicas.by_deployment()
+    statuses = []
+    for name, info in sorted(applications.infos.items()):
+        desired = list(state.of_application(name))
+        parts = [
+            deployment_health(each, replicas[each.key], waits.of(each.key)) for each in desired
+        ]
+        health = application_health(state, name, parts, changing)
+        by_name = sorted(zip(desired, parts, strict=True), key=lambda each: each[0].key.deployment)
+        deployments = [
+            _deployment_status(state, each, part, replicas[each.key]) for each, part in by_name
+        ]
+        statuses.append(
+            control_pb2.ApplicationStatus(
+                name=name,
+                route_prefix=prefixes.get(name, ""),
+                deployments=deployments,
+                ingress_deployment=info.ingress_deployment,
+                state=health.word,
+                message=health.message,
+                deployed_at=info.deployed_at,
+                reason=health.reason,
+                since=_since(state, name, health),
+            )
+        )
+    return statuses
+
+
+def _since(state: MeshState, of: ApplicationName | DeploymentKey, health: Health) -> float:
+    condition = state.conditions.get(of)
+    # While replicas are waited for, what is kept is how it was before.
+    return condition.since if condition is not None and condition.word == health.word else 0.0
+
+
+def _deployment_status(
+    state: MeshState, desired: Desired, health: Health, replicas: list[Replica]
+) -> control_pb2.DeploymentStatus:
+    return control_pb2.DeploymentStatus(
+        name=desired.key.deployment,
+        state=health.word,
+        message=health.message,
+        wanted=_wanted(desired, replicas),
+        replicas=[
+            _replica_status(each) for each in sorted(replicas, key=lambda item: item.created_at)
+        ],
+        services=desired.services,
+        reason=health.reason,
+        since=_since(state, desired.key, health),
+        scaling=scaling_status(desired.target),
+    )
+
+
+def _wanted(desired: Desired, replicas: list[Replica]) -> int:
+    if desired.target is None:
+        return 0
+    if desired.target.is_external:
+        # Whoever starts them decides.
+        return sum(each.phase is not Phase.STOPPING for each in replicas)
+    return desired.target.num_replicas
+
+
+def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
+    return control_pb2.ReplicaStatus(
+        replica_id=replica.id,
+        state=replica_word(replica),
+        pid=replica.pid,
+        node=replica.place.node,
+        endpoints=mesh_pb2.Endpoints(
+            address=replica.place.address,
+            unix_path=replica.place.unix_path,
+            direct_http=replica.place.direct_http,
+            direct_grpc=replica.place.direct_grpc,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What routers are told about the mesh, and the updates between its versions."""

@@ -1,0 +1,188 @@
+"""What routers are told about the mesh, computed from its state. Pure.
+
+A deployment's view is its head, which says what the deployment is, and a view of each replica that
+gets calls. ``News`` finds what may have become different since it was asked last, and looks at no
+replica that has not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pyserve.config import BackpressureConfig, DeploymentOptions
+from pyserve.control.state.applications import HttpRoutes
+from pyserve.control.state.mesh import Desired, MeshState, Replica
+from pyserve.control.state.roster import take
+from pyserve.control.state.traffic import Infos, shares_of
+from pyserve.control.views.registry import Changes, Item
+from pyserve.control.views.routing import router_settings
+from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
+
+# All that the head of a view is made of.
+_Ingredients = tuple[object, ...]
+
+
+class News:
+    """What has changed for routers since the last look.
+
+    A deployment that serves, or is going to, has a view. One without a replica that serves has one
+    too, so that requests wait for the next replica instead of failing as unknown; before the first
+    one its services are not known.
+
+    Args:
+        state: of the mesh.
+    """
+
+    def __init__(self, state: MeshState) -> None:
+        self._state = state
+        self._changed = state.replicas.follow()
+        self._heads: dict[DeploymentKey, _Ingredients] = {}
+        # Of every deployment those in rotation, whether it has a view or not.
+        self._told: dict[DeploymentKey, set[ReplicaId]] = {}
+        self._where: dict[ReplicaId, DeploymentKey] = {}
+
+    def since_last(self, routes: HttpRoutes, infos: Infos) -> Changes:
+        """Return what routers do not know yet; what it was they told last may be among it.
+
+        Args:
+            routes: of plain HTTP, as they are now.
+            infos: the applications.
+        """
+        moved: dict[DeploymentKey, set[ReplicaId]] = {}
+        for replica_id in take(self._changed):
+            self._place(replica_id, moved)
+        shown = {
+            key: desired
+            for key, desired in self._state.deployments.items()
+            if self._told.get(key) or _is_expected(desired)
+        }
+        changes: dict[Item, mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None] = {}
+        for key in [key for key in self._heads if key not in shown]:
+            del self._heads[key]
+            changes[key, None] = None
+            gone = {*moved.get(key, ()), *self._told.get(key, ())}
+            changes |= dict.fromkeys(((key, each) for each in gone), None)
+        known = frozenset(key for key, desired in shown.items() if desired.services)
+        for key, desired in shown.items():
+            changes |= self._of(key, desired, moved.get(key, ()), (routes, infos, known))
+        return changes
+
+    def _place(self, replica_id: ReplicaId, moved: dict[DeploymentKey, set[ReplicaId]]) -> None:
+        """Put a replica where it belongs now, and note it there and where it was."""
+        replica = self._state.replicas.get(replica_id)
+        former = self._where.pop(replica_id, None)
+        if former is not None:
+            self._told[former].discard(replica_id)
+            moved.setdefault(former, set()).add(replica_id)
+        if replica is not None and replica.in_rotation:
+            self._where[replica_id] = replica.key
+            self._told.setdefault(replica.key, set()).add(replica_id)
+            moved.setdefault(replica.key, set()).add(replica_id)
+
+    def _of(
+        self,
+        key: DeploymentKey,
+        desired: Desired,
+        moved: Iterable[ReplicaId],
+        others: tuple[HttpRoutes, Infos, frozenset[DeploymentKey]],
+    ) -> Changes:
+        """Return what has changed of one deployment that has a view."""
+        routes, infos, known = others
+        options = _options(desired, self._state.replicas.of(key).values())
+        shares = tuple(
+            tuple(shares_of(key, each, infos, known)) for each in (options.traffic, options.mirror)
+        )
+        prefixes = routes.of_deployment.get(key, ())
+        ingredients = (options, *_facts(desired), prefixes, *shares)
+        changes: dict[Item, mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None] = {}
+        if self._heads.get(key) != ingredients:
+            self._heads[key] = ingredients
+            head = _head(desired, options, prefixes)
+            head.traffic.extend(shares[0])
+            head.mirror.extend(shares[1])
+            changes[key, None] = head
+            # What routers are told of replicas depends on it.
+            moved = {*self._told.get(key, ()), *moved}
+        is_told = bool(options.request_router_config.policy_path)
+        mine = self._told.get(key, ())
+        for replica_id in sorted(moved):
+            changes[key, replica_id] = (
+                _replica_view(self._state.replicas[replica_id], is_told=is_told)
+                if replica_id in mine
+                else None
+            )
+        return changes
+
+
+def _facts(desired: Desired) -> Iterator[object]:
+    """Yield what else of a deployment its head is made of."""
+    version = desired.target or desired.fallback
+    yield () if version is None else version.sys_path
+    yield desired.services
+    yield desired.file_descriptors
+    yield desired.idempotent_methods
+    yield desired.http_prefixes
+
+
+def _is_expected(desired: Desired) -> bool:
+    """Say whether there shall be a replica, and may be one."""
+    target = desired.target
+    return target is not None and (bool(desired.services) or not target.failed)
+
+
+def _options(desired: Desired, replicas: Iterable[Replica]) -> DeploymentOptions:
+    version = desired.target or desired.fallback
+    return version.options if version is not None else next(iter(replicas)).options
+
+
+def _head(
+    desired: Desired, options: DeploymentOptions, http_prefixes: tuple[str, ...]
+) -> mesh_pb2.DeploymentView:
+    version = desired.target or desired.fallback
+    return mesh_pb2.DeploymentView(
+        key=mesh_pb2.DeploymentKey(
+            application=desired.key.application, name=desired.key.deployment
+        ),
+        services=desired.services,
+        max_queued_requests=options.queued_requests_limit,
+        request_timeout_s=options.request_timeout_s or 0.0,
+        max_request_bytes=options.max_receive_message_bytes,
+        file_descriptors=desired.file_descriptors,
+        serializer=options.serializer,
+        http_prefixes=http_prefixes,
+        queue_full_status=options.queue_full_status,
+        retry_after_s=(options.backpressure_config or BackpressureConfig()).retry_after_s or 0.0,
+        router=router_settings(
+            options.request_router_config, () if version is None else version.sys_path
+        ),
+        idempotent_methods=desired.idempotent_methods,
+        is_scaled_to_zero=options.is_scaled_to_zero,
+        scales_with_load=options.scaling is not None,
+        class_prefixes=[each for each in desired.http_prefixes if each in http_prefixes],
+    )
+
+
+def _replica_view(replica: Replica, *, is_told: bool) -> mesh_pb2.ReplicaView:
+    """Return the view of one replica.
+
+    Args:
+        replica: which one.
+        is_told: whether routers get what the replica says of itself; those without a policy of
+            the user's have no use for it, and would get a new view for each change.
+    """
+    place = replica.place
+    return mesh_pb2.ReplicaView(
+        replica_id=replica.id,
+        node=place.node,
+        zone=place.zone,
+        endpoints=mesh_pb2.Endpoints(
+            address=place.address,
+            unix_path=place.unix_path,
+            direct_http=place.direct_http,
+            direct_grpc=place.direct_grpc,
+        ),
+        max_ongoing_requests=replica.options.ongoing_requests_limit(),
+        routing_stats_json=replica.routing_stats_json if is_told else "",
+        replica_metadata_json=replica.metadata_json if is_told else "",
+    )
