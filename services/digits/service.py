@@ -19,8 +19,10 @@ _BATCH_SIZE = 32
 
 
 # Counts show all replicas at work; what is predicted fills the batches of one as long as that is
-# as quick.
-@pyserve.deployment(max_ongoing_requests=256, request_router_config={"policy": "p2c"})
+# as quick. What is marked in the .proto may run again, so that no crash of a replica costs a call.
+@pyserve.deployment(
+    max_ongoing_requests=256, request_router_config={"policy": "p2c", "max_attempts": 3}
+)
 class Digits(digits_pb2_grpc.DigitsServicer):
     """Names the digit in an image; concurrent calls share one pass through the network."""
 
