@@ -58,7 +58,7 @@ class AutoscalingContext:
         last_scale_down_time: The same.
         current_time: The same.
         config: The ``autoscaling_config``.
-        total_pending_async_requests: Tasks of a broker; there are none yet.
+        total_pending_async_requests: Tasks that wait at a broker, where a policy asks one.
     """
 
     def __init__(

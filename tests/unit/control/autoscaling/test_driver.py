@@ -228,3 +228,22 @@ async def test_metrics_of_replicas_reach_the_policy(mesh: Mesh) -> None:
 
     await mesh.settle(3)
     assert "tests.mesh.autoscaling.apps:by_metric says so" == mesh.status().scaling.reason
+
+
+def forty_tasks(queue: str) -> int:
+    """Return how many tasks wait in each queue."""
+    assert queue == "orders"
+    return 40
+
+
+@pytest.mark.parity("G-30")
+async def test_the_length_of_a_queue_decides(mesh: Mesh) -> None:
+    policy = {
+        "policy_function": (
+            "pyserve.async_inference_autoscaling_policy:AsyncInferenceAutoscalingPolicy"
+        ),
+        "policy_kwargs": {"queue_name": "orders", "queue_length": f"{__name__}:forty_tasks"},
+    }
+    scaling = {"max_replicas": 8, "target_ongoing_requests": 10, "policy": policy}
+    mesh.deploy(autoscaling_config=scaling)
+    await mesh.settle(4)
