@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -47,8 +48,15 @@ def test_logs_requests_and_applications_can_be_watched():
 
     expected = ["Hello Ada, Model speaking", "123-234", "1"]
     assert [*expected, "RUNNING Model=HEALTHY Router=HEALTHY"] == done.stdout.splitlines()
-    lines = [line.partition("ray.serve: ")[2] for line in done.stderr.splitlines()]
-    assert ["Hello world!", "the model got Ada", "loud line"] == [line for line in lines if line]
+    logged = [line.partition("] ")[2] for line in done.stderr.splitlines()]
+    texts = [line.partition("ray.serve: ")[2] for line in logged]
+    assert ["the model got Ada", "loud line"] == [line for line in texts if line]
+    (record,) = [json.loads(line) for line in logged if line.startswith("{")]
+    assert ("Hello world!", "app", "Router") == (
+        record["message"],
+        record["application"],
+        record["deployment"],
+    )
 
 
 @pytest.mark.parity("G-58")

@@ -102,7 +102,7 @@ def test_the_same_again_and_any_other_change_make_new_replicas(drive) -> None:
         names = [replica()]
         deploy(3)
         names.append(replica())
-        pyserve.run(Gauge.options(max_ongoing_requests=4, health_check_period_s=7).bind())
+        pyserve.run(Gauge.options(max_ongoing_requests=4, max_replicas_per_node=7).bind())
         names.append(replica())
         assert 3 == len(set(names))
     """)

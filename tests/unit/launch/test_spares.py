@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -98,7 +99,7 @@ async def launched(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
     monkeypatch.setenv("COLOUR", "red")
     other = tmp_path / "python"
-    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     other.chmod(0o700)
     launched = Launched(tmp_path)
     try:
