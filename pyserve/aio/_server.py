@@ -205,6 +205,10 @@ class Server(grpc.aio.Server):
         """Change the limit of concurrent calls while serving; ``None`` lifts it."""
         self._native.set_max_concurrent_calls(-1 if limit is None else limit)
 
+    def set_receive_limit(self, path: str, size_bytes: int) -> None:
+        """Change how long a message of a registered method may be, from the next call on."""
+        self._register(path, make_method(path, self._resolver.registered[path]), size_bytes)
+
     @property
     def native(self) -> _router.Server:
         """The native server, for the replica's load reports."""
@@ -339,8 +343,8 @@ class Server(grpc.aio.Server):
         kits = kit, thread_kit(kit, self._endpoint.raw.flush)
         for path, handler in self._resolver.static_handlers().items():
             method = make_method(path, handler)
-            weight = self._settings.weights.get(path, 1)
-            number = self._register(path, method, weight)
+            receive_limit = self._settings.max_receive_message_bytes.get(path)
+            number = self._register(path, method, receive_limit)
             if self._interceptors:
                 starter = starter_of_resolved(path, self._resolver, self._interceptors, kits)
             else:
@@ -362,16 +366,16 @@ class Server(grpc.aio.Server):
             raise AssertionError(f"numbers of methods must count up, one got {number}")
         self._starters.append(starter)
 
-    def _register(self, path: str, method: Method, weight: int) -> int:
+    def _register(self, path: str, method: Method, receive_limit: int | None) -> int:
         kinds = method.request_streaming, method.response_streaming
         codecs = self._settings.codecs.get(path)
         return self._native.register(
             path,
             *kinds,
-            weight,
+            self._settings.weights.get(path, 1),
             subtypes=codecs,
             max_message_bytes=None if codecs is None else _UNLIMITED,
-            max_receive_message_bytes=self._settings.max_receive_message_bytes.get(path),
+            max_receive_message_bytes=receive_limit,
         )
 
     def _executor(self) -> Executor:

@@ -31,7 +31,7 @@ from pyserve.ingress.descriptors import (
     reflection_servicer,
 )
 from pyserve.ingress.health import NOT_SERVING, SERVING, HealthService, Status
-from pyserve.ingress.inference import InferenceFront
+from pyserve.ingress.inference import TENSOR_PATHS, InferenceFront
 from pyserve.ingress.rayserve import SERVICE as RAY_SERVE_API
 from pyserve.ingress.rayserve import RayServeApi
 from pyserve.ingress.watcher import Views
@@ -48,7 +48,7 @@ _ONGOING_MAX = 1000
 _QUEUED_MAX = 1000
 # Half of the places: streams that stay open leave the rest to calls that end.
 _HEALTH_WATCHERS_MAX = _ONGOING_MAX // 2
-# Requests of both services hold a name.
+# Requests hold a name, but for those that have tensors.
 _REQUEST_BYTES_MAX = 64 * 1024
 # The limit of user code does not cut streams of Watch and reflection: a year does not either.
 _REQUEST_TIMEOUT_S = 365.0 * 24 * 3600
@@ -84,9 +84,10 @@ class BuiltinServices:
         self._reflection = reflection_servicer((), ())
         self._file_descriptors: frozenset[bytes] = frozenset()
         self._services: list[str] = []
+        self._tensor_bytes_max = _REQUEST_BYTES_MAX
         self._server = Server(
-            # Messages of models are passed on; their own deployments limit them.
-            options=[("grpc.max_receive_message_length", -1)],
+            # Of models' messages too, until there are models.
+            options=[("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
             settings=ServerSettings(
                 replica_id=self._replica_id,
                 token=token,
@@ -138,6 +139,7 @@ class BuiltinServices:
         self._health.show(_statuses(views))
         self._applications = frozenset(key.application for key in views)
         self._inference.update(views)
+        self._limit_tensors(self._inference.message_bytes_max)
         taken = {service for view in views.values() for service in view.services}
         replica = _router.ReplicaRoute(
             replica_id=self._replica_id,
@@ -169,6 +171,13 @@ class BuiltinServices:
                 file_descriptors=[inference_file()],
             ),
         ]
+
+    def _limit_tensors(self, size_bytes: int) -> None:
+        """Take messages of models as long as one of their deployments does, and no longer."""
+        if size_bytes != self._tensor_bytes_max:
+            self._tensor_bytes_max = size_bytes
+            for path in TENSOR_PATHS:
+                self._server.set_receive_limit(path, size_bytes)
 
     def _show(self, views: Views) -> None:
         """Build reflection anew if services or files have changed."""

@@ -26,6 +26,8 @@ PREFIX = "/v2"
 _MODELS = f"{PREFIX}/models/"
 _JSON = [(b"content-type", b"application/json")]
 _METHODS = "GET, HEAD"
+TENSOR_PATHS = (f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer")
+"""Calls with messages that may be as long as a deployment takes."""
 # Of the hop that ends here; the next one makes its own.
 _NOT_PASSED_ON = ("grpc-", "pyserve-", "content-type", "te", "user-agent", "host")
 
@@ -35,12 +37,16 @@ class InferenceFront:
 
     Args:
         table: The routing table of this process.
+
+    Attributes:
+        message_bytes_max: The most that a deployment with models takes; 0: there is none.
     """
 
     def __init__(self, table: _router.RoutingTable) -> None:
         self._table = table
         self._targets: dict[str, str] = {}  # "application/Deployment" by model
         self._channels: dict[str, aio.Channel] = {}
+        self.message_bytes_max = 0
 
     def update(self, views: Views) -> None:
         """Take a new view of the mesh."""
@@ -50,6 +56,12 @@ class InferenceFront:
             for prefix in view.http_prefixes
             if prefix.startswith(_MODELS)
         }
+        taken_bytes = (
+            view.max_request_bytes
+            for view in views.values()
+            if any(prefix.startswith(_MODELS) for prefix in view.http_prefixes)
+        )
+        self.message_bytes_max = max(taken_bytes, default=0)
 
     def services(self) -> dict[str, list[str] | None]:
         """Return the service and its methods, while calls cannot go straight to one place."""

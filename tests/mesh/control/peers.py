@@ -67,10 +67,22 @@ class Peer:
     def begin(self, path: str, headers: Headers = (), body: bytes = b"") -> None:
         """Send the head of a call and what comes first; it stays open."""
         self._stream_id += 2
-        self._stream_window_bytes = self._initial_window_bytes
+        self._stream_window_bytes = self._initial_window_bytes - len(body)
+        self._connection_window_bytes -= len(body)
         self.answer, self.has_ended = {}, False
         head = request(self._stream_id, "POST", path, (*GRPC, *headers), end=False)
         self.socket.sendall(head + (frame(Kind.DATA, 0, self._stream_id, body) if body else b""))
+
+    def send(self, piece: bytes) -> None:
+        """Send one piece of the body when the windows let it through; none after the call's end."""
+        while not self.has_ended:
+            if min(self._stream_window_bytes, self._connection_window_bytes) < len(piece):
+                self._read()
+                continue
+            self.socket.sendall(frame(Kind.DATA, 0, self._stream_id, piece))
+            self._stream_window_bytes -= len(piece)
+            self._connection_window_bytes -= len(piece)
+            return
 
     def half_close(self) -> None:
         """Say that no message follows."""
