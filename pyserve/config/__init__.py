@@ -17,6 +17,7 @@ from pyserve.config.environment import (
     unknown_names,
 )
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
+from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
 from pyserve.config.routing import (
@@ -27,7 +28,7 @@ from pyserve.config.routing import (
 )
 from pyserve.config.scaling import AggregationFunction, AutoscalingConfig, AutoscalingPolicy
 from pyserve.config.scaling_context import AutoscalingContext, DeploymentID, TimeStampedValue
-from pyserve.config.telling import ControllerOptions, EncodingType, LoggingConfig, TracingConfig
+from pyserve.config.telling import ControllerOptions, LoggingConfig, TracingConfig
 
 __all__ = [
     "DEFAULT_LOAD_BOUND",
@@ -45,6 +46,7 @@ __all__ = [
     "DeploymentOptions",
     "EncodingType",
     "HTTPOptions",
+    "LogSettings",
     "LoggingConfig",
     "MeshSettings",
     "NodeSettings",

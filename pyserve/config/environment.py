@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyserve.config import routing
+from pyserve.config import logs, routing
 from pyserve.config import variables as read
 from pyserve.config.ingress import (
     ALIASES,
@@ -27,6 +27,7 @@ from pyserve.config.ingress import (
     read_direct_settings,
     read_ingress_settings,
 )
+from pyserve.config.logs import LogSettings, read_encoding, read_level, read_log_settings
 from pyserve.config.routing import RouterDefaults, read_router_defaults
 from pyserve.config.tls import (
     SecuritySettings,
@@ -53,6 +54,7 @@ _ALIASES = {
     "PYSERVE_HTTP_MIDDLEWARES": "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH",
     "PYSERVE_CONTROL_LOOP_INTERVAL_S": "RAY_SERVE_CONTROL_LOOP_INTERVAL_S",
     **ALIASES,
+    **logs.ALIASES,
     **routing.ALIASES,
 }
 # Ray Serve's counterpart means nothing here either, so neither name is a mistake.
@@ -81,7 +83,6 @@ class NodeSettings:
         zone: failure domain, "" when unknown.
         bind_host: where to listen; None: loopback, or everywhere if the controller is remote.
         advertise_host: what others should dial; None: the local address of the Join connection.
-        log_dir: where log files go, None for standard error only.
         tls: certificates for connections over TCP between processes of the mesh; None: plain.
     """
 
@@ -89,7 +90,6 @@ class NodeSettings:
     zone: str = ""
     bind_host: str | None = None
     advertise_host: str | None = None
-    log_dir: Path | None = None
     tls: TlsFiles | None = None
 
 
@@ -135,6 +135,7 @@ class MeshSettings:
         development: whether a mesh that this process starts may tell clients the texts of
             exceptions.
         node: see ``NodeSettings``.
+        logs: see ``LogSettings``.
         concurrency: see ``ConcurrencySettings``.
         calls: see ``CallSettings``.
         ingress: of a mesh that this process runs.
@@ -156,6 +157,7 @@ class MeshSettings:
     token_file: Path | None
     run_dir: Path | None
     node: NodeSettings
+    logs: LogSettings = field(default_factory=LogSettings)
     dashboard: str | None = None
     development: bool = False
     concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
@@ -214,9 +216,9 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
             zone=variables.get("PYSERVE_ZONE", ""),
             bind_host=read.host(variables, "PYSERVE_BIND_HOST"),
             advertise_host=_advertised(variables),
-            log_dir=read.path(variables, "PYSERVE_LOG_DIR"),
             tls=read_mesh_tls(variables),
         ),
+        logs=read_log_settings(variables),
         concurrency=_concurrency(variables),
         calls=_calls(variables),
         ingress=read_ingress_settings(variables),
@@ -303,6 +305,16 @@ def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSett
         OptionError: a variable has a value that cannot be used.
     """
     return _calls(_renamed(os.environ if environment is None else environment))
+
+
+def read_log_defaults(environment: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return level and encoding of logs that a deployment does not name.
+
+    Raises:
+        OptionError: a variable has a value that cannot be used.
+    """
+    variables = _renamed(os.environ if environment is None else environment)
+    return read_level(variables), read_encoding(variables)
 
 
 def read_ingress_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:

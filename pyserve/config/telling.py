@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyserve.config.environment import read_log_defaults
+from pyserve.config.logs import LOG_LEVELS, EncodingType
 from pyserve.config.parts import Part
 from pyserve.config.validation import (
     check_choice,
@@ -19,14 +20,13 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import NotYetSupported, OptionError
 
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+def _default_level() -> str:
+    return read_log_defaults()[0]
 
 
-class EncodingType(enum.StrEnum):
-    """In which form a log is written."""
-
-    TEXT = "TEXT"
-    JSON = "JSON"
+def _default_encoding() -> str:
+    return read_log_defaults()[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,16 @@ class LoggingConfig(Part):
     """How the replicas of a deployment log.
 
     Attributes:
-        log_level: Name of a level, or its number in ``logging``.
-        encoding: ``TEXT`` or ``JSON``.
+        log_level: Name of a level, or its number in ``logging``; by default ``INFO``, or what
+            ``PYSERVE_LOG_LEVEL`` says where the deployment is defined.
+        encoding: ``TEXT`` or ``JSON``; by default ``TEXT``, or what ``PYSERVE_LOG_ENCODING`` says.
         logs_dir: Where the files go; ``None``: as the environment says.
         enable_access_log: Accepted; no line is written for each request yet.
         additional_log_standard_attrs: Attributes of ``logging.LogRecord`` that each line has too.
     """
 
-    log_level: str | int = "INFO"
-    encoding: EncodingType | str = "TEXT"
+    log_level: str | int = field(default_factory=_default_level)
+    encoding: EncodingType | str = field(default_factory=_default_encoding)
     logs_dir: str | None = None
     enable_access_log: bool = True
     additional_log_standard_attrs: Sequence[str] = ()
@@ -72,6 +73,17 @@ class LoggingConfig(Part):
     def read(cls, value: object) -> LoggingConfig:
         """Read what a user wrote: the object, a mapping, or the name of a level."""
         return cls.of("logging_config", {"log_level": value} if isinstance(value, str) else value)
+
+
+def environment_of_logs(config: LoggingConfig) -> dict[str, str]:
+    """Return the variables that let the processes of a mesh log so."""
+    environment = {
+        "PYSERVE_LOG_LEVEL": str(config.log_level),
+        "PYSERVE_LOG_ENCODING": str(config.encoding),
+    }
+    if config.logs_dir is not None:
+        environment["PYSERVE_LOG_DIR"] = config.logs_dir
+    return environment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ from pyserve.control.store import SqliteStore
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
-from pyserve.observe.logging import LogSink, set_up_logging
+from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.replica.garbage import settle
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "the ingress has no address; give --address HOST:PORT, or --no-ingress, or set "
                 "PYSERVE_INGRESS_LOCATION=Disabled for a mesh without one"
             )
-        sink = set_up_logging("controller", settings.node.log_dir)
+        sink = set_up_logging("controller", settings.logs)
     except (PyserveError, OSError) as error:
         _report(options.report_fd, {"error": str(error)})
         return 1
@@ -139,7 +139,7 @@ class _Mesh:
             controller=self._controller_for_replicas,
             token=home.token,
             run_dir=home.run_dir,
-            on_line=sink.write,
+            on_line=sink.write_output,
             on_output=self._keep_output,
             client_connections=self._client_connections,
             environments=Environments(settings.home / "environments"),
@@ -153,7 +153,7 @@ class _Mesh:
             addresses=self._ingresses.addresses,
             ingress=self._ingresses.total,
             visible=self._ingresses.visible,
-            say=lambda line: sink.write(f"pyserve: {line}"),
+            say=lambda line: sink.write_output(f"pyserve: {line}"),
             notices=self._notices,
             interval_s=settings.control_interval_s,
             store=SqliteStore(home.home / _STATE) if self._is_lasting else None,

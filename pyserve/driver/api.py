@@ -29,6 +29,7 @@ from pyserve.config import (
 )
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.config.telling import environment_of_logs
 from pyserve.control.discovery import not_found
 from pyserve.control.state.run import Run
 from pyserve.driver.ingress_options import IngressOptions
@@ -136,7 +137,8 @@ def start(
         http_options: Where it listens, instead of ``address``, and how; see ``HTTPOptions``.
         grpc_options: Another port that it listens at; see ``gRPCOptions``. HTTP and gRPC come
             in at each of its ports.
-        logging_config: How the mesh's own processes log; checked, and kept for later.
+        logging_config: How the processes of a mesh that is started log; one that runs logs on as
+            it was told.
         tracing_config: See ``TracingConfig``.
         controller_options: See ``ControllerOptions``.
         address: ``host:port``, one or several, where the ingress of a new mesh listens; port 0
@@ -148,8 +150,7 @@ def start(
         UsageError: An option is not allowed.
     """
     _check_controller(controller_options)
-    if logging_config is not None:
-        LoggingConfig.read(logging_config)
+    logs = None if logging_config is None else LoggingConfig.read(logging_config)
     if tracing_config is not None:
         TracingConfig.of("tracing_config", tracing_config)
     addresses = (address,) if isinstance(address, str) else address
@@ -158,7 +159,8 @@ def start(
         raise UsageError(
             "start() was given an address and options that name a host or port; leave one out"
         )
-    open_session(addresses, options=options)
+    variables = {} if logs is None else environment_of_logs(logs)
+    open_session(addresses, options=options, environment=variables)
 
 
 def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:

@@ -6,7 +6,7 @@ import atexit
 import gc
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
@@ -141,6 +141,7 @@ def open_session(
     settings: MeshSettings | None = None,
     options: IngressOptions | None = None,
     run: Run | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Session:
     """Return the session of this process; attach to a running mesh or start one if need be.
 
@@ -151,6 +152,7 @@ def open_session(
         options: What its ingress shall be. Of a mesh that runs, only the time limit of requests
             can be changed.
         run: The ``pyserve run`` that this process is.
+        environment: Further variables of a mesh that is started.
 
     Raises:
         MeshError: The mesh cannot be reached or started; the text says why and what to do.
@@ -163,7 +165,9 @@ def open_session(
             _check_addresses(asked, session.client.status().addresses)
         options.apply(session.client)
     else:
-        session = _attach_or_start(addresses, settings or read_settings(), options, run)
+        variables = {**options.environment(), **(environment or {})}
+        settings = settings or read_settings()
+        session = _attach_or_start(addresses, settings, options, run, variables)
         attach(session)
         atexit.register(_end_at_exit)
     return session
@@ -227,12 +231,13 @@ def _attach_or_start(
     settings: MeshSettings,
     options: IngressOptions,
     run: Run | None,
+    environment: Mapping[str, str],
 ) -> Session:
     warn_of_names()
     deadline = time.monotonic() + CONTROLLER_START_TIMEOUT_S
     while (address := find_mesh(settings)) is None:
         try:
-            process = _start(addresses, settings, options, run)
+            process = _start(addresses, settings, options, run, environment)
         except MeshHeld:
             sys.stderr.write("pyserve: another mesh starts or ends here; waiting for it\n")
             if not wait_while_held(settings.home, deadline) or time.monotonic() >= deadline:
@@ -268,6 +273,7 @@ def _start(
     settings: MeshSettings,
     options: IngressOptions,
     run: Run | None,
+    environment: Mapping[str, str],
 ) -> MeshProcess:
     if addresses is None:
         addresses = options.addresses()
@@ -275,7 +281,7 @@ def _start(
         default_addresses(settings) if addresses is None else addresses,
         development=settings.development,
         run_id="" if run is None else run.id,
-        environment=options.environment(),
+        environment=environment,
     )
 
 

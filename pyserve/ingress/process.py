@@ -43,7 +43,7 @@ from pyserve.ingress.attendance import Attendance
 from pyserve.ingress.ingress import IngressServer
 from pyserve.ingress.security import IngressSecurity
 from pyserve.ingress.watcher import Way
-from pyserve.observe.logging import set_up_logging
+from pyserve.observe.logs.sink import set_up_logging
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
@@ -96,7 +96,7 @@ def serve(addresses: Sequence[str], report_fd: int | None = None) -> int:
             "away to start one"
         )
     addresses = tuple(addresses) or default_addresses(settings)
-    sink = set_up_logging("ingress", settings.node.log_dir)
+    sink = set_up_logging("ingress", settings.logs)
     try:
         with _run_folder(settings.home) as run_dir:
             return asyncio.run(_Process(addresses, settings, run_dir, report_fd).run())

@@ -18,7 +18,7 @@ from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_
 from pyserve.config import older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
 from pyserve.errors import OptionError
-from pyserve.observe.logging import log_to_standard_error
+from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.replica.forking import separate_forks
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings

@@ -27,7 +27,7 @@ from pyserve.config import DeploymentOptions, MeshSettings, host_port
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
 from pyserve.multiplexing import PROCESS_DIRECTORY
-from pyserve.observe.replica_logs import ReplicaLogs
+from pyserve.observe.logs.replica import ReplicaLogs
 from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
@@ -200,7 +200,10 @@ class Worker:
 
     def _begin_logs(self, assign: mesh_pb2.Assign) -> None:
         options = DeploymentOptions.from_peer(assign.spec.options_json)
-        logs = ReplicaLogs(self._settings.application, self._settings.deployment, assign.replica_id)
+        settings = self._settings
+        logs = ReplicaLogs(
+            settings.application, settings.deployment, assign.replica_id, settings.mesh.logs
+        )
         try:
             logs.follow(options.logging_config)
         except OptionError as error:

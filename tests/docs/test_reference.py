@@ -54,7 +54,8 @@ def test_the_default_of_an_option_is_as_described(name: str):
 
 
 def test_every_environment_variable_is_described():
-    source = (ROOT / "pyserve" / "config" / "environment.py").read_text()
+    files = (ROOT / "pyserve" / "config" / name for name in ("environment.py", "logs.py"))
+    source = "".join(file.read_text() for file in files)
 
     assert set(re.findall(r'"(PYSERVE_\w+)"', source)) == set(_rows("environment.md"))
 

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from pyserve.observe.logging import LogSink, log_to_standard_error, set_up_logging
+from pyserve.config.logs import LogSettings
+from pyserve.observe.logs.sink import LogSink, log_to_standard_error, set_up_logging
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def root_logger():
 
 
 def test_lines_come_out_in_order(capsys):
-    sink = LogSink("test", None)
+    sink = LogSink("test", LogSettings())
     for number in range(100):
         sink.write(f"line {number}")
     sink.close()
@@ -29,7 +30,7 @@ def test_lines_come_out_in_order(capsys):
 
 
 def test_file_has_everything_and_standard_error_what_matters(capsys, tmp_path, root_logger):
-    sink = set_up_logging("controller", tmp_path / "logs")
+    sink = set_up_logging("controller", LogSettings(directory=tmp_path / "logs"))
     logging.getLogger("x").info("a detail")
     logging.getLogger("x").warning("a warning")
     sink.write("[Echo#1] output")
@@ -60,7 +61,7 @@ class BlockedStream(io.StringIO):
 def test_reader_that_stalls_costs_lines_and_no_time(monkeypatch):
     stream = BlockedStream()
     monkeypatch.setattr(sys, "stderr", stream)
-    sink = LogSink("test", None)
+    sink = LogSink("test", LogSettings())
 
     for number in range(20_000):
         sink.write(f"line {number}")
@@ -79,7 +80,7 @@ class BrokenStream(io.StringIO):
 
 def test_reader_that_is_gone_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stderr", BrokenStream())
-    sink = LogSink("test", tmp_path)
+    sink = LogSink("test", LogSettings(directory=tmp_path))
     sink.write("one")
     sink.write("two")
     sink.close()
@@ -91,7 +92,7 @@ def test_reader_that_is_gone_is_no_error(monkeypatch, tmp_path):
 def test_file_on_a_full_disk_is_told_once_and_lines_go_on(capsys, tmp_path):
     path = tmp_path / "test.log"
     path.symlink_to("/dev/full")
-    sink = LogSink("test", tmp_path)
+    sink = LogSink("test", LogSettings(directory=tmp_path))
     for number in range(3):
         sink.write(f"line {number}")
     sink.close()
@@ -111,7 +112,7 @@ def written(request, capsys, root_logger):
     def of(log, text):
         root_logger.handlers[:] = []
         if request.param == "controller":
-            sink = set_up_logging("controller", None)
+            sink = set_up_logging("controller", LogSettings())
             log(text)
             sink.close()
         else:
@@ -166,7 +167,7 @@ def test_a_traceback_is_whole_and_its_lines_are_indented(written):
 
 def test_a_file_has_what_no_encoding_has(tmp_path, root_logger):
     """Halves of surrogates, which a client may send where bytes become text."""
-    sink = set_up_logging("test", tmp_path)
+    sink = set_up_logging("test", LogSettings(directory=tmp_path))
     logging.getLogger("x").warning("/\udcff")
     sink.close()
 

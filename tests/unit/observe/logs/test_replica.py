@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pyserve.config import LoggingConfig
+from pyserve.config.logs import LogSettings
 from pyserve.errors import OptionError
-from pyserve.observe.replica_logs import ReplicaLogs
+from pyserve.observe.logs.replica import ReplicaLogs
 
 pytestmark = pytest.mark.parity("G-19")
 LOGGER = logging.getLogger("shop.model")
@@ -19,7 +20,7 @@ LOGGER = logging.getLogger("shop.model")
 def logs(caplog: pytest.LogCaptureFixture) -> Iterator[ReplicaLogs]:
     root = logging.getLogger()
     level, formatters = root.level, [handler.formatter for handler in root.handlers]
-    made = ReplicaLogs("shop", "Model", "Model#abcde")
+    made = ReplicaLogs("shop", "Model", "Model#abcde", LogSettings())
     yield made
     made.close()
     root.setLevel(level)

@@ -1,0 +1,91 @@
+"""How the processes of a mesh log, as the environment says it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyserve.config import variables as read
+from pyserve.config.validation import check_choice
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+# What Ray Serve calls the same settings.
+ALIASES = {"PYSERVE_LOG_ENCODING": "RAY_SERVE_LOG_ENCODING"}
+_FILE_BYTES_MAX = 10 * 1024 * 1024
+_FILES_KEPT = 5
+# Beyond it a file is none that people or their tools can read. Arbitrary, both.
+_FILE_BYTES_LARGEST = 1 << 40
+_FILES_MOST = 1000
+
+
+class EncodingType(enum.StrEnum):
+    """In which form a log is written."""
+
+    TEXT = "TEXT"
+    JSON = "JSON"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotation:
+    """When a log file is begun anew.
+
+    Attributes:
+        file_bytes_max: at most so large is a file.
+        files_kept: so many older ones lie beside it, with ``.1`` and so on after their names.
+    """
+
+    file_bytes_max: int = _FILE_BYTES_MAX
+    files_kept: int = _FILES_KEPT
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    """How a process logs.
+
+    Attributes:
+        directory: where log files go, None for standard error only.
+        level: records below it are not written; of replicas their deployments say it.
+        encoding: of the lines; the same.
+        rotation: of the files.
+    """
+
+    directory: Path | None = None
+    level: str = "INFO"
+    encoding: str = EncodingType.TEXT.value
+    rotation: Rotation = field(default_factory=Rotation)
+
+
+def read_log_settings(variables: Mapping[str, str]) -> LogSettings:
+    """Read ``PYSERVE_LOG_*``.
+
+    Raises:
+        OptionError: A variable has a value that cannot be used.
+    """
+    size = read.whole(
+        variables, "PYSERVE_LOG_ROTATION_BYTES", minimum=1024, maximum=_FILE_BYTES_LARGEST
+    )
+    count = read.whole(variables, "PYSERVE_LOG_ROTATION_COUNT", minimum=1, maximum=_FILES_MOST)
+    return LogSettings(
+        directory=read.path(variables, "PYSERVE_LOG_DIR"),
+        level=read_level(variables),
+        encoding=read_encoding(variables),
+        rotation=Rotation(
+            file_bytes_max=_FILE_BYTES_MAX if size is None else size,
+            files_kept=_FILES_KEPT if count is None else count,
+        ),
+    )
+
+
+def read_level(variables: Mapping[str, str]) -> str:
+    """Read the least level that is written."""
+    value = variables.get("PYSERVE_LOG_LEVEL") or LogSettings.level
+    return str(check_choice("PYSERVE_LOG_LEVEL", value.upper(), LOG_LEVELS))
+
+
+def read_encoding(variables: Mapping[str, str]) -> str:
+    """Read the form of lines."""
+    value = variables.get("PYSERVE_LOG_ENCODING") or LogSettings.encoding
+    encodings = [each.value for each in EncodingType]
+    return str(check_choice("PYSERVE_LOG_ENCODING", value.upper(), encodings))

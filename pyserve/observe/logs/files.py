@@ -1,0 +1,47 @@
+"""Log files that are rotated, and what becomes of lines that they cannot take."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pyserve.config.logs import Rotation
+from pyserve.observe.seldom import Seldom
+
+
+class _File(logging.handlers.RotatingFileHandler):
+    """A log file; a line that it cannot take is missing there, which is told now and then."""
+
+    def __init__(self, path: Path, rotation: Rotation, tell: Callable[[str], None]) -> None:
+        super().__init__(
+            path,
+            maxBytes=rotation.file_bytes_max,
+            backupCount=rotation.files_kept,
+            encoding="utf-8",
+        )
+        self._path = path
+        self._tell = tell
+        self._complaints = Seldom()
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Say why the file cannot be written; called where ``emit`` has failed."""
+        if self._complaints.allows():
+            self._tell(
+                f"pyserve: the log file {self._path} cannot be written: {sys.exception()}; lines "
+                f"are missing in it, and warnings are here only"
+            )
+
+
+def open_rotating_file(
+    log_dir: Path, name: str, rotation: Rotation, tell: Callable[[str], None]
+) -> logging.Handler:
+    """Return what writes to a file that is rotated; ``tell`` hears of lines that it cannot take.
+
+    Raises:
+        OSError: No file can be written there.
+    """
+    log_dir.mkdir(parents=True, exist_ok=True)
+    return _File(log_dir / name, rotation, tell)

@@ -1,0 +1,115 @@
+r"""The forms of lines: text, and JSON for programs.
+
+Clients choose some of what is written (paths, ids, texts of exceptions); in neither form can they
+write a line of their own, or what a terminal obeys.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+
+from pyserve.observe.logs.requests import request_mark
+
+_FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
+_INDENT = "  "
+# What a terminal obeys or may take for the end of a line (C0 and C1 of ECMA-48, separators and
+# directions of Unicode), and halves of surrogates, which no file takes. Not tabs and line feeds.
+_UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Of every record; what else one has came with ``extra=``, or is about the request.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OF_REQUEST = ("request_id", "trace_id")
+# A line of a replica, as its launcher hands it on.
+_OUTPUT = re.compile(r"\[(?P<source>[^\]]+)\] (?P<line>.*)", re.DOTALL)
+
+
+class TextFormatter(logging.Formatter):
+    r"""Makes lines of records: only the first of each begins at the margin, as records do.
+
+    Control characters are written as in Python's source (``\x1b``).
+
+    Args:
+        additional: Attributes of records that stand after the message.
+    """
+
+    def __init__(self, additional: Sequence[str] = ()) -> None:
+        super().__init__(_FORMAT)
+        self._additional = additional
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the first line: what it is, when, who, for which request, what."""
+        more = "".join(f" {name}={getattr(record, name, None)}" for name in self._additional)
+        return (
+            f"{record.levelname:.1} {record.asctime} {record.name}{request_mark(record)}: "
+            f"{record.message}{more}"
+        )
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of one record, those of its traceback included."""
+        text = _UNWRITTEN.sub(_escape, super().format(record))
+        return text.replace("\n", f"\n{_INDENT}")
+
+
+class JsonFormatter(logging.Formatter):
+    """Makes one line with a JSON object of each record.
+
+    Args:
+        facts: What each object has besides.
+        additional: Attributes of records that it has too.
+    """
+
+    def __init__(self, facts: Mapping[str, str], additional: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._facts = dict(facts)
+        self._additional = additional
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; what JSON has not is written as its text."""
+        values: dict[str, object] = {
+            "asctime": self.formatTime(record),
+            "levelname": record.levelname,
+            "name": record.name,
+            "message": record.getMessage(),
+            "filename": record.filename,
+            "lineno": record.lineno,
+            **self._facts,
+        }
+        if record.exc_info:
+            values["exc_text"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            values["stack_info"] = self.formatStack(record.stack_info)
+        for name in self._additional:
+            values[name] = getattr(record, name, None)
+        extra = {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _STANDARD and (value or name not in _OF_REQUEST)
+        }
+        # The record's own are those that readers look for.
+        return json.dumps({**extra, **values}, default=str)
+
+
+def output_as_json(line: str) -> str:
+    """Return a line that a process of the mesh has printed, as an object of one line.
+
+    A line of a replica that is an object already stays as it is.
+    """
+    found = _OUTPUT.fullmatch(line)
+    source, text = ("", line) if found is None else (found["source"], found["line"])
+    if text.startswith("{") and _is_object(text):
+        return text
+    known = {"replica": source} if source else {}
+    return json.dumps({"levelname": "INFO", "name": "output", "message": text, **known})
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")

@@ -1,0 +1,150 @@
+"""Where log records and the output of replicas go: standard error, and files if asked for.
+
+In a controller everything passes one bounded queue to one thread, because a terminal or pipe that
+nobody reads must not stop an event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import sys
+import threading
+from pathlib import Path
+
+from pyserve.config.logs import EncodingType, LogSettings, Rotation
+from pyserve.errors import OptionError
+from pyserve.observe.logs.files import open_rotating_file
+from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, output_as_json
+from pyserve.observe.logs.requests import RequestFilter
+
+_QUEUE_LENGTH_MAX = 10_000
+
+
+class LogSink:
+    """Writes lines in a thread of its own, from its making until ``close``.
+
+    Args:
+        name: of the file, without its ending.
+        settings: where and how lines are written.
+
+    Raises:
+        OptionError: no file can be written there.
+    """
+
+    def __init__(self, name: str, settings: LogSettings) -> None:
+        self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(_QUEUE_LENGTH_MAX)
+        self._dropped = 0
+        self._is_json = settings.encoding == EncodingType.JSON
+        self._file: logging.Handler | None = None
+        if settings.directory is not None:
+            file_name = f"{name}.log"
+            self._file = self._open_file(settings.directory, file_name, settings.rotation)
+        self._thread = threading.Thread(target=self._write_all, name="log-sink", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str, level: int = logging.WARNING) -> None:
+        """Queue a line. A full queue drops it and counts; any thread may call."""
+        try:
+            self._lines.put_nowait((level, line))
+        except queue.Full:
+            self._dropped += 1
+
+    def write_output(self, line: str) -> None:
+        """Queue a line that a process of the mesh has printed, in the encoding of the log."""
+        self.write(output_as_json(line) if self._is_json else line)
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Write what is queued, for at most ``timeout_s``. Idempotent."""
+        if self._thread.is_alive():
+            try:
+                self._lines.put(None, timeout=timeout_s)
+            except queue.Full:
+                return
+            self._thread.join(timeout_s)
+
+    def _write_all(self) -> None:
+        while (entry := self._lines.get()) is not None:
+            level, line = entry
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                self._tell(f"... {dropped} lines were dropped, nobody read fast enough")
+            # Standard error is for what somebody should see; the file has everything.
+            if level >= logging.WARNING:
+                self._write_line(line)
+            if self._file is not None:
+                self._file.emit(logging.makeLogRecord({"msg": line, "levelno": level}))
+        if self._file is not None:
+            # What its buffer still holds finds no room either.
+            with contextlib.suppress(OSError):
+                self._file.close()
+
+    def _tell(self, line: str) -> None:
+        self._write_line(output_as_json(line) if self._is_json else line)
+
+    def _write_line(self, line: str) -> None:
+        try:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            # The reader of standard error is gone. There is nobody left to tell.
+            return
+
+    def _open_file(self, log_dir: Path, name: str, rotation: Rotation) -> logging.Handler:
+        try:
+            return open_rotating_file(log_dir, name, rotation, self._tell)
+        except OSError as error:
+            # What lies in or above it may be what is wrong.
+            found = error.filename or str(log_dir)
+            place = "" if found == str(log_dir) else f", {found}"
+            raise OptionError(
+                f"PYSERVE_LOG_DIR={log_dir}{place} cannot be written: {error.strerror}; name a "
+                f"folder in which this user may write, or take the variable away to log to "
+                f"standard error only"
+            ) from None
+
+
+class SinkHandler(logging.Handler):
+    """Sends the records of ``logging`` to a sink."""
+
+    def __init__(self, sink: LogSink, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._sink = sink
+        self.setFormatter(formatter)
+        self.addFilter(RequestFilter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one record."""
+        self._sink.write(self.format(record), record.levelno)
+
+
+def set_up_logging(
+    name: str, settings: LogSettings, facts: dict[str, str] | None = None
+) -> LogSink:
+    """Send all records of this process to a new sink, and return it for the process's output.
+
+    Args:
+        name: of the process; its file is named so.
+        settings: where and how lines are written.
+        facts: what each JSON object has besides.
+    """
+    sink = LogSink(name, settings)
+    formatter = formatter_of(settings.encoding, {"component": name, **(facts or {})})
+    root = logging.getLogger()
+    root.handlers[:] = [SinkHandler(sink, formatter)]
+    root.setLevel(settings.level)
+    return sink
+
+
+def formatter_of(encoding: str, facts: dict[str, str]) -> logging.Formatter:
+    """Return what makes lines of that encoding; ``facts`` are for JSON."""
+    return JsonFormatter(facts) if encoding == EncodingType.JSON else TextFormatter()
+
+
+def log_to_standard_error(level: int = logging.INFO) -> None:
+    """Send all records of this process to standard error, where its launcher reads them."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextFormatter())
+    handler.addFilter(RequestFilter())
+    logging.basicConfig(level=level, handlers=[handler])

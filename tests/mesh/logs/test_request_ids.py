@@ -1,0 +1,75 @@
+"""Each line that is logged while a call is handled names the call, in text and in JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.parity("G-81")]
+PLACES = ("shop", "child", "thread", "own thread", "batch")
+
+
+def ask(mesh: RunningMesh, text: str, request_id: str) -> httpx.Response:
+    headers = {"x-request-id": request_id}
+    return httpx.get(f"http://{mesh.address}/", params={"text": text}, headers=headers, timeout=30)
+
+
+def line_with(mesh: RunningMesh, text: str) -> str:
+    """Return the one line of the output that has a text, without the replica's name."""
+    wait_until(lambda: text in mesh.output())
+    (line,) = (line for line in mesh.output().splitlines() if text in line)
+    return line.partition("] ")[2]
+
+
+def test_lines_of_a_first_run_name_the_request_wherever_its_code_logs() -> None:
+    with running_mesh("tests.mesh.logs.apps:app") as mesh:
+        assert "one" == ask(mesh, "one", "from-client-1").text
+        for place in PLACES:
+            assert f" shop [from-client-1]: {place} one" in line_with(mesh, f": {place} one")
+
+        answer = ask(mesh, "fail now", "from-client-2")
+        assert answer.is_server_error
+        # Ours too, with the traceback below it.
+        assert " [from-client-2]: unexpected LookupError in GET /" in line_with(
+            mesh, "unexpected LookupError"
+        )
+        # What concerns no request names none.
+        assert " shop: constructed" in line_with(mesh, "constructed")
+
+        own = ask(mesh, "two", "").headers["x-request-id"]
+        assert own
+        assert f" shop [{own}]: child two" in line_with(mesh, ": child two")
+
+
+def test_an_id_that_a_client_chooses_forges_no_line() -> None:
+    with running_mesh("tests.mesh.logs.apps:app") as mesh:
+        ask(mesh, "one", "x]: all is well E 2026-01-01 root: bad")
+        line = line_with(mesh, ": shop one")
+        assert " shop [x%5D:%20all%20is%20well%20E%202026-01-01%20root:%20bad]: shop one" in line
+
+
+def test_with_json_each_line_of_the_output_is_an_object_that_names_the_request() -> None:
+    environment = {"PYSERVE_LOG_ENCODING": "JSON"}
+    with running_mesh("tests.mesh.logs.apps:app", environment=environment) as mesh:
+        ask(mesh, "one", "from-client-1")
+        wait_until(lambda: "batch one" in mesh.output())
+        found = objects(mesh)
+
+    by_message = {each["message"]: each for each in found}
+    for place in PLACES:
+        assert "from-client-1" == by_message[f"{place} one"]["request_id"]
+        assert "replica" == by_message[f"{place} one"]["component"]
+    assert by_message["child one"]["deployment"] == "Child"
+    assert "request_id" not in by_message["constructed"]
+
+
+def objects(mesh: RunningMesh) -> list[dict[str, Any]]:
+    # What the command itself says is for its terminal.
+    lines = [line for line in mesh.output().splitlines() if not line.startswith("pyserve: ")]
+    return [json.loads(line) for line in lines]
