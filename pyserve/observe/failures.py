@@ -32,7 +32,7 @@ def failure_logger(name: str, clock: Callable[[], float] = time.monotonic) -> lo
 class Repeated(logging.Filter):
     """Drops records of a place that was written within the last minute, and counts them."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._seldom = Seldom(clock)

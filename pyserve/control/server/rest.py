@@ -15,11 +15,10 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -29,6 +28,7 @@ from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.status.details import instance_details
 from pyserve.errors import MeshError, MeshNotFound, UsageError, WrongMoment
+from pyserve.side_http import SideServer
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -45,10 +45,8 @@ _BODY_BYTES_MAX = 4 << 20
 _SAID_BYTES_MAX = 256 << 10
 # Deploys that wait for the one before. More are a mistake of whoever sends them.
 _WAITING_MAX = 8
-_CONNECTIONS_MAX = 64
 # Importing is all that the command waits for. As long as a replica's start may take.
 _LOAD_TIMEOUT_S = 300.0
-_CLOSE_TIMEOUT_S = 2.0
 
 
 class RestServer:
@@ -81,8 +79,7 @@ class RestServer:
         self._tls = tls
         self._turn = asyncio.Lock()
         self._waiting = 0
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._server: SideServer | None = None
 
     async def start(self) -> None:
         """Listen from now on.
@@ -106,29 +103,14 @@ class RestServer:
             Route(_PATH, self._delete, methods=["DELETE"]),
             Route(_SCALE_PATH, self._scale, methods=["POST"]),
         ]
-        config = uvicorn.Config(
-            _TokenAsked(Starlette(routes=routes), self._token),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            http="h11",
-            ws="none",
-            limit_concurrency=_CONNECTIONS_MAX,
-            timeout_graceful_shutdown=int(_CLOSE_TIMEOUT_S),
-            ssl_certfile=None if self._tls is None else self._tls.cert_file,
-            ssl_keyfile=None if self._tls is None else self._tls.key_file,
-        )
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        asked = _TokenAsked(Starlette(routes=routes), self._token)
+        self._server = SideServer(asked, listener, tls=self._tls)
+        self._server.start()
 
     async def close(self) -> None:
         """Take nothing more, and let what is asked end for a moment. Idempotent."""
-        if self._server is None or self._serving is None:
-            return
-        self._server.should_exit = True
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._serving, 2 * _CLOSE_TIMEOUT_S)
+        if self._server is not None:
+            await self._server.close()
 
     async def _get(self, _request: Request) -> Response:
         controller = self._controller
@@ -255,15 +237,7 @@ class _TokenAsked:
             "the mesh token is asked for: Authorization: Bearer TOKEN, with the content of the "
             "file that mesh.json names as token_file",
             status_code=401,
-            headers={"www-authenticate": "Bearer"},
+            # Whoever goes on has to connect anew, which costs the controller less than a request.
+            headers={"www-authenticate": "Bearer", "connection": "close"},
         )
         await refusal(scope, receive, send)
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the process, which drains the mesh first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
