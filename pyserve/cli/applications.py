@@ -25,15 +25,16 @@ from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import AutoscalingPolicy, DeploymentOptions, LoggingConfig, check_name
 from pyserve.config.runtime_env import check_directory, options_of_runtime_env
 from pyserve.config.validation import check_import_path, check_text_mapping
-from pyserve.driver.client import Declared
+from pyserve.driver.client import Declared, apply_request
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.errors import NotYetSupported, PyserveError
+from pyserve.errors import PyserveError
 from pyserve.types import ApplicationName, DeploymentName
 
 if TYPE_CHECKING:
     from pyserve.api.graph import Adjust
     from pyserve.config.files import MeshFile
     from pyserve.config.schema import ServeApplicationSchema
+    from pyserve.wire.v1 import control_pb2
 
 _FILE_ENDINGS = (".yaml", ".yml", ".json")
 
@@ -113,13 +114,21 @@ def ingress_options(file: MeshFile) -> IngressOptions:
         raise CommandFailed(f"{file.name}: {error}") from error
 
 
+def load_request(file: MeshFile) -> control_pb2.ApplyRequest:
+    """Return what a file asks of a mesh.
+
+    Raises:
+        CommandFailed: As of ``load_file``.
+    """
+    return apply_request(load_file(file), file.content.target_capacity)
+
+
 def load_file(file: MeshFile) -> list[Declared]:
     """Import and check every application of a file, in its order.
 
     Raises:
         CommandFailed: One of them cannot be loaded; the text has its place in the file.
     """
-    _refuse_later(file)
     packed = []
     for at, application in enumerate(file.content.applications):
         try:
@@ -274,12 +283,3 @@ def _failed(
 ) -> CommandFailed:
     place = file.place(("applications", at, "import_path"))
     return CommandFailed(f"{place}: application {application.name!r}: {text}", traceback)
-
-
-def _refuse_later(file: MeshFile) -> None:
-    """Refuse what a file may say and nothing acts upon yet."""
-    if file.content.target_capacity not in (None, 100):
-        raise NotYetSupported(
-            f"{file.place(('target_capacity',))}: target_capacity comes with a later release; set "
-            f"num_replicas of the deployments"
-        )

@@ -34,7 +34,9 @@ def config(name: str | None, as_json: bool, controller: str | None) -> None:
             hint = hint if declared else "none was deployed from a file"
             raise CommandFailed(f"no application {name!r} was deployed from a file; {hint}")
         declared = {name: declared[name]}
-    content = {"applications": list(declared.values())}
+    content: dict[str, object] = {"applications": list(declared.values())}
+    if reply.HasField("target_capacity"):
+        content["target_capacity"] = reply.target_capacity
     if as_json:
         click.echo(json.dumps(content, indent=2))
         return

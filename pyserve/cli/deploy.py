@@ -6,11 +6,10 @@ import sys
 
 import click
 
-from pyserve.cli.applications import file_of, ingress_options, load_file
+from pyserve.cli.applications import file_of, ingress_options, load_request
 from pyserve.cli.commands import print_failures
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.applying import Outcome, apply
-from pyserve.driver.client import apply_request
 from pyserve.driver.session import end_session, warn_of_names
 from pyserve.driver.status import read_status
 
@@ -42,7 +41,7 @@ def deploy(
     try:
         warn_of_names()
         options = ingress_options(file)
-        request = apply_request(load_file(file))
+        request = load_request(file)
         client = session.client
         for line in options.differences(client, read_status(client.status()).addresses):
             click.echo(f"pyserve: warning: {line}; that takes a new mesh", err=True)

@@ -17,9 +17,8 @@ from typing import Any
 import click
 
 from pyserve.api.sources import own_modules
-from pyserve.cli.applications import file_of, load_file
+from pyserve.cli.applications import file_of, load_request
 from pyserve.cli.commands import CommandFailed
-from pyserve.driver.client import apply_request
 from pyserve.errors import PyserveError
 
 
@@ -38,7 +37,7 @@ def main() -> int:
     found: dict[str, Any] = {"request": "", "error": "", "traceback": ""}
     try:
         file = file_of(asked["target"], asked["arguments"], asked["name"], asked["route_prefix"])
-        request = apply_request(load_file(file))
+        request = load_request(file)
         found["request"] = base64.b64encode(request.SerializeToString()).decode()
     except click.UsageError as error:
         found["error"] = error.format_message()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from pyserve.api.graph import pack
-from pyserve.cli.applications import file_of, ingress_options, is_file, load_file
+from pyserve.cli.applications import file_of, ingress_options, is_file, load_request
 from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.in_process import run_in_process
 from pyserve.cli.ready import print_all_ready, print_ready
@@ -38,7 +38,6 @@ from pyserve.config.http import RoutePrefix
 from pyserve.control.state.run import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import apply
-from pyserve.driver.client import apply_request
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable
@@ -116,7 +115,7 @@ def run(
             loader = Loader(target, arguments, name, route_prefix)
             request, reloading = loader.load(), partial(Reloading, loader)
         else:
-            request = apply_request(load_file(file))
+            request = load_request(file)
         bring_up = partial(_bring_up_file, request)
     else:
         application = load_application(target, parse_arguments(arguments))

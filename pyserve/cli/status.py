@@ -116,6 +116,8 @@ def as_text(found: MeshStatus) -> str:
         prefix = f" ({application.route_prefix})" if application.route_prefix else ""
         since = f" since {_time(application.since_s)}" if application.since_s else ""
         lines.append(f"{application.name}{prefix}  {application.status}{since}")
+        if application.target_capacity is not None:
+            lines.append(f"  {application.target_capacity:g} % of its replicas (target_capacity)")
         for deployment in application.deployments.values():
             lines.extend(_deployment_lines(deployment))
     if not found.applications:

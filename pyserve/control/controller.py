@@ -164,6 +164,10 @@ class Controller:
         """Return what the files said that applications came from."""
         return self._applications.declarations()
 
+    def target_capacity(self) -> float | None:
+        """Return how much of its numbers of replicas the last file wanted, in percent."""
+        return self._applications.target_capacity(self.state)
+
     def _kept(self, admissions: Sequence[Admission]) -> Sequence[Admission]:
         """Keep what deploys bring, all of it or nothing, before anything follows them."""
         versions = [pair for each in admissions for pair in each.versions.values()]
@@ -280,6 +284,7 @@ class Controller:
             controller_pid=os.getpid(),
             ingress=self.ingress(),
             development=self.development,
+            target_capacity=self.target_capacity(),
             notices=[*self._notices(), *cordon_notices(self.state), *self.recovery.notices()],
         )
 

@@ -335,14 +335,21 @@ class Lines:
         self._call.cancel()
 
 
-def apply_request(applications: Iterable[Declared]) -> control_pb2.ApplyRequest:
-    """Return all applications of a file as they travel."""
+def apply_request(
+    applications: Iterable[Declared], target_capacity: float | None = None
+) -> control_pb2.ApplyRequest:
+    """Return all applications of a file as they travel.
+
+    Args:
+        applications: All of the file.
+        target_capacity: How much of their numbers of replicas there shall be, in percent.
+    """
     requests = []
     for each in applications:
         request = _deploy_request(each.packed, each.route_prefix)
         request.declaration_json = each.declaration_json
         requests.append(request)
-    return control_pb2.ApplyRequest(applications=requests)
+    return control_pb2.ApplyRequest(applications=requests, target_capacity=target_capacity)
 
 
 def _message_of(run: Run) -> control_pb2.Run:

@@ -151,6 +151,7 @@ class ApplicationStatusOverview:
         last_deployed_time_s: Unix time of the deploy.
         reason: Why it has this status, in a sentence.
         since_s: Unix time from which on it has had it; 0: unknown.
+        target_capacity: How much of its numbers of replicas its file wants, in percent.
     """
 
     name: str
@@ -162,6 +163,7 @@ class ApplicationStatusOverview:
     last_deployed_time_s: float
     reason: str = ""
     since_s: float = 0.0
+    target_capacity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,7 @@ class MeshStatus:
         ingress: What is in all ingresses that are connected.
         notices: What people should know about the mesh as a whole, a line each.
         ingresses: Each of them, and those that have gone in the last minute.
+        target_capacity: What the file that was deployed last says of all its applications.
     """
 
     version: str
@@ -254,6 +257,7 @@ class MeshStatus:
     ingress: IngressStatus
     notices: tuple[str, ...] = ()
     ingresses: tuple[IngressStatus, ...] = ()
+    target_capacity: float | None = None
 
     @property
     def proxies(self) -> Mapping[str, ProxyStatus]:
@@ -279,7 +283,14 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
         ingress=_ingress(reply.ingress),
         notices=tuple(reply.notices),
         ingresses=tuple(map(_ingress, reply.ingresses)),
+        target_capacity=_capacity(reply),
     )
+
+
+def _capacity(
+    message: control_pb2.StatusReply | control_pb2.ApplicationStatus,
+) -> float | None:
+    return message.target_capacity if message.HasField("target_capacity") else None
 
 
 def _ingress(message: control_pb2.IngressStatus) -> IngressStatus:
@@ -318,6 +329,7 @@ def _application(message: control_pb2.ApplicationStatus) -> ApplicationStatusOve
         last_deployed_time_s=message.deployed_at,
         reason=message.reason,
         since_s=message.since,
+        target_capacity=_capacity(message),
     )
 
 

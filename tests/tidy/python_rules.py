@@ -28,6 +28,7 @@ PURE_MODULES = (
     "pyserve/launch/restarts.py",
     "pyserve/batching/batcher.py",
     "pyserve/control/state/applications.py",
+    "pyserve/control/state/capacity.py",
     "pyserve/control/reconcile/ordering.py",
     "pyserve/control/pace.py",
     "pyserve/control/status/details.py",

@@ -81,7 +81,7 @@ class Admissions:
                 application has the route prefix.
             MeshError: the mesh is about to end.
         """
-        (admission,) = self._check([request], deploys, leaving=(), keeps_equal=False)
+        (admission,) = self._check([request], deploys)
         return admission
 
     def check_file(self, request: control_pb2.ApplyRequest, deploys: int) -> list[Admission]:
@@ -102,8 +102,13 @@ class Admissions:
         )
         for each in request.applications:
             each.run.CopyFrom(request.run)
-        leaving = self.leaving(request)
-        return self._check(request.applications, deploys, leaving=leaving, keeps_equal=True)
+        return self._check(
+            request.applications,
+            deploys,
+            leaving=self.leaving(request),
+            keeps_equal=True,
+            percent=request.target_capacity if request.HasField("target_capacity") else None,
+        )
 
     def leaving(self, request: control_pb2.ApplyRequest) -> list[ApplicationName]:
         """Return what came from an earlier file of the same owner, and is not in this one."""
@@ -123,19 +128,21 @@ class Admissions:
         requests: Sequence[control_pb2.DeployRequest],
         deploys: int,
         *,
-        leaving: Collection[ApplicationName],
-        keeps_equal: bool,
+        leaving: Collection[ApplicationName] = (),
+        keeps_equal: bool = False,
+        percent: float | None = None,
     ) -> list[Admission]:
         if self.are_closed:
             raise MeshError("the mesh is shutting down and takes no new application")
         names = [ApplicationName(check_name("application", each.application)) for each in requests]
         found = []
         for at, (name, request) in enumerate(zip(names, requests, strict=True), 1):
-            versions = read_versions(name, request.deployments, deploys + at)
+            capacity = self._applications.capacity_of(name, request.declaration_json, percent)
+            versions = read_versions(name, capacity.applied(request.deployments), deploys + at)
             info = self._applications.check(
                 name, request, self._state, besides={name, *names, *leaving}
             )
-            info = replace(info, deployed_at=time.time())
+            info = replace(info, deployed_at=time.time(), capacity=capacity)
             found.append(Admission(name, info, versions, keeps_equal))
         staying = {
             name: info for name, info in self._applications.infos.items() if name not in leaving

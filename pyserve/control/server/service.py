@@ -202,6 +202,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return control_pb2.ConfigReply(
             declarations=self._controller.declarations(),
             ingress_variables=read_ingress_variables(),
+            target_capacity=self._controller.target_capacity(),
         )
 
     # As Deploy.

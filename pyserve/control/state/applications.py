@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pyserve.config import AutoscalingPolicy
 from pyserve.config.http import check_route_prefix
+from pyserve.control.state.capacity import Capacity
 from pyserve.control.state.mesh import MeshState
 from pyserve.control.state.run import Run, run_of
 from pyserve.control.state.scaling_requests import read_policy
@@ -35,6 +36,7 @@ class ApplicationInfo:
         autoscaling_policy: decides for all its deployments that scale; None: each has its own.
         declaration_json: what the file said that it comes from; "": it comes from none.
         is_external: it consists of replicas that others have started.
+        capacity: how much of its numbers of replicas its file wants.
     """
 
     route_prefix: str
@@ -47,6 +49,7 @@ class ApplicationInfo:
     autoscaling_policy: AutoscalingPolicy | None = None
     declaration_json: str = ""
     is_external: bool = False
+    capacity: Capacity = field(default_factory=Capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,36 @@ class Applications:
             for name, info in sorted(self.infos.items())
             if info.declaration_json
         ]
+
+    def capacity_of(
+        self, name: ApplicationName, declaration_json: str, percent: float | None
+    ) -> Capacity:
+        """Return the share that a file gives an application.
+
+        Args:
+            name: of the application.
+            declaration_json: what the file says of it.
+            percent: what the file says of all.
+
+        Raises:
+            UsageError: it is no share.
+        """
+        former = self.infos.get(name)
+        is_same = former is not None and former.declaration_json == declaration_json
+        before = Capacity() if former is None else former.capacity
+        return before.moved_to(percent, is_same=is_same)
+
+    def target_capacity(self, state: MeshState) -> float | None:
+        """Return what the last file said of all its applications, if it said so."""
+        of_files = [
+            info
+            for name, info in self.infos.items()
+            if info.declaration_json
+            and any(item.target is not None for item in state.of_application(name))
+        ]
+        # Those of the mesh's own file before those of a `pyserve run`.
+        of_files.sort(key=lambda info: (info.run is not None, -info.deployed_at))
+        return of_files[0].capacity.percent if of_files else None
 
     def owner_of(self, name: ApplicationName) -> Run | None:
         """Return who deployed an application last."""

@@ -36,7 +36,7 @@ def instance_details(
         "applications": {
             each.name: _application(each, declared, state) for each in status.applications
         },
-        "target_capacity": None,
+        "target_capacity": status.target_capacity if status.HasField("target_capacity") else None,
     }
 
 

@@ -56,6 +56,7 @@ def application_statuses(
                 deployed_at=info.deployed_at,
                 reason=health.reason,
                 since=_since(state, name, health),
+                target_capacity=info.capacity.percent,
             )
         )
     return statuses

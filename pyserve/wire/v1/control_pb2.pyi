@@ -30,12 +30,14 @@ class DeployRequest(_message.Message):
     def __init__(self, application: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[_mesh_pb2.DeploymentSpec, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., declaration_json: _Optional[str] = ..., external_scaler_enabled: _Optional[bool] = ..., autoscaling_policy_json: _Optional[str] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("applications", "run")
+    __slots__ = ("applications", "run", "target_capacity")
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     applications: _containers.RepeatedCompositeFieldContainer[DeployRequest]
     run: Run
-    def __init__(self, applications: _Optional[_Iterable[_Union[DeployRequest, _Mapping]]] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+    target_capacity: float
+    def __init__(self, applications: _Optional[_Iterable[_Union[DeployRequest, _Mapping]]] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., target_capacity: _Optional[float] = ...) -> None: ...
 
 class ApplyEvent(_message.Message):
     __slots__ = ("application", "event")
@@ -50,7 +52,7 @@ class ConfigRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ConfigReply(_message.Message):
-    __slots__ = ("declarations", "ingress_variables")
+    __slots__ = ("declarations", "ingress_variables", "target_capacity")
     class IngressVariablesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,9 +62,11 @@ class ConfigReply(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     DECLARATIONS_FIELD_NUMBER: _ClassVar[int]
     INGRESS_VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     declarations: _containers.RepeatedCompositeFieldContainer[Declaration]
     ingress_variables: _containers.ScalarMap[str, str]
-    def __init__(self, declarations: _Optional[_Iterable[_Union[Declaration, _Mapping]]] = ..., ingress_variables: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    target_capacity: float
+    def __init__(self, declarations: _Optional[_Iterable[_Union[Declaration, _Mapping]]] = ..., ingress_variables: _Optional[_Mapping[str, str]] = ..., target_capacity: _Optional[float] = ...) -> None: ...
 
 class Declaration(_message.Message):
     __slots__ = ("application", "json")
@@ -149,7 +153,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses", "target_capacity")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +162,7 @@ class StatusReply(_message.Message):
     DEVELOPMENT_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     INGRESSES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
@@ -166,7 +171,8 @@ class StatusReply(_message.Message):
     development: bool
     notices: _containers.RepeatedScalarFieldContainer[str]
     ingresses: _containers.RepeatedCompositeFieldContainer[IngressStatus]
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ...) -> None: ...
+    target_capacity: float
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ..., target_capacity: _Optional[float] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
     __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits", "state", "message", "since", "id", "pid", "version", "addresses")
@@ -247,7 +253,7 @@ class RoutedDeployment(_message.Message):
     def __init__(self, key: _Optional[_Union[_mesh_pb2.DeploymentKey, _Mapping]] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ApplicationStatus(_message.Message):
-    __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment", "state", "message", "deployed_at", "reason", "since")
+    __slots__ = ("name", "route_prefix", "deployments", "ingress_deployment", "state", "message", "deployed_at", "reason", "since", "target_capacity")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROUTE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +263,7 @@ class ApplicationStatus(_message.Message):
     DEPLOYED_AT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     name: str
     route_prefix: str
     deployments: _containers.RepeatedCompositeFieldContainer[DeploymentStatus]
@@ -266,7 +273,8 @@ class ApplicationStatus(_message.Message):
     deployed_at: float
     reason: str
     since: float
-    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ...) -> None: ...
+    target_capacity: float
+    def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., target_capacity: _Optional[float] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
     __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since", "scaling")

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,40 @@ def test_a_file_is_what_runs(user: User) -> None:
     assert (0, "pyserve: application 'shop' is deleted\n") == (deleted.returncode, deleted.stdout)
     assert {} == user.pids()
     assert "applications: []\n" == user.command("config").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)  # Five commands that import, and three starts of replicas.
+@pytest.mark.parity("G-31")
+def test_a_file_may_want_a_share_of_its_replicas(user: User) -> None:
+    shop = {**_SHOP_APPLICATION, "deployments": [{"name": "Cart", "num_replicas": 2}]}
+    user.deploy(shop, target_capacity=100)
+    whole = user.pids()
+
+    user.deploy(shop, target_capacity=50)
+    wait_until(lambda: (1, 1) == tuple(map(len, user.pids().values())))
+    half = user.pids()
+    assert "cart" == user.get("/shop")
+    assert (True, whole["shop/Front"]) == (
+        set(half["shop/Cart"]) < set(whole["shop/Cart"]),
+        half["shop/Front"],
+    )
+    assert "shop (/shop)  RUNNING" in (said := user.command("status").stdout)
+    assert "50 % of its replicas (target_capacity)" in said
+    assert 50 == yaml.safe_load(user.command("config").stdout)["target_capacity"]
+
+    user.deploy(shop, target_capacity=0)
+    wait_until(lambda: (0, 0) == tuple(map(len, user.pids().values())))
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        user.get("/shop")
+    with refused.value as answer:
+        assert 503 == answer.code
+
+    user.deploy(shop)
+    assert "cart" == user.get("/shop")
+    assert {"shop/Cart": 2, "shop/Front": 1} == {
+        name: len(pids) for name, pids in user.pids().items()
+    }
 
 
 @pytest.mark.slow

@@ -12,11 +12,10 @@ import click
 import cloudpickle
 import pytest
 
-from pyserve.cli.applications import file_of, load_file
+from pyserve.cli.applications import file_of, load_file, load_request
 from pyserve.cli.commands import CommandFailed
 from pyserve.config.files import MeshFile
 from pyserve.driver.client import Declared
-from pyserve.errors import NotYetSupported
 
 _SHOP = """
 import pyserve
@@ -180,9 +179,18 @@ def test_an_import_that_raises_brings_its_traceback(project: Project) -> None:
     assert "import nothing_of_that_name" in refused.traceback
 
 
-def test_what_nothing_acts_upon_yet_is_refused(project: Project) -> None:
-    with pytest.raises(NotYetSupported, match=r"serve.yaml:\d+:2: target_capacity"):
-        project.load({"import_path": SHOP}, target_capacity=50)
+@pytest.mark.parity("G-31")
+@pytest.mark.parametrize(("others", "wanted"), [({"target_capacity": 12.5}, 12.5), ({}, None)])
+def test_a_file_says_how_much_of_it_there_shall_be(
+    project: Project, others: dict[str, Any], wanted: float | None
+) -> None:
+    application = {"import_path": f"{project.prefix}_shop:app"}
+    text = json.dumps({"applications": [application], **others})
+
+    request = load_request(MeshFile("serve.yaml", text))
+
+    assert ["default"] == [each.application for each in request.applications]
+    assert wanted == (request.target_capacity if request.HasField("target_capacity") else None)
 
 
 @pytest.mark.parity("G-27", "G-29")
