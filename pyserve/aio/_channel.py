@@ -14,7 +14,7 @@ from pyserve.aio._call_credentials import CallCredentials
 from pyserve.aio._call_state import CallState
 from pyserve.aio._client_interceptors import KINDS, Kind
 from pyserve.aio._credentials import ChannelTls, read_channel_credentials
-from pyserve.aio._metadata import MetadataLike, to_wire
+from pyserve.aio._metadata import MetadataLike, WireMetadata, to_wire
 from pyserve.aio._multicallables import (
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
@@ -59,7 +59,8 @@ class Channel(grpc.aio.Channel):
 
     Made by ``insecure_channel`` and ``secure_channel``, or over a native channel that somebody
     else has made (for instance one deployment of a routing table). Belongs to the loop that
-    first uses it. With ``replica_id`` every call goes to that replica of the deployment.
+    first uses it. With ``replica_id`` every call goes to that replica of the deployment;
+    ``outgoing`` returns what each call carries beside its metadata.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class Channel(grpc.aio.Channel):
         interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
         call_credentials: CallCredentials | None = None,
         replica_id: str = "",
+        outgoing: Callable[[], WireMetadata] | None = None,
     ) -> None:
         self._native = native
         self._place: dict[str, Any] = {"replica_id": replica_id} if replica_id else {}
+        self._outgoing = outgoing
         self._closed = False
         self._endpoint: LoopEndpoint | None = None
         self._interceptors = _sorted_by_kind(interceptors)
@@ -139,10 +142,15 @@ class Channel(grpc.aio.Channel):
         endpoint = self._endpoint
         if endpoint is None or asyncio.get_running_loop() is not endpoint.loop or endpoint.closed:
             endpoint = self._bind()
+        pairs = to_wire(metadata) if metadata else ()
+        if self._outgoing is not None:
+            # What the caller says itself counts.
+            said = {key for key, _ in pairs}
+            pairs += tuple(pair for pair in self._outgoing() if pair[0] not in said)
         call = self._native.start_call(
             endpoint.raw,
             path,
-            to_wire(metadata) if metadata else (),
+            pairs,
             timeout,
             message,
             compression,

@@ -13,6 +13,7 @@ import grpc
 from pyserve import _router
 from pyserve.aio._http import HttpCall, HttpHandler
 from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.aio._traced import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.request import CURRENT
@@ -143,6 +144,7 @@ def _fail(http: HttpCall, error: BaseException) -> None:
         _LOGGER.debug("%s was cancelled", _label(http))
         http.fail(grpc.StatusCode.INTERNAL, _CANCELLED_DETAILS)
         return
+    note_failure(http.call, error)
     if http.is_over:
         # Often the consequence of the cancellation: nobody waits for the answer.
         level = logging.DEBUG if http.cancel_reason is not None else logging.ERROR

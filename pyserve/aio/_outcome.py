@@ -12,6 +12,7 @@ import grpc
 
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._metadata import status_number, to_wire
+from pyserve.aio._traced import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 
@@ -66,7 +67,16 @@ def fail(context: ServicerContext, error: BaseException) -> None:
         _LOGGER.debug("the handler of %s was cancelled", context.method.path)
         if context.cancel_reason is None:
             _end(context, status_number(grpc.StatusCode.CANCELLED), _CANCELLED_DETAILS)
-    elif isinstance(error, UnreadableRequestError):
+    else:
+        _fail_by(context, error)
+    is_exit = not isinstance(error, Exception | asyncio.CancelledError)
+    if is_exit and not context.kit.settings.outlives_exits:
+        raise error
+
+
+def _fail_by(context: ServicerContext, error: BaseException) -> None:
+    note_failure(context.call, error)
+    if isinstance(error, UnreadableRequestError):
         if not _end_with_its_own_status(context, error.__cause__ or error):
             # No error of ours, and anybody can send it: the log is not for that.
             _LOGGER.debug("%s", error, exc_info=error.__cause__)
@@ -76,9 +86,6 @@ def fail(context: ServicerContext, error: BaseException) -> None:
         _end(context, status_number(grpc.StatusCode.INTERNAL), _WRONG_RESPONSE_DETAILS)
     elif not _end_with_its_own_status(context, error):
         _fail_unexpectedly(context, error)
-    is_exit = not isinstance(error, Exception | asyncio.CancelledError)
-    if is_exit and not context.kit.settings.outlives_exits:
-        raise error
 
 
 def release(context: ServicerContext) -> None:

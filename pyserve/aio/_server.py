@@ -21,7 +21,9 @@ from pyserve.aio._http import HttpCall
 from pyserve.aio._http_tasks import http_starter
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
+from pyserve.aio._traced import make_on_traced_call
 from pyserve.bridge import CallStarter, LoopEndpoint, keep_from_forks, running_endpoint
+from pyserve.observe.traces.process import PROCESS_TRACING
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -350,16 +352,20 @@ class Server(grpc.aio.Server):
             else:
                 starter = compile_method(method, *kits)
             self._add_starter(number, starter)
-        settings = self._settings
+        settings, http_number = self._settings, None
         if settings.http is not None:
-            number = self._native.register_http(weight=settings.http_weight)
-            self._add_starter(number, http_starter(settings.http, kit))
+            http_number = self._native.register_http(weight=settings.http_weight)
+            self._add_starter(http_number, http_starter(settings.http, kit))
         if settings.on_turned_away is not None:
             number = self._native.register_turned_away()
             self._add_starter(number, _make_turn_away(settings.on_turned_away))
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
-        self._endpoint.on_call = _make_on_call(self._starters)
+        spans = PROCESS_TRACING.spans
+        if spans is None:
+            self._endpoint.on_call = _make_on_call(self._starters)
+        else:
+            self._endpoint.on_call = make_on_traced_call(self._starters, http_number, spans)
 
     def _add_starter(self, number: int, starter: CallStarter) -> None:
         if number != len(self._starters):

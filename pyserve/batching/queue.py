@@ -19,9 +19,10 @@ from grpc import StatusCode
 from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
 from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop
 from pyserve.batching.options import BatchOptions, size_of
-from pyserve.batching.runs import Call, Caller, Run
+from pyserve.batching.runs import Call, Caller, Run, context_of
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
+from pyserve.observe.traces.process import IS_SAMPLED, PROCESS_TRACING
 from pyserve.request import CURRENT, Source
 
 
@@ -59,6 +60,7 @@ class BatchQueue:
         self._tasks: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
         self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
         self._steps = Steps()
+        self._traces = PROCESS_TRACING.batches(label)
 
     @property
     def is_busy(self) -> bool:
@@ -85,6 +87,8 @@ class BatchQueue:
         Raises:
             Exception: What ``batch_size_fn`` raised.
         """
+        if self._traces is not None and source is not None and IS_SAMPLED.get():
+            source = self._traces.member(source)
         self._add(Call(arguments, caller, source), arguments, source)
 
     def open(self, arguments: tuple[object, ...]) -> BatchStream:
@@ -94,6 +98,8 @@ class BatchQueue:
             Exception: What ``batch_size_fn`` raised.
         """
         source = CURRENT.get()
+        if self._traces is not None and source is not None and IS_SAMPLED.get():
+            source = self._traces.member(source)
         call = StreamCall(arguments, source, self.loop)
         self._add(call, arguments, source)
         return BatchStream(call, self.loop)
@@ -182,7 +188,10 @@ class BatchQueue:
                 on_free=self._on_free,
             )
         self._steps.begin(run, batch, now)
-        task = run.start(self.loop)
+        context = context_of(run.source)
+        if self._traces is not None:
+            self._traces.begin(run, batch, context)
+        task = run.start(self.loop, context)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._on_run_done(done, run))
 
@@ -236,6 +245,8 @@ class BatchQueue:
         """Start what follows ``run``; whatever can be done later is."""
         now = self._clock()
         duration_s = self._steps.end(run, now)
+        if self._traces is not None:
+            self._traces.end(run, has_failed=has_failed)
         batch: Batch[Any] = run.batch
         if not has_failed:
             self._batcher.learn(batch.size, duration_s, now, batch.key)

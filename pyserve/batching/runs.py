@@ -162,9 +162,11 @@ class Run:
         self.task: asyncio.Task[None] | None = None
         self.has_failed = False
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    def start(
+        self, loop: asyncio.AbstractEventLoop, context: contextvars.Context
+    ) -> asyncio.Task[None]:
         """Start the run's task, with the function's first step."""
-        self.task = begin(loop, self._main(), context_of(self.source))
+        self.task = begin(loop, self._main(), context)
         self._watch()
         return self.task
 

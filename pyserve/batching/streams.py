@@ -8,6 +8,7 @@ slack.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all
-from pyserve.batching.runs import BatchRequestSource, context_of
+from pyserve.batching.runs import BatchRequestSource
 from pyserve.request import Source
 
 # Results that a reader may be behind. Arbitrary; more only helps readers of uneven pace.
@@ -188,9 +189,11 @@ class StreamRun:
         self.task: asyncio.Task[None] | None = None
         self.has_failed = False
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    def start(
+        self, loop: asyncio.AbstractEventLoop, context: contextvars.Context
+    ) -> asyncio.Task[None]:
         """Start the run's task, with the generator's first step."""
-        self.task = begin(loop, self._main(), context_of(self.source))
+        self.task = begin(loop, self._main(), context)
         for call in self.batch.items:
             call.on_moved = self._on_moved
         return self.task

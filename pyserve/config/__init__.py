@@ -28,7 +28,8 @@ from pyserve.config.routing import (
 )
 from pyserve.config.scaling import AggregationFunction, AutoscalingConfig, AutoscalingPolicy
 from pyserve.config.scaling_context import AutoscalingContext, DeploymentID, TimeStampedValue
-from pyserve.config.telling import ControllerOptions, LoggingConfig, TracingConfig
+from pyserve.config.telling import ControllerOptions, LoggingConfig
+from pyserve.config.tracing import TracingConfig, TracingSettings
 
 __all__ = [
     "DEFAULT_LOAD_BOUND",
@@ -56,6 +57,7 @@ __all__ = [
     "RouterDefaults",
     "TimeStampedValue",
     "TracingConfig",
+    "TracingSettings",
     "change_environment",
     "check_address",
     "check_name",

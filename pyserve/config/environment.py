@@ -36,6 +36,7 @@ from pyserve.config.tls import (
     read_mesh_tls,
     read_security_settings,
 )
+from pyserve.config.tracing import TracingSettings, read_tracing_settings
 from pyserve.config.validation import check_import_path, refuse
 from pyserve.errors import OptionError
 
@@ -149,6 +150,7 @@ class MeshSettings:
         control_interval_s: the controller looks at its state so often at least; None: when
             something happens, or is due.
         spare_replicas: how many interpreters wait for replicas to start on this machine.
+        tracing: of this process.
     """
 
     home: Path
@@ -170,6 +172,7 @@ class MeshSettings:
     servicer_functions: tuple[str, ...] = ()
     control_interval_s: float | None = None
     spare_replicas: int = 0
+    tracing: TracingSettings = field(default_factory=TracingSettings)
 
 
 def use_tls_files(files: TlsFiles) -> None:
@@ -232,7 +235,17 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
             variables, "PYSERVE_SPARE_REPLICAS", minimum=0, maximum=_SPARE_REPLICAS_MAX
         )
         or 0,
+        tracing=read_tracing_settings(variables),
     )
+
+
+def read_tracing(changes: Mapping[str, str]) -> TracingSettings:
+    """Read what this process traces, if the environment had these variables too.
+
+    Raises:
+        OptionError: as ``read_settings``.
+    """
+    return read_tracing_settings({**_renamed(os.environ), **changes})
 
 
 def older_names(environment: Mapping[str, str] | None = None) -> list[str]:

@@ -22,7 +22,8 @@ from pyserve.config.proxies import read_proxy_protocol, read_trusted_proxies
 from pyserve.config.tls import environment_of_tls
 from pyserve.config.validation import refuse
 
-# What options of the ingress become, see ``environment_of``, but for what can change meanwhile.
+# What options of a mesh's start become, see ``environment_of`` and ``TracingConfig.environment``,
+# but for what can change meanwhile.
 OPTION_VARIABLES = (
     "PYSERVE_GRPC_SERVICER_FUNCTIONS",
     "PYSERVE_INGRESS_KEEP_ALIVE_TIMEOUT_S",
@@ -31,6 +32,9 @@ OPTION_VARIABLES = (
     "PYSERVE_TLS_CA_FILE",
     "PYSERVE_TLS_CERT_FILE",
     "PYSERVE_TLS_KEY_FILE",
+    "PYSERVE_TRACING_ENABLED",
+    "PYSERVE_TRACING_EXPORTER",
+    "PYSERVE_TRACING_SAMPLING_RATIO",
 )
 # What Ray Serve calls the same settings.
 ALIASES = {

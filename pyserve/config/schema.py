@@ -33,7 +33,8 @@ from pyserve.config.http import (
 )
 from pyserve.config.options import OLDER_OPTIONS, DeploymentOptions, check_name
 from pyserve.config.parts import Resources
-from pyserve.config.telling import ControllerOptions, LoggingConfig, TracingConfig
+from pyserve.config.telling import ControllerOptions, LoggingConfig
+from pyserve.config.tracing import TracingConfig
 from pyserve.config.validation import refuse
 from pyserve.errors import OptionError
 

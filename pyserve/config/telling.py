@@ -1,4 +1,4 @@
-"""How a deployment's replicas log, and what a mesh is asked to trace, as Ray Serve names it."""
+"""How a deployment's replicas log, as Ray Serve names it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from pyserve.config.validation import (
     check_choice,
     check_flag,
     check_mapping,
-    check_number,
     check_text,
     check_text_mapping,
     refuse,
 )
-from pyserve.errors import NotYetSupported, OptionError
+from pyserve.errors import OptionError
 
 
 def _default_level() -> str:
@@ -84,32 +83,6 @@ def environment_of_logs(config: LoggingConfig) -> dict[str, str]:
     if config.logs_dir is not None:
         environment["PYSERVE_LOG_DIR"] = config.logs_dir
     return environment
-
-
-@dataclass(frozen=True, kw_only=True)
-class TracingConfig(Part):
-    """What is traced. Traces come with a later release: nothing can be enabled yet.
-
-    Attributes:
-        enabled: ``False`` is accepted.
-        exporter_import_path: ``module:function`` that makes the exporter.
-        sampling_ratio: Share of the requests.
-
-    Raises:
-        NotYetSupported: It is enabled.
-    """
-
-    enabled: bool = False
-    exporter_import_path: str = ""
-    sampling_ratio: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("tracing_config.sampling_ratio", self.sampling_ratio, minimum=0, maximum=1.0)
-        if check_flag("tracing_config.enabled", self.enabled):
-            raise NotYetSupported(
-                "tracing_config: spans are not exported by this release; leave it out. Requests "
-                "carry traceparent and x-request-id, which your own code can record"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

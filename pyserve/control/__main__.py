@@ -195,6 +195,7 @@ class _Mesh:
             security=IngressSecurity(settings.security),
             settings=settings.ingress,
             defaults=settings.routing,
+            tracing=settings.tracing,
         )
 
     def _make_server(self) -> Server:

@@ -139,7 +139,8 @@ def start(
             in at each of its ports.
         logging_config: How the processes of a mesh that is started log; one that runs logs on as
             it was told.
-        tracing_config: See ``TracingConfig``.
+        tracing_config: Which requests are traced, in every process of the mesh and in this one, and
+            who gets the spans; see ``TracingConfig``.
         controller_options: See ``ControllerOptions``.
         address: ``host:port``, one or several, where the ingress of a new mesh listens; port 0
             picks one, see ``status().addresses``. By default port 8000 of the loopback.
@@ -151,10 +152,8 @@ def start(
     """
     _check_controller(controller_options)
     logs = None if logging_config is None else LoggingConfig.read(logging_config)
-    if tracing_config is not None:
-        TracingConfig.of("tracing_config", tracing_config)
     addresses = (address,) if isinstance(address, str) else address
-    options = IngressOptions.of(http_options, grpc_options, proxy_location)
+    options = IngressOptions.of(http_options, grpc_options, proxy_location, tracing_config)
     if addresses is not None and options.addresses() is not None:
         raise UsageError(
             "start() was given an address and options that name a host or port; leave one out"

@@ -1,4 +1,4 @@
-"""What a driver asks of the ingress: of one that it starts, and of one that runs."""
+"""What a driver asks of a mesh that it starts, and of one that runs: its ingress, its traces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyserve.aio.certificates import check_server_files
 from pyserve.api.code import import_attribute
-from pyserve.config import HTTPOptions, ProxyLocation, gRPCOptions
+from pyserve.config import HTTPOptions, ProxyLocation, TracingConfig, gRPCOptions
 from pyserve.config.http import check_location
 from pyserve.config.ingress import environment_of
 from pyserve.config.tls import TlsFiles, environment_of_files, files_of
@@ -28,12 +28,14 @@ class IngressOptions:
 
     Attributes:
         tls: Certificates, where they are given without other options of HTTP.
+        tracing: Of every process of the mesh.
     """
 
     http: HTTPOptions | None = None
     grpc: gRPCOptions | None = None
     location: ProxyLocation | None = None
     tls: TlsFiles | None = None
+    tracing: TracingConfig | None = None
 
     @classmethod
     def of(
@@ -41,6 +43,7 @@ class IngressOptions:
         http: HTTPOptions | Mapping[str, object] | None,
         grpc: gRPCOptions | Mapping[str, object] | None,
         location: ProxyLocation | str | None,
+        tracing: TracingConfig | Mapping[str, object] | None = None,
     ) -> IngressOptions:
         """Read what a user wrote.
 
@@ -52,11 +55,15 @@ class IngressOptions:
             check_server_files(files)
         asked = None if grpc is None else gRPCOptions.of("grpc_options", grpc)
         for path in () if asked is None else asked.grpc_servicer_functions:
-            _check_function(path)
+            _check_function("grpc_options.grpc_servicer_functions", path)
+        traces = None if tracing is None else TracingConfig.of("tracing_config", tracing)
+        if traces is not None and traces.enabled and traces.exporter_import_path:
+            _check_function("tracing_config.exporter_import_path", traces.exporter_import_path)
         return cls(
             http=found,
             grpc=asked,
             location=None if location is None else check_location("proxy_location", location),
+            tracing=traces,
         )
 
     def addresses(self) -> tuple[str, ...] | None:
@@ -92,6 +99,8 @@ class IngressOptions:
         environment = environment_of(self.http, self.grpc)
         if self.tls is not None:
             environment.update(environment_of_files(self.tls))
+        if self.tracing is not None:
+            environment.update(self.tracing.environment())
         if self.location is not None:
             environment[_LOCATION] = str(self.location)
         elif self.http is not None and self.http.host is None:
@@ -163,13 +172,12 @@ def _others(asked: Mapping[str, str], client: ControlClient) -> dict[str, str]:
     }
 
 
-def _check_function(path: str) -> None:
-    """Import a generated function, so that a slip is told where it was written.
+def _check_function(field: str, path: str) -> None:
+    """Import a function, so that a slip is told where it was written.
 
     Raises:
         OptionError: It cannot be imported here.
     """
-    field = "grpc_options.grpc_servicer_functions"
     try:
         import_attribute(check_import_path(field, path))
     except Exception as error:

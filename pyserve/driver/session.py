@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,18 +13,21 @@ from typing import TYPE_CHECKING
 from pyserve.api.context import attach, attachment
 from pyserve.config import (
     MeshSettings,
+    TracingSettings,
     default_addresses,
     older_names,
     read_settings,
     unknown_names,
 )
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
+from pyserve.config.environment import read_tracing
 from pyserve.control.discovery import MeshAddress, find_mesh, wait_while_held
 from pyserve.driver.client import ControlClient
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
 from pyserve.ingress.in_process import InProcessRouter
 from pyserve.launch import MeshProcess
+from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 
 if TYPE_CHECKING:
     import asyncio
@@ -159,6 +163,7 @@ def open_session(
     """
     options = options or IngressOptions()
     session = current_session()
+    tracing = read_tracing(options.environment())
     if session is not None:
         asked = _asked(addresses, options)
         if asked:
@@ -170,6 +175,7 @@ def open_session(
         session = _attach_or_start(addresses, settings, options, run, variables)
         attach(session)
         atexit.register(_end_at_exit)
+    _trace(tracing)
     return session
 
 
@@ -182,7 +188,16 @@ def find_session(settings: MeshSettings | None = None) -> Session | None:
             session = Session(address, None)
             attach(session)
             atexit.register(_end_at_exit)
+            _trace(read_tracing({}))
     return session
+
+
+def _trace(settings: TracingSettings) -> None:
+    """Trace the calls of this process's handles, if the settings say so; before the first."""
+    node = read_settings().node.node_id
+    instance = f"{node}-{os.getpid()}"
+    identity = ProcessIdentity(service="pyserve-driver", instance=instance, node=node)
+    PROCESS_TRACING.start(settings, identity)
 
 
 def end_session() -> None:

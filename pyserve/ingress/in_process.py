@@ -11,7 +11,7 @@ import asyncio
 import concurrent.futures
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.native_caller import NativeCaller
 from pyserve.ingress.watcher import Views
+from pyserve.observe.traces.process import PROCESS_TRACING, OutgoingMetadata
 from pyserve.references import References
 from pyserve.references.remote import RemoteHolders
 from pyserve.types import DeploymentKey, ReplicaId
@@ -88,7 +89,7 @@ class InProcessRouter:
         """
         with self._lock:
             table = self._open().table
-        return aio.Channel(_router.Channel(str(key), table=table))
+        return aio.Channel(_router.Channel(str(key), table=table), outgoing=_outgoing())
 
     def open_channel_to(self, key: DeploymentKey, replica_id: ReplicaId) -> aio.Channel:
         """Return a channel whose calls go to one replica of a deployment.
@@ -98,7 +99,9 @@ class InProcessRouter:
         """
         with self._lock:
             table = self._open().table
-        return aio.Channel(_router.Channel(str(key), table=table), replica_id=replica_id)
+        return aio.Channel(
+            _router.Channel(str(key), table=table), replica_id=replica_id, outgoing=_outgoing()
+        )
 
     def caller(self, key: DeploymentKey) -> NativeCaller:
         """Return what makes the calls to one deployment; the same one every time.
@@ -191,6 +194,11 @@ class InProcessRouter:
 
     def _start(self) -> _Running:
         return _Running(self.controller, self._node, self.tls, self._defaults)
+
+
+def _outgoing() -> Callable[[], OutgoingMetadata] | None:
+    spans = PROCESS_TRACING.spans
+    return None if spans is None else spans.outgoing
 
 
 class _Running:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyserve import _router
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
-from pyserve.config import NodeSettings, RouterDefaults, is_loopback
+from pyserve.config import NodeSettings, RouterDefaults, TracingSettings, is_loopback
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
@@ -29,6 +29,7 @@ from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.reporting import ingress_status, limits_of
 from pyserve.ingress.security import IngressSecurity
 from pyserve.ingress.watcher import Way
+from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 
@@ -55,6 +56,7 @@ class IngressServer:
         settings: limits and times.
         defaults: of the routers, where a deployment does not say it.
         way: to the controllers that come after this one; None: they have its address.
+        tracing: of this process; None: nothing is traced.
 
     Attributes:
         addresses: where it listens, once it does.
@@ -74,6 +76,7 @@ class IngressServer:
         settings: IngressSettings | None = None,
         defaults: RouterDefaults | None = None,
         way: Way | None = None,
+        tracing: TracingSettings | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self.id = secrets.token_hex(8)
@@ -81,6 +84,7 @@ class IngressServer:
         self.on_state: Callable[[], None] = lambda: None
         self._node = node
         self._started_at = 0.0
+        self._trace(tracing or TracingSettings())
         settings = settings or IngressSettings()
         io_threads = settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX)
         self._settings = settings = replace(settings, io_threads=io_threads)
@@ -146,6 +150,11 @@ class IngressServer:
         self._become(IngressState.HEALTHY)
         self._warn_of_openness()
         self._warn_of_descriptors(self._native.stats()["connections_max"])
+
+    def _trace(self, settings: TracingSettings) -> None:
+        node = self._node.node_id
+        identity = ProcessIdentity(service="pyserve-ingress", instance=self.id, node=node)
+        PROCESS_TRACING.start(settings, identity)
 
     def _warn_of_descriptors(self, connections_max: int) -> None:
         """Say it when the process may not open as many sockets as it has been told to take."""

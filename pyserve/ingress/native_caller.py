@@ -13,6 +13,7 @@ from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
 from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint
 from pyserve.errors import BackPressure
+from pyserve.observe.traces.process import PROCESS_TRACING
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
@@ -71,6 +72,8 @@ class NativeCaller:
         /,
     ) -> WireCall:
         """Start one call on the running loop; see ``Caller``."""
+        spans = PROCESS_TRACING.spans
+        metadata = () if spans is None else spans.outgoing()
         # The loop of the last call is that of most; other threads see their own below.
         endpoint = self._endpoint
         if endpoint is None or get_running_loop() is not endpoint.loop or endpoint.closed:
@@ -79,7 +82,7 @@ class NativeCaller:
             call = self._start(
                 endpoint.raw,
                 route.path,
-                (),
+                metadata,
                 timeout_s,
                 message,  # type: ignore[arg-type]  # a list of another element type
                 0,
@@ -91,7 +94,7 @@ class NativeCaller:
                 options=route.native,  # type: ignore[arg-type]  # what ``prepare`` has made
             )
         else:
-            call = self._start_at(endpoint.raw, route, message, timeout_s, place)
+            call = self._start_at(endpoint.raw, route, metadata, message, timeout_s, place)
         endpoint.receivers[call.token] = receiver
         if call.started:
             endpoint.schedule_flush()
@@ -101,6 +104,7 @@ class NativeCaller:
         self,
         endpoint: _router.Endpoint,
         route: Route,
+        metadata: _router.Metadata,
         message: Any,
         timeout_s: float | None,
         place: Reservation | Pinned,
@@ -110,7 +114,7 @@ class NativeCaller:
         return self._start(
             endpoint,
             route.path,
-            (),
+            metadata,
             timeout_s,
             message,
             0,

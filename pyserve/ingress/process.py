@@ -164,6 +164,7 @@ class _Process:
             security=IngressSecurity(settings.security),
             settings=settings.ingress,
             defaults=settings.routing,
+            tracing=settings.tracing,
             way=Way(locate=self._locate, beside=self._attend),
         )
         attendance = self._attendance = Attendance(controller.token, ingress, self._on_mesh_end)

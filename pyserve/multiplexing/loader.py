@@ -20,6 +20,7 @@ from pyserve.multiplexing.cache import CacheOptions, CacheStats, Entry, Model, M
 from pyserve.multiplexing.directory import Directory
 from pyserve.multiplexing.history import Failure
 from pyserve.multiplexing.unloading import let_go
+from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT, Request, current_request
 
 # How long a load waits for room when every model is in use and its caller has no deadline;
@@ -71,6 +72,7 @@ class Loader(Generic[Model]):
             weakref.WeakKeyDictionary()
         )
         self._tasks: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
+        self._traces = PROCESS_TRACING.loads(label)
 
     async def get(self, model_id: str) -> Model:
         """Return a model, loaded if need be, and keep it until the current request ends.
@@ -165,6 +167,8 @@ class Loader(Generic[Model]):
             load = self._loads[model_id] = _Load(model_id, _load_request(model_id, waiting))
         future: asyncio.Future[Entry[Model]] = self.loop.create_future()
         load.waiters.append(future)
+        if self._traces is not None:
+            self._traces.wait(model_id)
         self._pump()
         alarm = _Alarm(self, load, future, waiting)
         try:
@@ -196,6 +200,8 @@ class Loader(Generic[Model]):
         if load.task is None:
             del self._loads[load.model_id]
             self._cache.withdraw(load.model_id)
+            if self._traces is not None:
+                self._traces.give_up(load.model_id)
             self._pump()
         else:
             load.request.cancel()
@@ -218,6 +224,8 @@ class Loader(Generic[Model]):
             load = self._loads[start.model_id]
             context = contextvars.copy_context()
             context.run(CURRENT.set, load.request)
+            if self._traces is not None:
+                self._traces.begin(start.model_id, context)
             load.task = self.loop.create_task(self._run(start), context=context)
             load.task.add_done_callback(functools.partial(self._on_done, load))
         self._report()
@@ -236,6 +244,9 @@ class Loader(Generic[Model]):
         now = self.loop.time()
         load.task = None
         load.request.end()
+        if self._traces is not None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            self._traces.end(load.model_id, error)
         if task.cancelled():
             self._on_cancelled(load)
         elif (error := task.exception()) is not None:

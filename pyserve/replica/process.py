@@ -19,6 +19,7 @@ from pyserve.config import older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
 from pyserve.errors import OptionError
 from pyserve.observe.logs.sink import log_to_standard_error
+from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.replica.forking import separate_forks
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
@@ -86,6 +87,7 @@ def run_worker(
     finally:
         # Its thread must not meet an interpreter that is being taken down.
         mesh.close()
+        PROCESS_TRACING.stop()
 
 
 async def _run(settings: WorkerSettings, liveness_fd: int | None) -> int:

@@ -56,6 +56,7 @@ from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
 from pyserve.replica.threads import EndpointThreads
+from pyserve.replica.tracing import trace_replica
 from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank
 from pyserve.version import version
@@ -176,6 +177,7 @@ class Worker:
         self.is_constructing = True
         try:
             self._begin_logs(assign)
+            trace_replica(self._settings, assign.replica_id)
             loaded = load(assign.spec, self._settings.mesh.servicer_functions)
             if ingress_of(loaded.target) is not None:
                 # Before the constructor, which may know better.

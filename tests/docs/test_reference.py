@@ -17,6 +17,8 @@ from pyserve.config.ingress import ALIASES, read_direct_settings, read_ingress_s
 from pyserve.config.routing import read_router_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
+# Where variables are read that have their row in the table of the environment.
+_SETTINGS = ("environment.py", "logs.py", "tracing.py")
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>[^|]*)\|", re.MULTILINE)
 
 
@@ -54,7 +56,7 @@ def test_the_default_of_an_option_is_as_described(name: str):
 
 
 def test_every_environment_variable_is_described():
-    files = (ROOT / "pyserve" / "config" / name for name in ("environment.py", "logs.py"))
+    files = (ROOT / "pyserve" / "config" / name for name in _SETTINGS)
     source = "".join(file.read_text() for file in files)
 
     assert set(re.findall(r'"(PYSERVE_\w+)"', source)) == set(_rows("environment.md"))

@@ -16,7 +16,7 @@ from pyserve.config import (
     TracingConfig,
     gRPCOptions,
 )
-from pyserve.errors import NotYetSupported, OptionError
+from pyserve.errors import OptionError
 
 
 class Picky:
@@ -143,10 +143,10 @@ def test_what_the_ingress_cannot_do_says_what_can(made: Any, said: str):
         made()
 
 
-def test_nothing_is_traced_yet():
-    assert not TracingConfig().enabled
-    with pytest.raises(NotYetSupported, match="spans are not exported"):
-        TracingConfig(enabled=True)
+def test_tracing_has_the_defaults_of_ray_serve():
+    found = TracingConfig()
+
+    assert (False, "", 0.01) == (found.enabled, found.exporter_import_path, found.sampling_ratio)
 
 
 def test_options_without_older_names_warn_of_nothing():

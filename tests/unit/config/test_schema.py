@@ -1,5 +1,6 @@
 """The YAML as models: what fits is read, what does not is refused with the options' words."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -7,7 +8,6 @@ import yaml
 from pydantic import ValidationError
 
 from pyserve.config import DeploymentOptions, LoggingConfig, ProxyLocation
-from pyserve.errors import NotYetSupported
 from pyserve.schema import DeploymentSchema, ServeApplicationSchema, ServeDeploySchema
 
 _FILE = """
@@ -122,9 +122,17 @@ def test_two_deployments_of_one_name_are_refused():
         ServeApplicationSchema(import_path="a.b", deployments=[DeploymentSchema(name="A")] * 2)
 
 
-def test_traces_are_refused_until_they_are_exported():
-    with pytest.raises(NotYetSupported, match="tracing_config"):
-        ServeDeploySchema.model_validate(_file(tracing_config={"enabled": True}))
+def test_a_file_says_what_is_traced():
+    written = {"enabled": True, "exporter_import_path": "shop.spans:export", "sampling_ratio": 0.5}
+    found = ServeDeploySchema.model_validate(_file(tracing_config=written)).tracing_config
+
+    assert found is not None
+    assert written == dataclasses.asdict(found)
+
+
+def test_a_wrong_exporter_is_refused_where_it_stands():
+    with pytest.raises(ValidationError, match="module:function"):
+        ServeDeploySchema.model_validate(_file(tracing_config={"exporter_import_path": "7 ways"}))
 
 
 def test_the_empty_file_runs_nothing():

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pyserve.config import HTTPOptions, gRPCOptions
+from pyserve.config import HTTPOptions, TracingConfig, gRPCOptions
 from pyserve.config.environment import read_ingress_variables
 from pyserve.config.ingress import OPTION_VARIABLES, environment_of
 from pyserve.driver.ingress_options import IngressOptions
@@ -82,7 +82,7 @@ def test_every_variable_of_an_option_is_compared() -> None:
         ssl_ca_certs="a",
     )
     grpc = gRPCOptions(grpc_servicer_functions=["a:b"])
-    named = environment_of(http, grpc)
+    named = {**environment_of(http, grpc), **TracingConfig().environment()}
 
     assert set(OPTION_VARIABLES) == named.keys()
     assert named == read_ingress_variables({**named, "PYSERVE_HOME": "/x"})

@@ -1,0 +1,93 @@
+"""Whether this process traces; everything that needs OpenTelemetry is loaded when it does."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyserve.config.tracing import TracingSettings
+    from pyserve.observe.traces.batches import BatchTraces
+    from pyserve.observe.traces.loads import LoadTraces
+    from pyserve.observe.traces.spans import Spans
+
+_LOGGER = logging.getLogger(__name__)
+
+OutgoingMetadata = tuple[tuple[str, str], ...]
+
+IS_SAMPLED: ContextVar[bool] = ContextVar("pyserve_is_sampled", default=False)
+"""Whether this code runs for a request that is traced; cheaper to look at than a span."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessIdentity:
+    """Who makes the spans.
+
+    Attributes:
+        service: What ``service.name`` is where the environment names no other.
+        instance: Unique among the processes of that service.
+        application, deployment, replica: What a replica runs; empty elsewhere.
+        node: The machine.
+    """
+
+    service: str
+    instance: str
+    application: str = ""
+    deployment: str = ""
+    replica: str = ""
+    node: str = ""
+
+
+class Tracing:
+    """The spans of this process, ``None`` while it does not trace.
+
+    Those who make many things for a call look at ``spans`` once, when they are made, so that
+    tracing has to be started before; in a replica that is before user code is loaded.
+    """
+
+    def __init__(self) -> None:
+        self.spans: Spans | None = None
+
+    def start(self, settings: TracingSettings, identity: ProcessIdentity) -> None:
+        """Make spans from now on, if the settings say so. Once started it goes on.
+
+        An exporter that cannot be made is said in the log, and nothing is traced: a mesh does not
+        stop to serve because nobody can see it.
+        """
+        if not settings.enabled or self.spans is not None:
+            return
+        try:
+            from pyserve.observe.traces.exporting import open_spans
+
+            self.spans = open_spans(settings, identity)
+        except Exception:
+            # Of the user's exporter anything may come.
+            _LOGGER.exception("this process makes no spans: its exporter cannot be made")
+
+    def batches(self, label: str) -> BatchTraces | None:
+        """Return what makes the spans of one function's batches, ``None`` without tracing."""
+        if self.spans is None:
+            return None
+        from pyserve.observe.traces.batches import BatchTraces
+
+        return BatchTraces(self.spans, label)
+
+    def loads(self, label: str) -> LoadTraces | None:
+        """Return what makes the spans of one loader's loads, ``None`` without tracing."""
+        if self.spans is None:
+            return None
+        from pyserve.observe.traces.loads import LoadTraces
+
+        return LoadTraces(self.spans, label)
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Export what is left, for ``timeout_s`` at most, and make no more spans."""
+        spans, self.spans = self.spans, None
+        if spans is not None:
+            spans.close(timeout_s)
+
+
+PROCESS_TRACING = Tracing()
+"""Of this process: decorators and native callbacks make spans, and have nobody to ask."""

@@ -1,0 +1,67 @@
+"""The film pipeline behind a door for HTTP, beside a model that batches and is loaded on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from opentelemetry import baggage, trace
+
+import pyserve
+from services.pipeline.service import Pace, build
+
+FRAMES = 4
+
+
+@pyserve.deployment
+class Scores:
+    """Scores in batches of two, with a model that is loaded for the first."""
+
+    @pyserve.multiplexed
+    async def get_model(self, model_id: str) -> int:
+        await asyncio.sleep(0.01)  # A load of no time could not be told from none.
+        return len(model_id)
+
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=10)
+    async def score(self, items: list[int]) -> list[int]:
+        factor = await self.get_model()
+        return [item * factor for item in items]
+
+
+@pyserve.deployment
+class Door:
+    """Answers a request with what both say, and with what it sees of the trace."""
+
+    def __init__(
+        self, pipeline: pyserve.DeploymentHandle, scores: pyserve.DeploymentHandle
+    ) -> None:
+        self._pipeline = pipeline
+        self._scores = scores.options(method_name="score", multiplexed_model_id="big")
+        self._tracer = trace.get_tracer("door")
+
+    async def __call__(self, request: Any) -> dict[str, Any]:
+        with self._tracer.start_as_current_span("own work") as span:
+            span.set_attribute("tenant", str(baggage.get_baggage("tenant")))
+            film = await self._pipeline.naive.remote(FRAMES)
+        scored = await asyncio.gather(self._scores.remote(1), self._scores.remote(2))
+        context = trace.get_current_span().get_span_context()
+        return {"frames": film.frames, "scores": scored, "span_id": f"{context.span_id:016x}"}
+
+
+@pyserve.deployment
+class Fails:
+    """Raises."""
+
+    async def __call__(self, request: Any) -> None:
+        raise LookupError("no such tea")
+
+
+# mypy does not look at what class decorators return, so it sees classes here.
+def _bound(deployment: Any, *arguments: object) -> pyserve.Application:
+    application: pyserve.Application = deployment.bind(*arguments)
+    return application
+
+
+pipeline = build(Pace(decode_ms=0, predict_ms=0, encode_ms=0))
+app = _bound(Door, pipeline, _bound(Scores))
+fails = _bound(Fails)

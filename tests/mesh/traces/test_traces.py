@@ -1,0 +1,138 @@
+"""One request's spans, from the door of a mesh to the last of its stages, at a collector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from json import loads
+from typing import Any
+
+import pytest
+
+from tests.mesh.traces import apps
+from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.otlp import CLIENT, SERVER, ReceivedSpan, Receiver, otlp_receiver
+from tests.support.waiting import wait_until
+
+CALLER = "00f067aa0ba902b7"
+STAGES = ("Decode/whole", "Predict/__call__", "Encode/__call__", "Join/__call__")
+# The last span of each process that a request comes to.
+EVERY_PROCESS = (
+    "GET /",
+    "default.Pipeline/naive",
+    "batch Scores.score",
+    *(f"default.{stage}" for stage in STAGES),
+)
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with otlp_receiver() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def mesh(receiver: Receiver) -> Iterator[RunningMesh]:
+    with running_mesh("tests.mesh.traces.apps:app", environment=receiver.environment()) as found:
+        yield found
+
+
+def get(mesh: RunningMesh, trace_id: str, flags: str = "01", **headers: str) -> Any:
+    """Ask the door as a client that belongs to a trace; return what it answers."""
+    connection = HTTPConnection(mesh.address, timeout=30)
+    try:
+        told = {"traceparent": f"00-{trace_id}-{CALLER}-{flags}", **headers}
+        connection.request("GET", "/", headers=told)
+        return loads(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+def of_trace(receiver: Receiver, trace_id: str) -> list[ReceivedSpan]:
+    return [span for span in receiver.spans() if bytes.fromhex(trace_id) == span.raw.trace_id]
+
+
+def awaited(receiver: Receiver, trace_id: str, *names: str) -> Trace:
+    """Return the spans of a trace once those of these names are among them."""
+    wait_until(
+        lambda: {each.name for each in of_trace(receiver, trace_id)} >= set(names),
+        what=f"the spans {names} have come",
+    )
+    return Trace(of_trace(receiver, trace_id))
+
+
+class Trace:
+    """The spans of one request, once those came that were waited for."""
+
+    def __init__(self, spans: list[ReceivedSpan]) -> None:
+        self._spans = spans
+        self._by_id = {span.id: span for span in spans}
+
+    def one(self, name: str, kind: int | None = None) -> ReceivedSpan:
+        found = self.all(name, kind)
+        assert 1 == len(found), f"{len(found)} spans {name!r} among {self._spans}"
+        return found[0]
+
+    def all(self, name: str, kind: int | None = None) -> list[ReceivedSpan]:
+        return [each for each in self._spans if each.name == name and kind in (None, each.kind)]
+
+    def above(self, span: ReceivedSpan) -> ReceivedSpan:
+        """Return what has made a call, which is above the spans of the call itself."""
+        found = self._by_id[span.parent]
+        while found.kind == CLIENT:
+            found = self._by_id[found.parent]
+        return found
+
+
+@pytest.mark.slow
+def test_a_request_is_one_trace_through_all_its_stages(mesh: RunningMesh, receiver: Receiver):
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    answer = get(mesh, trace_id, baggage="tenant=blue")
+
+    assert apps.FRAMES == answer["frames"]
+    assert [3, 6] == answer["scores"]
+    found = awaited(receiver, trace_id, *EVERY_PROCESS, "load Scores.get_model")
+    own, naive = found.one("own work"), found.one("default.Pipeline/naive", SERVER)
+    door = next(each for each in found.all("GET /", SERVER) if each.id.hex() == answer["span_id"])
+    assert (door, own) == (found.above(own), found.above(naive))
+    assert "blue" == own.attributes["tenant"]
+    for stage in STAGES:
+        assert naive == found.above(found.one(f"default.{stage}", SERVER))
+    scores = found.all("default.Scores/score", SERVER)
+    batch, load = found.one("batch Scores.score"), found.one("load Scores.get_model")
+    assert [door, door] == [found.above(each) for each in scores]
+    # The batch has waited for the load, as its members for the batch.
+    assert {load.id, *(each.id for each in scores)} == batch.links
+    assert batch == found.above(load)
+    assert [{batch.id}] * 4 == [
+        each.links for each in (*scores, *found.all("wait for batch Scores.score"))
+    ]
+
+
+@pytest.mark.slow
+def test_spans_say_which_process_made_them(mesh: RunningMesh, receiver: Receiver):
+    trace_id = "1af7651916cd43dd8448eb211c80319c"
+    get(mesh, trace_id)
+    trace = awaited(receiver, trace_id, *EVERY_PROCESS)
+    found = trace.one("default.Join/__call__", SERVER).resource
+
+    assert ("Join", "default", "default", "Join") == (
+        found["service.name"],
+        found["service.namespace"],
+        found["pyserve.application"],
+        found["pyserve.deployment"],
+    )
+    assert found["service.instance.id"] == found["pyserve.replica"]
+    assert found["pyserve.node"]
+
+
+@pytest.mark.slow
+def test_a_request_that_its_client_does_not_sample_has_no_span(
+    mesh: RunningMesh, receiver: Receiver
+):
+    ignored, seen = "2af7651916cd43dd8448eb211c80319c", "3af7651916cd43dd8448eb211c80319c"
+    get(mesh, ignored, flags="00")
+    get(mesh, seen)
+    awaited(receiver, seen, *EVERY_PROCESS)
+
+    assert [] == of_trace(receiver, ignored)
