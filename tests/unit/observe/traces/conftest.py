@@ -26,6 +26,9 @@ class Kept:
     def names(self) -> list[str]:
         return [span.name for span in self._exporter.get_finished_spans()]
 
+    def spans_kept(self) -> tuple[ReadableSpan, ...]:
+        return self._exporter.get_finished_spans()
+
     def all(self, name: str) -> list[ReadableSpan]:
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 

@@ -1,0 +1,104 @@
+"""Takes the records of finished calls from the native side, for whoever wants them.
+
+The native side keeps a bounded number of them, and forgets the oldest; nothing announces a record,
+since that would cost every call. So while somebody listens who has to have each (spans, an access
+log) they are taken now and then; others have them taken when they look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from pyserve.observe.seldom import Seldom
+
+_LOGGER = logging.getLogger(__name__)
+
+Record = TypeVar("Record")
+
+# Taken so often, the 4 096 records that wait suffice for 16 000 kept calls a second; a process at
+# rest wakes four times a second while it traces. After a large part the next look comes sooner.
+PERIOD_S = 0.25
+_BUSY_PERIOD_S = 0.05
+_LIMIT = 512
+_BUSY_COUNT = 1024
+
+
+class Source(Protocol[Record]):
+    """What is used of ``_router.CallRecords``."""
+
+    def take(self, limit: int) -> list[Record]:
+        """Return the oldest records that wait, at most ``limit``."""
+
+
+class Records(Generic[Record]):
+    """Hands the records of one process to its listeners; used on one loop.
+
+    Args:
+        source: Where the native side puts them.
+    """
+
+    def __init__(self, source: Source[Record]) -> None:
+        self._source = source
+        self._listeners: list[tuple[Callable[[Sequence[Record]], object], bool]] = []
+        self._wanted = asyncio.Event()
+        self._lines = Seldom()
+
+    def listen(
+        self, callback: Callable[[Sequence[Record]], object], *, is_lazy: bool = False
+    ) -> Callable[[], None]:
+        """Call ``callback`` with the records, oldest first; return what ends that.
+
+        Args:
+            callback: Must not wait.
+            is_lazy: It has none taken by being there, only by ``take_now``.
+        """
+        entry = (callback, is_lazy)
+        self._listeners.append(entry)
+        self._look_for_wishes()
+
+        def end() -> None:
+            if entry in self._listeners:
+                self._listeners.remove(entry)
+                self._look_for_wishes()
+
+        return end
+
+    def take_now(self) -> int:
+        """Hand over everything that waits, and return how many records that was."""
+        count = 0
+        if not self._listeners:
+            return count
+        while records := self._source.take(_LIMIT):
+            count += len(records)
+            for callback, _ in tuple(self._listeners):
+                self._tell(callback, records)
+            if len(records) < _LIMIT:
+                break
+        return count
+
+    async def follow(self) -> None:
+        """Take records while somebody wants each of them, until this is cancelled."""
+        try:
+            while True:
+                await self._wanted.wait()
+                is_busy = self.take_now() >= _BUSY_COUNT
+                await asyncio.sleep(_BUSY_PERIOD_S if is_busy else PERIOD_S)
+        finally:
+            self.take_now()  # What came last.
+
+    def _tell(self, callback: Callable[[Sequence[Record]], object], records: list[Record]) -> None:
+        try:
+            callback(records)
+        except Exception:
+            # The others want theirs, and the next ones may be better.
+            if self._lines.allows():
+                _LOGGER.exception("records of calls could not be taken by %s", callback)
+
+    def _look_for_wishes(self) -> None:
+        if any(not is_lazy for _, is_lazy in self._listeners):
+            self._wanted.set()
+        else:
+            self._wanted.clear()

@@ -1,0 +1,287 @@
+"""Spans of calls that the native side has routed: made of its records, after the calls.
+
+A record is the source of the span of its hop (a server's at the ingress, a client's at a handle),
+of one client span for each attempt at a replica, whose ids were sent along, and of the times that
+the call was parked.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+
+from pyserve.observe.traces.semantics import (
+    ERROR_TYPE,
+    RPC_SYSTEM,
+    SCHEMA_URL,
+    Attributes,
+    http_attributes,
+    http_end,
+    http_name,
+    peer_attributes,
+    rpc_attributes,
+    rpc_end,
+)
+from pyserve.observe.traces.spans import Spans
+from pyserve.version import version
+
+# Replica, span id, start, head of the answer (-1: none), end, why, outcome.
+Attempt = tuple[str, bytes, int, int, int, str, str]
+
+Said = dict[str, str | int | float]
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_SCOPE = InstrumentationScope("pyserve", version(), SCHEMA_URL)
+_HANDLE = "handle"
+_PLAIN_HTTP = ("http", "websocket")
+_CONNECT = ("connect", "json")
+# What is wrong with these is told by the attempt that follows, or by the call's own end.
+_WITHOUT_ERROR = ("ok", "superseded")
+
+
+class CallRecord(Protocol):
+    """What is read of ``pyserve._router.CallRecord``, which says what each field is."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def trace_id(self) -> bytes: ...
+    @property
+    def span_id(self) -> bytes: ...
+    @property
+    def parent_id(self) -> bytes: ...
+    @property
+    def tracestate(self) -> str: ...
+    @property
+    def is_sampled(self) -> bool: ...
+    @property
+    def door(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def application(self) -> str: ...
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def model_id(self) -> str: ...
+    @property
+    def start_unix_ns(self) -> int: ...
+    @property
+    def duration_ns(self) -> int: ...
+    @property
+    def parked_ns(self) -> int: ...
+    @property
+    def first_byte_ns(self) -> int: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def http_status(self) -> int: ...
+    @property
+    def refused(self) -> str: ...
+    @property
+    def answered_by(self) -> str: ...
+    @property
+    def request_bytes(self) -> int: ...
+    @property
+    def response_bytes(self) -> int: ...
+    @property
+    def explanation(self) -> str: ...
+    @property
+    def attempts(self) -> Sequence[Attempt]: ...
+
+
+class RecordedSpans:
+    """Makes the spans of sampled calls and hands them to the exporters.
+
+    Args:
+        spans: Of this process.
+    """
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+
+    def export(self, records: Iterable[CallRecord]) -> None:
+        """Take what has been drained; calls that are not sampled have no spans."""
+        resource = self._spans.provider.resource
+        for record in records:
+            if record.is_sampled:
+                self._spans.hand_over(_Parts(record, resource).all())
+
+
+class _Parts:
+    """The spans of one record."""
+
+    def __init__(self, record: CallRecord, resource: Resource) -> None:
+        self._record = record
+        self._resource = resource
+        self._trace_id = int.from_bytes(record.trace_id)
+        self._state = TraceState.from_header([record.tracestate]) if record.tracestate else None
+        self._hop = self._context(record.span_id)
+        self._is_http = record.door in _PLAIN_HTTP
+
+    def all(self) -> Iterator[ReadableSpan]:
+        """Yield each of them, finished."""
+        record = self._record
+        yield self._call()
+        for attempt in record.attempts:
+            yield self._attempt(attempt)
+        for start_ns, end_ns in parked_times(record.parked_ns, record.duration_ns, record.attempts):
+            yield self._span(
+                "parked",
+                self._context(random.randbytes(8)),  # noqa: S311  # as the SDK makes ids
+                SpanKind.INTERNAL,
+                (start_ns, end_ns),
+                {"pyserve.deployment": record.deployment},
+                parent=self._hop,
+            )
+
+    def _call(self) -> ReadableSpan:
+        record = self._record
+        is_handle = record.door == _HANDLE
+        attributes = {
+            **self._begun(),
+            **({} if is_handle else peer_attributes(record.peer)),
+            **self._ended(is_client=is_handle),
+            **_told(record),
+        }
+        events = []
+        if record.first_byte_ns >= 0:
+            events.append(self._event("first byte", record.first_byte_ns))
+        return self._span(
+            self._name(),
+            self._hop,
+            SpanKind.CLIENT if is_handle else SpanKind.SERVER,
+            (0, record.duration_ns),
+            attributes,
+            events,
+            parent=self._context(record.parent_id, is_remote=True),
+        )
+
+    def _attempt(self, attempt: Attempt) -> ReadableSpan:
+        replica, span_id, start_ns, headers_ns, end_ns, why, outcome = attempt
+        attributes: Said = {
+            **self._begun(),
+            "pyserve.replica": replica,
+            "pyserve.attempt.reason": why,
+            "pyserve.attempt.outcome": outcome,
+        }
+        if outcome == "ok":
+            attributes.update(self._ended(is_client=True))
+        elif outcome not in _WITHOUT_ERROR:
+            attributes[ERROR_TYPE] = outcome
+        events = [self._event("head of the answer", headers_ns)] if headers_ns >= 0 else []
+        times = (start_ns, max(end_ns, start_ns))
+        context = self._context(span_id)
+        return self._span(
+            self._name(), context, SpanKind.CLIENT, times, attributes, events, parent=self._hop
+        )
+
+    def _name(self) -> str:
+        method = self._record.method
+        if not self._is_http:
+            return method.removeprefix("/")
+        verb, _, route = method.partition(" ")
+        return http_name(verb, route)
+
+    def _begun(self) -> Said:
+        method = self._record.method
+        if self._is_http:
+            verb, _, route = method.partition(" ")
+            return {**http_attributes(verb, route)}
+        begun: Said = {**rpc_attributes(method)}
+        if self._record.door in _CONNECT:
+            begun[RPC_SYSTEM] = "connectrpc"
+        return begun
+
+    def _ended(self, *, is_client: bool) -> Attributes:
+        record = self._record
+        if not self._is_http:
+            return rpc_end(record.code)
+        if record.http_status:
+            return http_end(record.http_status, is_client=is_client)
+        # It has ended without an answer: its client left, or the answer was broken off.
+        return {ERROR_TYPE: record.answered_by or "unanswered"}
+
+    def _context(self, span_id: bytes, *, is_remote: bool = False) -> SpanContext | None:
+        if not span_id:
+            return None
+        return SpanContext(
+            self._trace_id, int.from_bytes(span_id), is_remote, _SAMPLED, self._state
+        )
+
+    def _event(self, name: str, after_ns: int) -> Event:
+        return Event(name, timestamp=self._record.start_unix_ns + after_ns)
+
+    def _span(
+        self,
+        name: str,
+        context: SpanContext | None,
+        kind: SpanKind,
+        times_ns: tuple[int, int],
+        attributes: Said,
+        events: Sequence[Event] = (),
+        *,
+        parent: SpanContext | None,
+    ) -> ReadableSpan:
+        begun = self._record.start_unix_ns
+        has_failed = ERROR_TYPE in attributes
+        return ReadableSpan(
+            name,
+            context,
+            parent,
+            self._resource,
+            attributes,
+            events,
+            kind=kind,
+            status=Status(StatusCode.ERROR if has_failed else StatusCode.UNSET),
+            start_time=begun + times_ns[0],
+            end_time=begun + times_ns[1],
+            instrumentation_scope=_SCOPE,
+        )
+
+
+def parked_times(
+    parked_ns: int, duration_ns: int, attempts: Sequence[Attempt]
+) -> Iterator[tuple[int, int]]:
+    """Yield from when to when a call was parked, in nanoseconds from its start.
+
+    The record has the sum. What lies between attempts can be other work too (reading the request,
+    connecting), which comes first; so each wait ends where its attempt begins.
+    """
+    last_ns = 0
+    for _, _, start_ns, _, end_ns, _, _ in sorted(attempts, key=lambda attempt: attempt[2]):
+        wait_ns = min(parked_ns, start_ns - last_ns)
+        if wait_ns > 0:
+            yield start_ns - wait_ns, start_ns
+            parked_ns -= wait_ns
+        last_ns = max(last_ns, end_ns)
+    # Refused while it waited, or after the last attempt.
+    wait_ns = min(parked_ns, duration_ns - last_ns)
+    if wait_ns > 0:
+        yield duration_ns - wait_ns, duration_ns
+
+
+def _told(record: CallRecord) -> Said:
+    found: Said = {
+        "pyserve.request_id": record.request_id,
+        "pyserve.door": record.door,
+        "pyserve.application": record.application,
+        "pyserve.deployment": record.deployment,
+        "pyserve.model_id": record.model_id,
+        "pyserve.refused": record.refused,
+        "pyserve.answered_by": record.answered_by,
+        "pyserve.explanation": record.explanation,
+    }
+    found = {name: value for name, value in found.items() if value}
+    found["pyserve.request.size"] = record.request_bytes
+    found["pyserve.response.size"] = record.response_bytes
+    found["pyserve.parked_ms"] = record.parked_ns / 1e6
+    return found

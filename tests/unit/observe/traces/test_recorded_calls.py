@@ -1,0 +1,170 @@
+"""Spans of the calls that the native side has routed, made of its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from pyserve.observe.traces.records import RecordedSpans, parked_times
+from tests.unit.observe.traces.conftest import Kept
+
+START = 1_700_000_000_000_000_000
+MS = 1_000_000
+
+
+@dataclass
+class Record:
+    """A call through the ingress that went well at its second replica."""
+
+    request_id: str = "abc"
+    trace_id: bytes = bytes(15) + b"\7"
+    span_id: bytes = bytes(7) + b"\1"
+    parent_id: bytes = bytes(7) + b"\2"
+    tracestate: str = "vendor=x"
+    is_sampled: bool = True
+    door: str = "grpc"
+    method: str = "/shop.Cart/Price"
+    application: str = "shop"
+    deployment: str = "Cart"
+    peer: str = "ipv4:10.0.0.9:5000"
+    model_id: str = ""
+    start_unix_ns: int = START
+    duration_ns: int = 100 * MS
+    parked_ns: int = 30 * MS
+    first_byte_ns: int = 90 * MS
+    code: int = 0
+    http_status: int = 0
+    refused: str = ""
+    answered_by: str = "replica"
+    request_bytes: int = 5
+    response_bytes: int = 7
+    explanation: str = ""
+    attempts: list[Any] = field(
+        default_factory=lambda: [
+            ("r1", bytes(7) + b"\3", 20 * MS, -1, 30 * MS, "first", "refused"),
+            ("r2", bytes(7) + b"\4", 40 * MS, 90 * MS, 99 * MS, "refused_before", "ok"),
+        ]
+    )
+
+
+def spans_of(kept: Kept, **changes: Any) -> dict[int, ReadableSpan]:
+    RecordedSpans(kept.spans).export([Record(**changes)])
+    return {span.context.span_id: span for span in kept.spans_kept()}
+
+
+def times_ms(span: ReadableSpan) -> tuple[int, int]:
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return (span.start_time - START) // MS, (span.end_time - START) // MS
+
+
+def test_a_call_is_a_server_span_with_its_attempts_below(kept: Kept):
+    found = spans_of(kept)
+    hop, first, second = found[1], found[3], found[4]
+
+    assert {7} == {span.context.trace_id for span in found.values()}
+    assert ("shop.Cart/Price", SpanKind.SERVER, (0, 100)) == (hop.name, hop.kind, times_ms(hop))
+    assert hop.parent is not None
+    assert (2, True) == (hop.parent.span_id, hop.parent.is_remote)
+    assert "vendor=x" == hop.context.trace_state.to_header()
+    for span, times in ((first, (20, 30)), (second, (40, 99))):
+        assert span.parent is not None
+        assert (1, SpanKind.CLIENT, times) == (span.parent.span_id, span.kind, times_ms(span))
+    said = dict(hop.attributes or {})
+    expected = {
+        "rpc.system.name": "grpc",
+        "rpc.method": "shop.Cart/Price",
+        "rpc.response.status_code": "OK",
+        "network.peer.address": "10.0.0.9",
+        "network.peer.port": 5000,
+        "pyserve.request_id": "abc",
+        "pyserve.deployment": "Cart",
+    }
+    assert expected == {name: said.get(name) for name in expected}
+    assert ("refused", "r2", "refused_before") == (
+        (first.attributes or {})["error.type"],
+        (second.attributes or {})["pyserve.replica"],
+        (second.attributes or {})["pyserve.attempt.reason"],
+    )
+    assert [StatusCode.UNSET, StatusCode.ERROR, StatusCode.UNSET] == [
+        each.status.status_code for each in (hop, first, second)
+    ]
+
+
+def test_parked_time_is_a_span_before_the_attempt_that_ended_it(kept: Kept):
+    parked = [span for span in spans_of(kept).values() if span.name == "parked"]
+
+    assert [(0, 20), (30, 40)] == sorted(times_ms(span) for span in parked)
+    assert {1} == {span.parent.span_id for span in parked if span.parent is not None}
+
+
+@pytest.mark.parametrize(
+    ("parked", "duration", "attempts", "expected"),
+    [
+        (0, 100, [(10, 90)], []),
+        (4, 100, [(10, 90)], [(6, 10)]),
+        # What is left of the sum after the last attempt, or without any.
+        (50, 50, [], [(0, 50)]),
+        (15, 100, [(10, 50)], [(0, 10), (95, 100)]),
+        # Side by side, for a slow answer: no wait between them.
+        (10, 100, [(10, 90), (30, 60)], [(0, 10)]),
+    ],
+)
+def test_waits_lie_between_attempts(
+    parked: int, duration: int, attempts: list[tuple[int, int]], expected: list[tuple[int, int]]
+):
+    made = [("r", b"", start, -1, end, "first", "ok") for start, end in attempts]
+
+    assert expected == list(parked_times(parked, duration, made))
+
+
+def test_a_handles_call_is_a_client_span(kept: Kept):
+    hop = spans_of(kept, door="handle", parent_id=b"", code=14)[1]
+
+    assert (SpanKind.CLIENT, None) == (hop.kind, hop.parent)
+    assert (StatusCode.ERROR, "UNAVAILABLE") == (
+        hop.status.status_code,
+        (hop.attributes or {})["error.type"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "server", "client"),
+    [
+        (200, StatusCode.UNSET, StatusCode.UNSET),
+        (404, StatusCode.UNSET, StatusCode.ERROR),
+        (500, StatusCode.ERROR, StatusCode.ERROR),
+    ],
+)
+def test_plain_http_has_its_own_attributes(
+    kept: Kept, status: int, server: StatusCode, client: StatusCode
+):
+    found = spans_of(kept, door="http", method="POST /shop", http_status=status)
+    said = dict(found[1].attributes or {})
+
+    assert ("POST /shop", server, client) == (
+        found[1].name,
+        found[1].status.status_code,
+        found[4].status.status_code,
+    )
+    assert ("POST", "/shop", status) == (
+        said["http.request.method"],
+        said["http.route"],
+        said["http.response.status_code"],
+    )
+    assert "rpc.method" not in said
+
+
+def test_a_request_whose_client_left_has_no_status_but_an_error(kept: Kept):
+    hop = spans_of(kept, door="http", method="GET /", answered_by="client")[1]
+
+    assert "client" == (hop.attributes or {})["error.type"]
+    assert "http.response.status_code" not in (hop.attributes or {})
+
+
+def test_calls_that_are_kept_for_other_reasons_have_no_span(kept: Kept):
+    assert {} == spans_of(kept, is_sampled=False)
