@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 _MARK = ".pyserve"
 _MARK_TEXT = b"Made by pyserve for one mesh, and removed with it.\n"
 _OWN_FILES = (
-    *("controller.sock", "controller-*.sock", "builtin.sock", "replica-*.sock"),
+    *("controller.sock", "controller-*.sock", "builtin.sock", "replica-*.sock", "metrics-*.sock"),
     *("token", "token.*", "ports.json"),
     *("output-*.log", "output-*.at"),
 )

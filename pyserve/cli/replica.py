@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
+from pyserve.admin import ThreadedAdmin, advertised_address, make_admin
+from pyserve.admin.places import listening_host
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.graph import pack
 from pyserve.cli.settings import prefix_option, read_prefix
@@ -19,6 +23,8 @@ from pyserve.control.discovery import MeshAddress, find_mesh, not_found
 from pyserve.driver.client import spec_of
 from pyserve.driver.session import warn_of_unknown_names
 from pyserve.ingress.in_process import InProcessRouter
+from pyserve.observe.metrics import ProcessMetrics
+from pyserve.replica.endpoints import advertised_host
 from pyserve.replica.process import prepare_process, run_worker
 from pyserve.replica.worker import WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
@@ -63,7 +69,28 @@ def replica(
     packed = pack(loaded, ApplicationName(application))
     external = _external(packed, _find(packed, deployment), prefix)
     click.echo(f"pyserve: a replica of {deployment} joins {controller.controller}", err=True)
-    sys.exit(run_worker(_worker_settings(controller, settings, external), _open_mesh))
+    with _showing_metrics(controller, settings) as (metrics, admin):
+        worker = _worker_settings(controller, settings, external, metrics, admin)
+        status = run_worker(worker, _open_mesh)
+    sys.exit(status)
+
+
+@contextlib.contextmanager
+def _showing_metrics(
+    controller: MeshAddress, settings: MeshSettings
+) -> Iterator[tuple[ProcessMetrics, str]]:
+    """Show what the replica counts, at a port of its own: no other process knows its socket."""
+    metrics = ProcessMetrics("replica")
+    server = make_admin(settings, own=metrics, token=controller.token)
+    if server is None:
+        yield metrics, ""
+        return
+    admin = ThreadedAdmin(server)
+    try:
+        bound = advertised_host(settings.node, controller.controller, listening_host(settings.node))
+        yield metrics, advertised_address(settings.node, admin.address, bound)
+    finally:
+        admin.close()
 
 
 def _find(packed: PackedApplication, name: str) -> PackedDeployment:
@@ -92,7 +119,11 @@ def _external(
 
 
 def _worker_settings(
-    controller: MeshAddress, settings: MeshSettings, external: mesh_pb2.External
+    controller: MeshAddress,
+    settings: MeshSettings,
+    external: mesh_pb2.External,
+    metrics: ProcessMetrics,
+    admin: str,
 ) -> WorkerSettings:
     return WorkerSettings(
         controller=controller.controller,
@@ -103,11 +134,15 @@ def _worker_settings(
         mesh=settings,
         tls=mesh_tls(settings.node.tls),
         external=external,
+        metrics=metrics,
+        admin=admin,
     )
 
 
 def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
     controller = MeshAddress(controller=settings.controller, token=settings.token)
-    return InProcessRouter(
+    router = InProcessRouter(
         controller, settings.mesh.node, settings.mesh.run_dir, settings.mesh.routing
     )
+    settings.metrics.add(router.add_metrics)
+    return router

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyserve.config import logs, routing
+from pyserve.config import logs, metrics, routing
 from pyserve.config import variables as read
 from pyserve.config.ingress import (
     ALIASES,
@@ -28,6 +28,7 @@ from pyserve.config.ingress import (
     read_ingress_settings,
 )
 from pyserve.config.logs import LogSettings, read_encoding, read_level, read_log_settings
+from pyserve.config.metrics import MetricsSettings, read_metrics_settings
 from pyserve.config.routing import RouterDefaults, read_router_defaults
 from pyserve.config.tls import (
     SecuritySettings,
@@ -56,6 +57,7 @@ _ALIASES = {
     "PYSERVE_CONTROL_LOOP_INTERVAL_S": "RAY_SERVE_CONTROL_LOOP_INTERVAL_S",
     **ALIASES,
     **logs.ALIASES,
+    **metrics.ALIASES,
     **routing.ALIASES,
 }
 # Ray Serve's counterpart means nothing here either, so neither name is a mistake.
@@ -143,6 +145,7 @@ class MeshSettings:
         direct_ingress: of a replica.
         security: of the ingress of a mesh that this process runs.
         routing: of the routers of this process.
+        metrics: of this process's node.
         http_middlewares: import path of a function that returns what the plain HTTP of a replica
             stands behind; None: nothing.
         servicer_functions: import paths of generated ``add_XServicer_to_server``, whose services
@@ -168,6 +171,7 @@ class MeshSettings:
     direct_ingress: DirectIngressSettings = field(default_factory=DirectIngressSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     routing: RouterDefaults = field(default_factory=RouterDefaults)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     http_middlewares: str | None = None
     servicer_functions: tuple[str, ...] = ()
     control_interval_s: float | None = None
@@ -228,6 +232,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         direct_ingress=direct,
         security=security,
         routing=read_router_defaults(variables),
+        metrics=read_metrics_settings(variables),
         http_middlewares=_import_path(variables, "PYSERVE_HTTP_MIDDLEWARES"),
         servicer_functions=_servicer_functions(variables),
         control_interval_s=read.limit_seconds(variables, "PYSERVE_CONTROL_LOOP_INTERVAL_S", None),

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING
 
+from pyserve.admin import advertised_address, make_admin
 from pyserve.aio.certificates import mesh_tls
 from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import (
@@ -47,9 +48,11 @@ from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
 from pyserve.observe.logs.sink import LogSink, set_up_logging
+from pyserve.observe.metrics import ProcessMetrics, ScrapePoint
 from pyserve.replica.garbage import settle
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
+from pyserve.wire.v1 import control_pb2
 
 if TYPE_CHECKING:
     from pyserve.control.server.rest import RestServer
@@ -165,12 +168,38 @@ class _Mesh:
         self._tcp_place = same_place(tcp_place(settings), former)
         self._tcp = TcpListener(self._tcp_place, self._make_server, self._tls)
         self._keeper = Keeper(home, self._unix, self._tcp)
+        self._metrics = self._make_metrics()
+        self._scrape_point: ScrapePoint | None = None
+        self._admin = (
+            None
+            if options.no_admin
+            else make_admin(
+                settings,
+                own=self._metrics,
+                token=home.token,
+                home=home.home,
+                run_dir=home.run_dir,
+                status=self._status,
+            )
+        )
         # A mesh that ends with its driver is not for others.
         self._rest = (
             self._make_rest(settings.dashboard)
             if settings.dashboard is not None and options.liveness_fd is None
             else None
         )
+
+    def _make_metrics(self) -> ProcessMetrics:
+        metrics = ProcessMetrics("controller")
+        if self._ingress is not None:
+            metrics.add(self._ingress.add_metrics)
+        return metrics
+
+    async def _status(self) -> control_pb2.StatusReply:
+        await self._ingresses.look()
+        reply = self._controller.status()
+        reply.ingresses.extend(self._ingresses.statuses())
+        return reply
 
     def _make_rest(self, address: str) -> RestServer:
         # Other meshes have no use for what it takes to answer REST.
@@ -217,6 +246,7 @@ class _Mesh:
             except RuntimeError as error:
                 text = f"the controller cannot listen for other machines: {error}"
                 raise MeshError(text) from error
+        self._show_metrics()
         if self._ingress is not None:
             await self._ingress.start()
         if self._rest is not None:
@@ -234,6 +264,25 @@ class _Mesh:
         settle()
         self._follow(self._keeper.keep())
         return record
+
+    def _show_metrics(self) -> None:
+        """Let whoever looks at this node see what this process has counted."""
+        if self._admin is None:
+            # The ingress of this node shows it.
+            if self._settings.metrics.port is not None:
+                self._scrape_point = ScrapePoint(
+                    self._metrics, self._home.run_dir, self._home.token
+                )
+            return
+        self._admin.start()
+        place = self._tcp_place
+        address = advertised_address(
+            self._settings.node, self._admin.address, "" if place is None else place.advertised_host
+        )
+        if self._ingress is None or _is_disabled(self._settings):
+            self._controller.admin = address
+        else:
+            self._ingress.admin = address
 
     def _follow(self, work: Coroutine[None, None, None]) -> None:
         """Do something beside the mesh, until it ends."""
@@ -332,6 +381,11 @@ class _Mesh:
         await asyncio.gather(*self._followers, return_exceptions=True)
         if self._rest is not None:
             await self._rest.close()
+        if self._admin is not None:
+            await self._admin.close()
+        if self._scrape_point is not None:
+            # It may wait for this loop.
+            await asyncio.to_thread(self._scrape_point.close)
         if isinstance(self._launcher, LastingLocalLauncher) and self._shutdown is None:
             # It could not start, and nobody wanted an end of what runs.
             self._launcher.let_go()
@@ -395,6 +449,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--no-ingress", action="store_true", help="ingresses are processes of their own"
+    )
+    parser.add_argument(
+        "--no-admin", action="store_true", help="an ingress of this node shows the metrics"
     )
     parser.add_argument(
         "--development", action="store_true", help="texts of exceptions may reach clients"

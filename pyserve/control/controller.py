@@ -101,6 +101,7 @@ class Controller:
         self.addresses = addresses
         self.ingress = ingress
         self.visible = visible
+        self.admin = ""  # As in StatusReply.
         self._say = say
         self._notices = notices
         self._interval_s = interval_s
@@ -283,6 +284,7 @@ class Controller:
             ),
             controller_pid=os.getpid(),
             ingress=self.ingress(),
+            admin=self.admin,
             development=self.development,
             target_capacity=self.target_capacity(),
             notices=[*self._notices(), *cordon_notices(self.state), *self.recovery.notices()],

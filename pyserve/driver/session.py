@@ -56,7 +56,13 @@ class Session:
         # What the ingress waits before it drains, where both have the same environment.
         self._drain_s = settings.ingress.drain_s
         self.client = ControlClient(address, settings.node.tls)
-        self._router = InProcessRouter(address, settings.node, settings.run_dir, settings.routing)
+        self._router = InProcessRouter(
+            address,
+            settings.node,
+            settings.run_dir,
+            settings.routing,
+            shows_metrics=settings.metrics.port is not None,
+        )
 
     def open_channel(self, key: DeploymentKey) -> aio.Channel:
         """Return a channel that is routed in this process to one deployment's replicas."""

@@ -206,6 +206,7 @@ class IngressStatus:
         since_time_s: Unix time from when on it has been in that state.
         pid: Of its process, on its node.
         addresses: ``host:port`` each, where it listens.
+        admin: ``host:port`` of its node's metrics; "": they are not shown.
     """
 
     in_flight: int
@@ -223,6 +224,7 @@ class IngressStatus:
     since_time_s: float = 0.0
     pid: int = 0
     addresses: tuple[str, ...] = ()
+    admin: str = ""
 
 
 # Of several ingresses of one node the first of these counts. One that has ended in order is past.
@@ -248,6 +250,7 @@ class MeshStatus:
         notices: What people should know about the mesh as a whole, a line each.
         ingresses: Each of them, and those that have gone in the last minute.
         target_capacity: What the file that was deployed last says of all its applications.
+        admin: ``host:port`` of the controller's metrics, where no ingress of its node shows them.
     """
 
     version: str
@@ -258,6 +261,7 @@ class MeshStatus:
     notices: tuple[str, ...] = ()
     ingresses: tuple[IngressStatus, ...] = ()
     target_capacity: float | None = None
+    admin: str = ""
 
     @property
     def proxies(self) -> Mapping[str, ProxyStatus]:
@@ -284,6 +288,7 @@ def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
         notices=tuple(reply.notices),
         ingresses=tuple(map(_ingress, reply.ingresses)),
         target_capacity=_capacity(reply),
+        admin=reply.admin,
     )
 
 
@@ -315,6 +320,7 @@ def _ingress(message: control_pb2.IngressStatus) -> IngressStatus:
         since_time_s=message.since,
         pid=message.pid,
         addresses=tuple(message.addresses),
+        admin=message.admin,
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
+import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -26,14 +28,17 @@ from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
+from pyserve.ingress.measures import add_table
 from pyserve.ingress.native_caller import NativeCaller
 from pyserve.ingress.watcher import Views
+from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
 from pyserve.observe.traces.process import PROCESS_TRACING, OutgoingMetadata
 from pyserve.references import References
 from pyserve.references.remote import RemoteHolders
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
+_LOGGER = logging.getLogger(__name__)
 # A controller sends an update in milliseconds; ten seconds cover one that is swapped out.
 _VIEW_TIMEOUT_S = 10.0
 
@@ -46,6 +51,8 @@ class InProcessRouter:
         node: Where this process is.
         run_dir: Where sockets of this process go; ``None``: the temporary folder.
         defaults: Of the routers, where a deployment does not say it.
+        shows_metrics: Whether scrapes of this node are answered from the first use on; replicas
+            do it by themselves.
 
     Attributes:
         controller: The same.
@@ -61,6 +68,8 @@ class InProcessRouter:
         node: NodeSettings,
         run_dir: Path | None = None,
         defaults: RouterDefaults | None = None,
+        *,
+        shows_metrics: bool = False,
     ) -> None:
         # Near replicas of the same machine come first for those handles only that ask for it.
         self._defaults = replace(defaults or RouterDefaults(), prefer_local_node=False)
@@ -73,6 +82,8 @@ class InProcessRouter:
         self._callers: dict[DeploymentKey, NativeCaller] = {}
         self._calls_loop = CallsLoop()
         self._references: References | None = None
+        self._shows_metrics = shows_metrics
+        self._scrape_point: ScrapePoint | None = None
         self._closed = False
 
     def prepare(self) -> None:
@@ -145,6 +156,16 @@ class InProcessRouter:
         if running is not None:
             running.await_view(version)
 
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add what the router of this process has counted, if there is one; from any thread."""
+        running, replica = self._running, replica_context()
+        if running is None:
+            return
+        caller, caller_id = "driver", str(os.getpid())
+        if replica is not None:
+            caller, caller_id = f"{replica.app_name}/{replica.deployment}", replica.replica_id
+        add_table(scrape, running.table.stats(), caller=caller, caller_id=caller_id)
+
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none; made on first use."""
         return self._calls_loop.get()
@@ -164,6 +185,8 @@ class InProcessRouter:
             self._references.close()
         if running is not None:
             running.close()
+        if self._scrape_point is not None:
+            self._scrape_point.close()
 
     def _make_references(self) -> References:
         replica = replica_context()
@@ -193,7 +216,22 @@ class InProcessRouter:
         return running
 
     def _start(self) -> _Running:
+        if self._shows_metrics and self._scrape_point is None:
+            self._scrape_point = self._show_metrics()
         return _Running(self.controller, self._node, self.tls, self._defaults)
+
+    def _show_metrics(self) -> ScrapePoint | None:
+        """Answer scrapes beside the controller's socket, if it is on this machine."""
+        kind, _, path = self.controller.controller.partition(":")
+        if kind != "unix":
+            return None
+        metrics = ProcessMetrics("driver")
+        metrics.add(self.add_metrics)
+        try:
+            return ScrapePoint(metrics, Path(path).parent, self.controller.token)
+        except OSError as error:
+            _LOGGER.info("this process has no socket for metrics: %s", error)
+            return None
 
 
 def _outgoing() -> Callable[[], OutgoingMetadata] | None:

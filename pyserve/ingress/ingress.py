@@ -26,9 +26,11 @@ from pyserve.control.server.ingresses import IngressState
 from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.feed import TableFeed
+from pyserve.ingress.measures import add_ingress, add_table
 from pyserve.ingress.reporting import ingress_status, limits_of
 from pyserve.ingress.security import IngressSecurity
 from pyserve.ingress.watcher import Way
+from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
@@ -60,6 +62,7 @@ class IngressServer:
 
     Attributes:
         addresses: where it listens, once it does.
+        admin: ``host:port`` of its node's metrics; "": none.
         id: random, of this ingress.
         state: how it is; ``on_state`` is called when that has changed.
     """
@@ -79,6 +82,7 @@ class IngressServer:
         tracing: TracingSettings | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
+        self.admin = ""
         self.id = secrets.token_hex(8)
         self.state = IngressState.STARTING
         self.on_state: Callable[[], None] = lambda: None
@@ -196,8 +200,17 @@ class IngressServer:
             pid=os.getpid(),
             version=version(),
             addresses=self.addresses,
+            admin=self.admin,
             uptime_s=0.0 if self._native is None else time.monotonic() - self._started_at,
         )
+
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add what this ingress and its router have counted."""
+        add_table(scrape, self._table.stats(), caller="ingress", caller_id=str(os.getpid()))
+        if self._native is not None:
+            counts = self._native.stats() | {"in_flight": self._native.in_flight()}
+            access = self._security.access
+            add_ingress(scrape, counts, None if access is None else access.stats())
 
     def _become(self, state: IngressState) -> None:
         self.state = state

@@ -22,6 +22,7 @@ from typing import Any
 
 import grpc
 
+from pyserve.admin import AdminServer, advertised_address, make_admin
 from pyserve.aio import Channel
 from pyserve.aio.certificates import MeshTls, mesh_tls
 from pyserve.aio.mesh_channel import Redial, dial
@@ -41,11 +42,13 @@ from pyserve.errors import MeshError, PyserveError, UsageError
 from pyserve.folders import PrivateFolder, RunFolder, remove_unused
 from pyserve.ingress.attendance import Attendance
 from pyserve.ingress.ingress import IngressServer
+from pyserve.ingress.mesh_status import mesh_status
 from pyserve.ingress.security import IngressSecurity
 from pyserve.ingress.watcher import Way
 from pyserve.observe.logs.sink import set_up_logging
+from pyserve.observe.metrics import ProcessMetrics
 from pyserve.version import version
-from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
+from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 
 _LOGGER = logging.getLogger(__name__)
 # A controller that takes the ingress in answers at once.
@@ -122,6 +125,8 @@ class _Process:
         self._token = b""
         self._ingress: IngressServer | None = None
         self._attendance: Attendance | None = None
+        self._metrics = ProcessMetrics("ingress")
+        self._admin: AdminServer | None = None
         self._draining: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -148,6 +153,8 @@ class _Process:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._admin is not None:
+                await self._admin.close()
             if self._ingress is not None:
                 await self._ingress.stop()
 
@@ -168,6 +175,8 @@ class _Process:
             way=Way(locate=self._locate, beside=self._attend),
         )
         attendance = self._attendance = Attendance(controller.token, ingress, self._on_mesh_end)
+        self._metrics.add(ingress.add_metrics)
+        self._start_admin(ingress, controller)
         await ingress.start()
         try:
             await attendance.wait_known(_KNOWN_TIMEOUT_S)
@@ -177,6 +186,24 @@ class _Process:
             {"addresses": ingress.addresses},
             f"the ingress listens at {' and '.join(ingress.addresses)} (process {os.getpid()})",
         )
+
+    def _start_admin(self, ingress: IngressServer, controller: MeshAddress) -> None:
+        """Listen for who wants to look, before the controller is told of this ingress."""
+        settings = self._settings
+        self._admin = make_admin(
+            settings,
+            own=self._metrics,
+            token=controller.token,
+            home=settings.home,
+            run_dir=self._run_dir,
+            status=self._mesh_status,
+        )
+        if self._admin is not None:
+            self._admin.start()
+            ingress.admin = advertised_address(settings.node, self._admin.address)
+
+    async def _mesh_status(self) -> control_pb2.StatusReply:
+        return await mesh_status(self._locate(), self._tls)
 
     async def _attend(self, channel: Channel) -> None:
         assert self._attendance is not None, "there is no view before it follows"

@@ -43,6 +43,7 @@ def controller_arguments(plan: MeshPlan) -> Sequence[str]:
     """Return the command line of a supervised controller, but for its interpreter and module."""
     return [
         "--no-ingress",
+        *(["--no-admin"] if plan.addresses else []),
         # Elsewhere no process can be found again, and replicas end with their controller.
         *(["--persistent"] if hasattr(os, "pidfd_open") else []),
         *(["--development"] if plan.development else []),

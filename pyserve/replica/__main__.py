@@ -11,9 +11,11 @@ from pyserve.replica.worker import WorkerSettings
 
 def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
     controller = MeshAddress(controller=settings.controller, token=settings.token)
-    return InProcessRouter(
+    router = InProcessRouter(
         controller, settings.mesh.node, settings.mesh.run_dir, settings.mesh.routing
     )
+    settings.metrics.add(router.add_metrics)
+    return router
 
 
 _arguments = replica_arguments(sys.argv[1:])

@@ -11,10 +11,9 @@ import contextlib
 import functools
 import gc
 import logging
-import os
 import traceback
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -28,15 +27,15 @@ from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
 from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.observe.logs.replica import ReplicaLogs
+from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
+from pyserve.replica.announcing import hello, ready
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
-from pyserve.replica.idempotence import idempotent_paths
 from pyserve.replica.loading import (
     Loaded,
     LoadError,
-    add_inference,
     check_first,
     close,
     construct,
@@ -50,16 +49,15 @@ from pyserve.replica.loading import (
     stop_application,
     warm_up,
 )
+from pyserve.replica.measures import ReplicaMetrics
 from pyserve.replica.membership import Membership
 from pyserve.replica.ports import DirectPorts
 from pyserve.replica.reconfiguring import Reconfigurer
-from pyserve.replica.servicers import file_descriptors
 from pyserve.replica.serving import make_server
 from pyserve.replica.threads import EndpointThreads
 from pyserve.replica.tracing import trace_replica
 from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank
-from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value")
@@ -82,6 +80,9 @@ class WorkerSettings:
         mesh: Node, zone and directories from the environment.
         tls: Certificates for TCP between processes of the mesh; None: plain.
         external: What it runs, if nobody of the mesh has started it; None: the controller knows.
+        metrics: Takes what the replica counts.
+        admin: ``host:port`` where they are shown, if this process does so itself; "": its node's
+            ingress does.
     """
 
     controller: str
@@ -92,6 +93,8 @@ class WorkerSettings:
     mesh: MeshSettings
     tls: MeshTls | None = None
     external: mesh_pb2.External | None = None
+    metrics: ProcessMetrics = field(default_factory=lambda: ProcessMetrics("replica"))
+    admin: str = ""
 
 
 class Worker:
@@ -112,6 +115,7 @@ class Worker:
         self._metadata_json = ""
         self._place: SocketPlace | None = None
         self._direct_ports: DirectPorts | None = None
+        self._metrics = ReplicaMetrics(settings.metrics)
         concurrency = settings.mesh.concurrency
         make_duties = ThreadedDuties if concurrency.user_code_in_separate_thread else SharedDuties
         self._duties: Duties = make_duties(
@@ -119,7 +123,7 @@ class Worker:
                 Membership,
                 settings.controller,
                 settings.token,
-                _hello(settings),
+                hello(settings),
                 tls=settings.tls,
             ),
             self._on_command,
@@ -137,6 +141,7 @@ class Worker:
 
     def abandon(self) -> None:
         """Remove this replica's files, and those of the mesh, whose controller is gone."""
+        self._metrics.close()
         if self._place is not None:
             self._place.close()
         if self._settings.mesh.run_dir is not None:
@@ -161,6 +166,7 @@ class Worker:
             _LOGGER.error("%s%s", error.summary, "" if told else f"\n{error.traceback}")
             return 1
         finally:
+            self._metrics.close()
             await self._duties.leave()
         return 0
 
@@ -174,6 +180,9 @@ class Worker:
             world_size=assign.world_size,
         )
         enter_replica(context)
+        mesh = self._settings.mesh
+        is_shown = mesh.metrics.port is not None
+        self._metrics.show(context, mesh.run_dir if is_shown else None, self._settings.token)
         self.is_constructing = True
         try:
             self._begin_logs(assign)
@@ -241,19 +250,19 @@ class Worker:
                 server.set_maximum_concurrent_rpcs(self._limit)
             plain_service = f"{self._settings.application}.{self._settings.deployment}"
             takes_http = self._application is not None or (server.takes_http and callable(instance))
-            ready = _ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
-            ready.replica_metadata_json = self._metadata_json
+            announced = ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
+            announced.replica_metadata_json = self._metadata_json
             if self._application is not None:
-                ready.idempotent_methods.extend(self._application.idempotent_routes)
-            elif f"/{plain_service}/__call__" in ready.idempotent_methods:
-                ready.idempotent_methods.append("*")
+                announced.idempotent_methods.extend(self._application.idempotent_routes)
+            elif f"/{plain_service}/__call__" in announced.idempotent_methods:
+                announced.idempotent_methods.append("*")
             self._reconfigurer = Reconfigurer(
                 instance,
                 timeout_s=loaded.options.startup_timeout_s,
                 config=assign.config,
                 report=self._duties.report_reconfigured,
             )
-            await self._duties.announce(ready)
+            await self._duties.announce(announced)
             with self._watching_loop():
                 counts = partial(_counts, server)
                 watching = self._duties.watching(instance, loaded.options, counts)
@@ -462,37 +471,3 @@ def _tell_steps(
     else:
         # `dataclasses.asdict` copies deeply, for each batch.
         tell(**{name: getattr(state, name) for name in StepState.__slots__})
-
-
-def _ready(
-    assign: mesh_pb2.Assign,
-    loaded: Loaded,
-    endpoints: mesh_pb2.Endpoints,
-    plain_service: str,
-    *,
-    takes_http: bool,
-) -> mesh_pb2.Ready:
-    ready = mesh_pb2.Ready(
-        endpoints=endpoints,
-        services=[*(service.name for service in loaded.services), plain_service],
-        file_descriptors=file_descriptors([service.file for service in loaded.services]),
-        deployment_version=assign.deployment_version,
-        config=assign.config,
-        http=takes_http,
-        idempotent_methods=idempotent_paths(loaded.target, loaded.methods, plain_service),
-    )
-    add_inference(ready, loaded)
-    return ready
-
-
-def _hello(settings: WorkerSettings) -> mesh_pb2.Hello:
-    return mesh_pb2.Hello(
-        replica_id=settings.replica_id,
-        application=settings.application,
-        deployment=settings.deployment,
-        version=version(),
-        pid=os.getpid(),
-        node=settings.mesh.node.node_id,
-        zone=settings.mesh.node.zone,
-        external=settings.external,
-    )

@@ -10,6 +10,12 @@ FUNCTION_LINES_MAX = 70
 
 # Modules that decide and do nothing else: they take `now` and randomness as arguments.
 PURE_MODULES = (
+    "pyserve/admin/targets.py",
+    "pyserve/ingress/measures.py",
+    "pyserve/observe/metrics/catalogue.py",
+    "pyserve/observe/metrics/catalogue_control.py",
+    "pyserve/observe/metrics/catalogue_replica.py",
+    "pyserve/observe/metrics/metric.py",
     "pyserve/control/reconcile/rollout.py",
     "pyserve/control/autoscaling/arrivals.py",
     "pyserve/control/autoscaling/latency.py",

@@ -71,6 +71,7 @@ class Members(Mapping[ReplicaId, Session]):
             raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
         place = replica.place if replica.place.address else place_of(hello)
         self._state.on_joined(replica.id, pid=hello.pid, place=place)
+        replica.admin = hello.admin
         session = Session(replica.id)
         former = self._sessions.pop(replica.id, None)
         if former is not None:

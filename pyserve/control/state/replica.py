@@ -78,6 +78,7 @@ class Replica:
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
         config, config_told: numbers of the user_config it has taken on, and was told last.
         refusal: why it has not taken on what it was told.
+        admin: ``host:port`` where it shows its metrics itself; "": its node does.
         on_change: called with its id when anything of it has changed, but for ``asked_at``.
     """
 
@@ -111,6 +112,7 @@ class Replica:
     config: int = 0
     config_told: int = 0
     refusal: Failure | None = None
+    admin: str = ""
     on_change: Callable[[ReplicaId], None] | None = field(
         default=None, init=False, repr=False, compare=False
     )

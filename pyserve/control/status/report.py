@@ -107,4 +107,5 @@ def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
             direct_http=replica.place.direct_http,
             direct_grpc=replica.place.direct_grpc,
         ),
+        admin=replica.admin,
     )

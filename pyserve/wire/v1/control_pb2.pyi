@@ -153,7 +153,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses", "target_capacity")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses", "target_capacity", "admin")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +163,7 @@ class StatusReply(_message.Message):
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     INGRESSES_FIELD_NUMBER: _ClassVar[int]
     TARGET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
@@ -172,10 +173,11 @@ class StatusReply(_message.Message):
     notices: _containers.RepeatedScalarFieldContainer[str]
     ingresses: _containers.RepeatedCompositeFieldContainer[IngressStatus]
     target_capacity: float
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ..., target_capacity: _Optional[float] = ...) -> None: ...
+    admin: str
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ..., target_capacity: _Optional[float] = ..., admin: _Optional[str] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
-    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits", "state", "message", "since", "id", "pid", "version", "addresses")
+    __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits", "state", "message", "since", "id", "pid", "version", "addresses", "admin")
     class InFlightOfReplicaEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +216,7 @@ class IngressStatus(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_FIELD_NUMBER: _ClassVar[int]
     in_flight: int
     parked: int
     in_flight_of_replica: _containers.ScalarMap[str, int]
@@ -231,7 +234,8 @@ class IngressStatus(_message.Message):
     pid: int
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[RoutedDeployment, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., limits: _Optional[_Mapping[str, float]] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., since: _Optional[float] = ..., id: _Optional[str] = ..., pid: _Optional[int] = ..., version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+    admin: str
+    def __init__(self, in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., in_flight_of_replica: _Optional[_Mapping[str, int]] = ..., counts: _Optional[_Mapping[str, int]] = ..., speaks_tls: _Optional[bool] = ..., node: _Optional[str] = ..., is_draining: _Optional[bool] = ..., deployments: _Optional[_Iterable[_Union[RoutedDeployment, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., limits: _Optional[_Mapping[str, float]] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., since: _Optional[float] = ..., id: _Optional[str] = ..., pid: _Optional[int] = ..., version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., admin: _Optional[str] = ...) -> None: ...
 
 class RoutedDeployment(_message.Message):
     __slots__ = ("key", "in_flight", "parked", "counts")
@@ -319,18 +323,20 @@ class Scaling(_message.Message):
     def __init__(self, target: _Optional[int] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., pending: _Optional[int] = ..., min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., is_advisory: _Optional[bool] = ..., ready_after_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("replica_id", "state", "pid", "node", "endpoints")
+    __slots__ = ("replica_id", "state", "pid", "node", "endpoints", "admin")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     state: str
     pid: int
     node: str
     endpoints: _mesh_pb2.Endpoints
-    def __init__(self, replica_id: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., endpoints: _Optional[_Union[_mesh_pb2.Endpoints, _Mapping]] = ...) -> None: ...
+    admin: str
+    def __init__(self, replica_id: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., endpoints: _Optional[_Union[_mesh_pb2.Endpoints, _Mapping]] = ..., admin: _Optional[str] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("application",)

@@ -1,0 +1,61 @@
+"""Who may look: on loopback everybody, from elsewhere whoever has the mesh token.
+
+A page in a browser may send what it likes to 127.0.0.1, so on loopback the request has to name a
+loopback host, which a page of another name cannot, and must not come from another origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from starlette.responses import PlainTextResponse
+
+from pyserve.config import is_loopback
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_REFUSAL = (
+    "the mesh token is asked for: Authorization: Bearer TOKEN, with the content of the file that "
+    "mesh.json names as token_file\n"
+)
+
+
+class Doorkeeper:
+    """Lets in who may look.
+
+    Args:
+        application: What is behind it.
+        token: Of the mesh.
+    """
+
+    def __init__(self, application: ASGIApp, token: bytes) -> None:
+        self._application = application
+        self._wanted = f"Bearer {token.hex()}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        given = headers.get(b"authorization", b"")
+        if hmac.compare_digest(given, self._wanted) or _is_near(scope, headers):
+            await self._application(scope, receive, send)
+            return
+        # Whoever goes on has to connect anew, which costs less than a request.
+        head = {"www-authenticate": "Bearer", "connection": "close"}
+        await PlainTextResponse(_REFUSAL, status_code=401, headers=head)(scope, receive, send)
+
+
+def _is_near(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
+    client = scope.get("client")
+    host = headers.get(b"host", b"").decode("latin-1")
+    if client is None or not is_loopback(client[0]) or not is_loopback(_without_port(host)):
+        return False
+    origin = headers.get(b"origin")
+    return origin is None or origin.decode("latin-1").partition("://")[2] == host
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host

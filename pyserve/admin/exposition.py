@@ -1,0 +1,47 @@
+"""Writes families as Prometheus and OpenMetrics read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.samples import Exemplar
+
+from pyserve.observe.metrics import Family
+
+# What no client asks for by itself; it may still be that one sends this much.
+_ACCEPT_LENGTH_MAX = 1024
+
+
+def write(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
+    """Return the text and its content type, for a request with this ``Accept`` header.
+
+    OpenMetrics, with exemplars, where the client takes it; else Prometheus's own format.
+    """
+    encode, content_type = choose_encoder(accept[:_ACCEPT_LENGTH_MAX])
+    text: bytes = encode(_Families(families))
+    return text, content_type
+
+
+class _Families:
+    """As much of a registry of prometheus_client as its encoders ask for."""
+
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return map(_metric, self._families)
+
+
+def _metric(family: Family) -> Metric:
+    metric = Metric(family.name, family.text, family.kind)
+    for sample in family.samples:
+        exemplar = None
+        if sample.exemplar is not None:
+            trace_id, value, at = sample.exemplar
+            exemplar = Exemplar({"trace_id": trace_id}, value, at)
+        metric.add_sample(
+            family.name + sample.suffix, dict(sample.labels), sample.value, exemplar=exemplar
+        )
+    return metric

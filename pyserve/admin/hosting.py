@@ -1,0 +1,99 @@
+"""How a process comes to its admin server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from pyserve.admin.desk import Desk
+from pyserve.admin.gathering import NodeGathering
+from pyserve.admin.places import listening_host
+from pyserve.admin.server import AdminServer
+from pyserve.config import MeshSettings
+from pyserve.observe.metrics import ProcessMetrics
+from pyserve.wire.v1 import control_pb2
+
+_START_TIMEOUT_S = 5.0
+
+
+def make_admin(
+    settings: MeshSettings,
+    *,
+    own: ProcessMetrics,
+    token: bytes,
+    home: Path | None = None,
+    run_dir: Path | None = None,
+    status: Callable[[], Awaitable[control_pb2.StatusReply]] | None = None,
+) -> AdminServer | None:
+    """Return the admin server of this process, ``None`` if there shall be none.
+
+    Args:
+        settings: Of this process.
+        own: What it has counted.
+        token: Of the mesh.
+        home: Whose run folders hold the sockets of other processes; ``None``: it is alone.
+        run_dir: A run folder of this mesh that need not lie there.
+        status: As of ``Desk``.
+    """
+    port = settings.metrics.port
+    if port is None:
+        return None
+    desk = Desk(
+        gathering=NodeGathering(own, token, home, run_dir),
+        status=status,
+        speaks_tls=settings.security.tls is not None,
+    )
+    return AdminServer(
+        desk,
+        host=listening_host(settings.node),
+        port=port,
+        token=token,
+        tls=settings.security.tls,
+    )
+
+
+class ThreadedAdmin:
+    """An admin server in a thread and a loop of its own, beside user code; until ``close``.
+
+    Args:
+        server: Not started yet.
+
+    Raises:
+        MeshError: It cannot listen.
+    """
+
+    def __init__(self, server: AdminServer) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="pyserve-admin", daemon=True)
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_START_TIMEOUT_S)
+        except BaseException:
+            self._end()
+            raise
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it listens."""
+        return self._server.address
+
+    def close(self) -> None:
+        """End the server and its thread. Idempotent."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
+            self._end()
+
+    async def _start(self) -> None:
+        self._server.start()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()

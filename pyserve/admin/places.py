@@ -1,0 +1,30 @@
+"""Where an admin server listens, and what it tells others to dial."""
+
+from __future__ import annotations
+
+from pyserve.config import NodeSettings, host_port
+
+_LOOPBACK = "127.0.0.1"
+_ANY = ("0.0.0.0", "::", "[::]")  # noqa: S104  # compared, not bound
+
+
+def listening_host(node: NodeSettings) -> str:
+    """Return the host to listen on: loopback, unless this node is told to listen elsewhere."""
+    return node.bind_host or _LOOPBACK
+
+
+def advertised_address(node: NodeSettings, bound: str, reached_at: str = "") -> str:
+    """Return ``host:port`` for others, for what is bound to ``bound``.
+
+    Args:
+        node: Of this process.
+        bound: ``host:port``.
+        reached_at: The host by which other processes of the mesh reach this one, if it is known.
+    """
+    host, _, port = bound.rpartition(":")
+    if node.advertise_host is not None:
+        host = node.advertise_host
+    elif host in _ANY:
+        # A name that this node has for itself is the best guess where nobody says another.
+        host = reached_at or node.node_id
+    return host_port(host, int(port))

@@ -1,0 +1,122 @@
+"""The listener of an admin server, and what answers HTTP behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from pyserve.admin.desk import Desk
+from pyserve.config import host_port, is_loopback
+from pyserve.errors import MeshError
+
+if TYPE_CHECKING:
+    from pyserve.config.tls import TlsFiles
+    from pyserve.side_http import SideServer
+
+_LOGGER = logging.getLogger(__name__)
+_BACKLOG = 64
+
+
+class AdminServer:
+    """Listens from ``start`` to ``close``.
+
+    Args:
+        desk: What its routes ask.
+        host: Where it listens.
+        port: The same; another one if it is taken, 0: any.
+        token: Of the mesh, which whoever is not on loopback has to show.
+        tls: Certificates, for what is not on loopback; None: plain text.
+
+    Attributes:
+        address: ``host:port`` where it listens; "" before.
+    """
+
+    def __init__(
+        self, desk: Desk, *, host: str, port: int, token: bytes, tls: TlsFiles | None = None
+    ) -> None:
+        self.address = ""
+        self._desk = desk
+        self._host = host.strip("[]")
+        self._port = port
+        self._token = token
+        self._tls = None if is_loopback(host) else tls
+        self._listener: socket.socket | None = None
+        self._server: SideServer | None = None
+        self._beginning: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Listen from now on.
+
+        Raises:
+            MeshError: The host is none of this machine.
+        """
+        self._listener = self._listen()
+        self._listener.setblocking(False)
+        self.address = host_port(self._host, self._listener.getsockname()[1])
+        asyncio.get_running_loop().add_reader(self._listener, self._on_first)
+
+    def _listen(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            try:
+                return socket.create_server(
+                    (self._host, self._port), family=family, backlog=_BACKLOG
+                )
+            except OSError as error:
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                    raise
+                # Another mesh of this machine, most likely, which is no reason not to serve.
+                listener = socket.create_server((self._host, 0), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise MeshError(
+                f"metrics cannot be shown at {host_port(self._host, self._port)}: "
+                f"{error.strerror}; set PYSERVE_BIND_HOST to an address of this machine, or "
+                f"PYSERVE_METRICS_PORT=off"
+            ) from error
+        _LOGGER.info(
+            "port %d is taken, so metrics are at %s; PYSERVE_METRICS_PORT names another port",
+            self._port,
+            host_port(self._host, listener.getsockname()[1]),
+        )
+        return listener
+
+    def _on_first(self) -> None:
+        """Somebody has come: now what answers is worth its memory."""
+        assert self._listener is not None, "it listens"
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._beginning = asyncio.create_task(self._begin(self._listener))
+        self._beginning.add_done_callback(_log_failure)
+
+    async def _begin(self, listener: socket.socket) -> None:
+        # Imports of a fifth of a second, which must not hold up the loop.
+        self._server = await asyncio.to_thread(self._make, listener)
+        self._server.start()
+
+    def _make(self, listener: socket.socket) -> SideServer:
+        from pyserve.admin.application import make_application
+        from pyserve.side_http import SideServer
+
+        application = make_application(self._desk, self._token)
+        return SideServer(application, listener, tls=self._tls)
+
+    async def close(self) -> None:
+        """Take nothing more, and let what is asked end for a moment. Idempotent."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        if self._beginning is None:
+            asyncio.get_running_loop().remove_reader(listener)
+        else:
+            await asyncio.wait([self._beginning])
+        if self._server is not None:
+            await self._server.close()
+        listener.close()
+        self._desk.gathering.close()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        _LOGGER.error("the admin server has ended", exc_info=error)

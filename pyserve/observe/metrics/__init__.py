@@ -1,0 +1,22 @@
+"""What a process of a mesh has counted, read when somebody asks and never before.
+
+``catalogue.py`` names every metric of pyserve, ``families.py`` is the plain data that sources fill,
+``answering.py`` and ``asking.py`` are the two ends of the way from a process to its node's admin
+server, ``user.py`` holds what user code counts. Nothing here imports prometheus_client.
+"""
+
+from pyserve.observe.metrics.answering import ProcessMetrics, ScrapePoint, on_loop
+from pyserve.observe.metrics.families import Family, Histogram, Sample, Scrape, Source
+from pyserve.observe.metrics.tally import Tally
+
+__all__ = [
+    "Family",
+    "Histogram",
+    "ProcessMetrics",
+    "Sample",
+    "Scrape",
+    "ScrapePoint",
+    "Source",
+    "Tally",
+    "on_loop",
+]

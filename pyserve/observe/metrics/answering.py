@@ -1,0 +1,175 @@
+"""Where a process of a mesh answers scrapes: a Unix socket of its own, and a thread at it.
+
+The thread costs nothing while nobody asks, and answers while the loops of the process stand still.
+Whoever connects gets everything as one JSON document. The socket lies in a folder that only the
+mesh's user may enter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyserve.observe.metrics.families import Family, Scrape, Source
+from pyserve.observe.metrics.process import add_process
+from pyserve.observe.seldom import Seldom
+
+_LOGGER = logging.getLogger(__name__)
+PATTERN = "metrics-*.sock"
+# Whoever asks waits for a second; one that reads no more is given up.
+_SEND_TIMEOUT_S = 1.0
+# What a source that runs in a loop may take, so that the other sources still come in time.
+LOOP_TIMEOUT_S = 0.7
+_BACKLOG = 4
+
+
+def mark_of(token: bytes) -> str:
+    """Return what tells the meshes of one user apart, without telling the token."""
+    return hashlib.sha256(b"pyserve metrics " + token).hexdigest()[:16]
+
+
+class ProcessMetrics:
+    """The sources of one process.
+
+    Args:
+        role: ``ingress``, ``controller``, ``replica`` or ``driver``.
+        labels: Of all that the process itself has counted, such as its replica.
+    """
+
+    def __init__(self, role: str, labels: Mapping[str, str] | None = None) -> None:
+        self.role = role
+        self.labels = dict(labels or {})
+        self._sources: list[Source] = []
+        self._lines = Seldom()
+
+    def add(self, source: Source) -> Callable[[], None]:
+        """Ask ``source`` at each scrape, in any thread; return what ends that."""
+        self._sources.append(source)
+
+        def remove() -> None:
+            with contextlib.suppress(ValueError):
+                self._sources.remove(source)
+
+        return remove
+
+    def collect(self) -> list[Family]:
+        """Return what all sources say now; one that fails costs its own lines only."""
+        scrape = Scrape(self.labels)
+        failed = 0
+        for source in (self._add_process, *self._sources):
+            try:
+                source(scrape)
+            except Exception as error:
+                failed += 1
+                if self._lines.allows():
+                    _LOGGER.warning("metrics of this process are incomplete", exc_info=error)
+        scrape.add("pyserve_scrape_sources_failed", failed, role=self.role, pid=str(os.getpid()))
+        return scrape.families()
+
+    def _add_process(self, scrape: Scrape) -> None:
+        add_process(scrape, self.role)
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, source: Source) -> Source:
+    """Return a source that runs in ``loop``, whose thread alone may look at what it reads."""
+
+    def asked(scrape: Scrape) -> None:
+        answer: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def run() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    source(scrape)
+                except Exception as error:
+                    answer.set_exception(error)
+                else:
+                    answer.set_result(None)
+
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is loop:
+            source(scrape)
+            return
+        loop.call_soon_threadsafe(run)
+        try:
+            answer.result(LOOP_TIMEOUT_S)
+        except TimeoutError:
+            answer.cancel()
+            raise
+
+    return asked
+
+
+class ScrapePoint:
+    """Answers from its making until ``close``.
+
+    Args:
+        metrics: What it tells.
+        folder: Where its socket goes.
+        token: Of the mesh.
+
+    Raises:
+        OSError: There can be no socket.
+    """
+
+    def __init__(self, metrics: ProcessMetrics, folder: Path, token: bytes) -> None:
+        self.path = folder / f"metrics-{secrets.token_hex(8)}.sock"
+        self._metrics = metrics
+        self._mark = mark_of(token)
+        self._pid = os.getpid()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listener.bind(str(self.path))
+            self._listener.listen(_BACKLOG)
+        except OSError:
+            self._listener.close()
+            raise
+        # A child that user code forks keeps no socket of ours; weakly, since what is registered
+        # stays for the life of the interpreter.
+        leave = weakref.WeakMethod(self._leave_to_parent)
+        os.register_at_fork(after_in_child=lambda: (method := leave()) and method())
+        self._thread = threading.Thread(
+            target=self._answer_all, name="pyserve-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more, and remove the socket. Idempotent."""
+        if os.getpid() != self._pid:
+            return
+        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # It has been closed.
+            # Unlike close, it wakes the thread.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _answer_all(self) -> None:
+        while True:
+            try:
+                asking, _ = self._listener.accept()
+            except OSError:
+                return  # Closed.
+            with asking, contextlib.suppress(OSError):  # It has gone, or reads no more.
+                asking.settimeout(_SEND_TIMEOUT_S)
+                asking.sendall(self._text())
+
+    def _text(self) -> bytes:
+        families = [each.to_plain() for each in self._metrics.collect()]
+        return json.dumps({"mesh": self._mark, "families": families}).encode()
+
+    def _leave_to_parent(self) -> None:
+        self._listener.close()

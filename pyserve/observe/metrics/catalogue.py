@@ -1,0 +1,101 @@
+"""Every metric of pyserve: its name, its kind, its labels, and what it says. Pure.
+
+``docs/reference/metrics.md`` has the same names, with those of Ray Serve, OpenTelemetry and gRPC.
+Labels are bounded by what is deployed: no request, model, path or client names one.
+"""
+
+from __future__ import annotations
+
+from pyserve.observe.metrics.catalogue_control import CONTROL
+from pyserve.observe.metrics.catalogue_replica import REPLICA
+from pyserve.observe.metrics.metric import Metric, counter, gauge
+
+__all__ = ["METRICS", "Metric"]
+
+# Of every process, beside `role` and `pid`.
+_OF_PROCESS = ("role", "pid", "application", "deployment", "replica")
+# Whose calls, and who routes them: the ingress, a driver, or another deployment's replica.
+_OF_ROUTER = ("application", "deployment", "caller", "caller_id")
+
+_PROCESSES = (
+    gauge("pyserve_info", "Always 1: a process of the mesh, and its version.", "version"),
+    counter("pyserve_process_cpu_seconds_total", "Processor time of the process."),
+    gauge("pyserve_process_resident_memory_bytes", "Memory of the process that is in RAM."),
+    gauge("pyserve_process_threads", "Threads of the process, native ones too."),
+    gauge("pyserve_process_open_fds", "Files and sockets that the process has open."),
+    gauge("pyserve_process_max_fds", "Files and sockets that it may have open."),
+    gauge("pyserve_process_start_time_seconds", "When it was started, Unix time."),
+    counter(
+        "pyserve_process_gc_collections_total", "Runs of Python's garbage collector.", "generation"
+    ),
+    gauge("pyserve_scrape_sources_failed", "Parts of the process that this scrape lacks."),
+)
+_NODE = (
+    gauge("pyserve_scrape_processes", "Processes of the node, by whether they answered.", "state"),
+    gauge("pyserve_scrape_duration_seconds", "How long the last gathering of them took."),
+)
+_INGRESS = (
+    counter("pyserve_ingress_calls_total", "Requests of all kinds that clients sent."),
+    gauge("pyserve_ingress_open_calls", "Requests that have not ended."),
+    counter(
+        "pyserve_ingress_ended_calls_total",
+        "Requests that ended, by whose answer they got: of a replica, of the ingress itself, or "
+        "none because the client had left.",
+        "by",
+    ),
+    gauge("pyserve_ingress_connections", "Connections of clients that are open."),
+    gauge("pyserve_ingress_connections_max", "How many there may be."),
+    counter(
+        "pyserve_ingress_limits_reached_total",
+        "Connections and requests that a limit or a time ended.",
+        "limit",
+    ),
+    counter(
+        "pyserve_ingress_faults_total",
+        "TLS handshakes that failed, PROXY headers that could not be read, and requests that "
+        "failed by a defect.",
+        "fault",
+    ),
+    counter(
+        "pyserve_ingress_access_decisions_total", "Calls that access rules judged.", "decision"
+    ),
+)
+_ROUTER = (
+    counter("pyserve_router_calls_total", "Calls that were offered to a deployment."),
+    gauge("pyserve_router_parked_calls", "Calls that wait for a replica."),
+    gauge("pyserve_router_calls_waiting_for_model", "Those that wait for one with their model."),
+    gauge("pyserve_router_in_flight_calls", "Calls that replicas have.", "replica"),
+    counter("pyserve_router_attempts_total", "Calls that were sent to a replica, again or first."),
+    counter(
+        "pyserve_router_ended_attempts_total",
+        "Attempts by how they ended: completed, failed, late, refused (the replica was full), "
+        "connect_failed.",
+        "outcome",
+    ),
+    counter(
+        "pyserve_router_unsent_calls_total",
+        "Calls that ended without a replica: queue_full, expired, cancelled, abandoned.",
+        "reason",
+    ),
+    counter("pyserve_router_retries_total", "Further attempts of calls that had started."),
+    counter("pyserve_router_retries_refused_total", "Those that the budget had nothing left for."),
+    counter("pyserve_router_hedges_total", "Second places of slow calls."),
+    counter("pyserve_router_ejections_total", "How often a replica was left out."),
+)
+
+
+def _with(metrics: tuple[Metric, ...], labels: tuple[str, ...]) -> tuple[Metric, ...]:
+    return tuple(metric.with_labels(labels) for metric in metrics)
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        *_with(_PROCESSES, _OF_PROCESS),
+        *_NODE,
+        *_INGRESS,
+        *_with(_ROUTER, _OF_ROUTER),
+        *REPLICA,
+        *CONTROL,
+    )
+}

@@ -1,0 +1,171 @@
+"""Metric families as plain data, which travel as JSON from a process to its node's admin server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pyserve.observe.metrics.catalogue import METRICS
+
+# A sample's exemplar: the trace id in hexadecimal digits, the value, and its Unix time.
+Exemplar = tuple[str, float, float]
+
+
+class Histogram(Protocol):
+    """Counts by bounds, as ``Tally`` has them."""
+
+    @property
+    def bounds(self) -> Sequence[float]:
+        """Upper bounds."""
+
+    @property
+    def counts(self) -> list[int]:
+        """One more than there are bounds; not cumulative."""
+
+    @property
+    def sum(self) -> float:
+        """Of the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One line of an exposition.
+
+    Attributes:
+        suffix: After the family's name: ``""``, ``_total``, ``_bucket``, ``_count``, ``_sum``.
+        labels: By name.
+        value: A number.
+        exemplar: See ``Exemplar``; of buckets and totals.
+    """
+
+    suffix: str
+    labels: Mapping[str, str]
+    value: float
+    exemplar: Exemplar | None = None
+
+
+@dataclass(slots=True)
+class Family:
+    """All samples of one name.
+
+    Attributes:
+        name: Without the suffix of its samples.
+        kind: ``counter``, ``gauge`` or ``histogram``; of what user code brings, also others of
+            OpenMetrics.
+        text: What it says, a sentence.
+        samples: See ``Sample``.
+    """
+
+    name: str
+    kind: str
+    text: str
+    samples: list[Sample] = field(default_factory=list)
+
+    def add_histogram(
+        self,
+        counted: Histogram,
+        labels: Mapping[str, str],
+        exemplars: Mapping[int, Exemplar] | None = None,
+    ) -> None:
+        """Add what has been counted by bounds; ``exemplars`` by the numbers of their buckets."""
+        total = 0
+        counts = list(counted.counts)
+        for number, bound in enumerate((*counted.bounds, float("inf"))):
+            total += counts[number]
+            limited = {**labels, "le": _bound(bound)}
+            found = None if exemplars is None else exemplars.get(number)
+            self.samples.append(Sample("_bucket", limited, total, found))
+        self.samples.append(Sample("_count", labels, total))
+        self.samples.append(Sample("_sum", labels, counted.sum))
+
+    def to_plain(self) -> list[Any]:
+        """Return it as lists and dicts."""
+        samples = [[s.suffix, dict(s.labels), s.value, s.exemplar] for s in self.samples]
+        return [self.name, self.kind, self.text, samples]
+
+    @classmethod
+    def from_plain(cls, plain: Sequence[Any]) -> Family:
+        """Read what ``to_plain`` has made; ``ValueError`` if it is none."""
+        try:
+            name, kind, text, samples = plain
+            found = [
+                Sample(suffix, labels, float(value), None if mark is None else tuple(mark))
+                for suffix, labels, value, mark in samples
+            ]
+        except TypeError as error:
+            raise ValueError(f"not a metric family: {error}") from error
+        return cls(name, kind, text, found)
+
+
+class Scrape:
+    """Takes what the sources of one process have to say, at one scrape.
+
+    Args:
+        labels: Of every sample.
+    """
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = labels
+        self._families: dict[str, Family] = {}
+
+    def add(self, name: str, value: float, /, **labels: str) -> None:
+        """Add one sample of a counter or a gauge of the catalogue, by its name there."""
+        family = self._family(name)
+        suffix = "_total" if family.kind == "counter" else ""
+        family.samples.append(Sample(suffix, {**self._labels, **labels}, value))
+
+    def add_histogram(self, name: str, counted: Histogram, /, **labels: str) -> None:
+        """Add the counts of a histogram of the catalogue."""
+        self._family(name).add_histogram(counted, {**self._labels, **labels})
+
+    def add_native(self, name: str, counted: Mapping[str, Any], /, **labels: str) -> None:
+        """Add a histogram of the native side: its buckets, counts and sum."""
+        self.add_histogram(
+            name, _Counted(counted["buckets"], counted["counts"], counted["sum"]), **labels
+        )
+
+    def add_family(self, family: Family) -> None:
+        """Add a family that is not of the catalogue, with the labels of this process."""
+        samples = [
+            Sample(s.suffix, {**self._labels, **s.labels}, s.value, s.exemplar)
+            for s in family.samples
+        ]
+        known = self._families.setdefault(
+            family.name, Family(family.name, family.kind, family.text)
+        )
+        known.samples += samples
+
+    def without_labels(self) -> Scrape:
+        """Return what adds to the same families, without the labels of this process."""
+        bare = Scrape({})
+        bare._families = self._families
+        return bare
+
+    def families(self) -> list[Family]:
+        """Return all of them."""
+        return list(self._families.values())
+
+    def _family(self, name: str) -> Family:
+        found = self._families.get(name)
+        if found is None:
+            metric = METRICS[name]
+            found = Family(name.removesuffix("_total"), metric.kind, metric.text)
+            self._families[name] = found
+        return found
+
+
+Source = Callable[[Scrape], object]
+"""Adds what a part of a process has counted to a scrape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    bounds: Sequence[float]
+    counts: list[int]
+    sum: float
+
+
+def _bound(value: float) -> str:
+    """Return a bound as Prometheus writes it."""
+    return "+Inf" if value == float("inf") else repr(float(value))

@@ -1,0 +1,52 @@
+"""What a replica tells the controller of itself: who it is, then what it serves."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pyserve.replica.idempotence import idempotent_paths
+from pyserve.replica.loading import Loaded, add_inference
+from pyserve.replica.servicers import file_descriptors
+from pyserve.version import version
+from pyserve.wire.v1 import mesh_pb2
+
+if TYPE_CHECKING:
+    from pyserve.replica.worker import WorkerSettings
+
+
+def ready(
+    assign: mesh_pb2.Assign,
+    loaded: Loaded,
+    endpoints: mesh_pb2.Endpoints,
+    plain_service: str,
+    *,
+    takes_http: bool,
+) -> mesh_pb2.Ready:
+    """Return what it serves, and where."""
+    found = mesh_pb2.Ready(
+        endpoints=endpoints,
+        services=[*(service.name for service in loaded.services), plain_service],
+        file_descriptors=file_descriptors([service.file for service in loaded.services]),
+        deployment_version=assign.deployment_version,
+        config=assign.config,
+        http=takes_http,
+        idempotent_methods=idempotent_paths(loaded.target, loaded.methods, plain_service),
+    )
+    add_inference(found, loaded)
+    return found
+
+
+def hello(settings: WorkerSettings) -> mesh_pb2.Hello:
+    """Return who it is."""
+    return mesh_pb2.Hello(
+        replica_id=settings.replica_id,
+        application=settings.application,
+        deployment=settings.deployment,
+        version=version(),
+        pid=os.getpid(),
+        node=settings.mesh.node.node_id,
+        zone=settings.mesh.node.zone,
+        external=settings.external,
+        admin=settings.admin,
+    )

@@ -1,0 +1,1 @@
+"""What meshes show of themselves, and what it takes to see it."""

@@ -1,0 +1,214 @@
+"""Over real HTTP: who may look, what comes, and what it costs before anybody looks."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as read_text
+
+from pyserve.admin import AdminServer, Desk, NodeGathering, ThreadedAdmin, advertised_address
+from pyserve.config import NodeSettings
+from pyserve.errors import MeshError
+from pyserve.observe.metrics import Family, ProcessMetrics, Scrape, Tally
+from pyserve.wire.v1 import control_pb2
+
+TOKEN = b"\x01" * 32
+BEARER = {"authorization": f"Bearer {TOKEN.hex()}"}
+OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
+
+
+def add(scrape: Scrape) -> None:
+    tally = Tally([0.5, 2])
+    tally.add(1)
+    family = Family("work_seconds", "histogram", "A time.")
+    family.add_histogram(tally, {"what": 'a "b"\n'}, {1: ("cafe", 1.0, 5.0)})
+    scrape.add_family(family)
+
+
+def make_server(*, host: str = "127.0.0.1", port: int = 0, status=None) -> AdminServer:
+    metrics = ProcessMetrics("ingress")
+    metrics.add(add)
+    desk = Desk(gathering=NodeGathering(metrics, TOKEN, None), status=status)
+    return AdminServer(desk, host=host, port=port, token=TOKEN)
+
+
+@asynccontextmanager
+async def serving(**options) -> AsyncIterator[httpx.AsyncClient]:
+    server = make_server(**options)
+    server.start()
+    base = f"http://{server.address.replace('0.0.0.0', '127.0.0.1')}"
+    try:
+        async with httpx.AsyncClient(base_url=base, timeout=20, trust_env=False) as client:
+            yield client
+    finally:
+        await server.close()
+
+
+async def test_prometheus_reads_its_own_format():
+    async with serving() as client:
+        answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = {each.name: each for each in read_text(answer.text)}
+    buckets = [each.value for each in found["work_seconds"].samples if "le" in each.labels]
+    assert [0, 1, 1] == buckets
+    assert {'a "b"\n'} == {each.labels["what"] for each in found["work_seconds"].samples}
+    assert 1 == found["pyserve_info"].samples[0].value
+
+
+async def test_exemplars_come_in_openmetrics():
+    async with serving() as client:
+        answer = await client.get("/metrics", headers=OPENMETRICS)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    found = {each.name: each for each in read_openmetrics(answer.text)}
+    (exemplar,) = filter(None, (each.exemplar for each in found["work_seconds"].samples))
+    assert ({"trace_id": "cafe"}, 1.0, 5.0) == (
+        exemplar.labels,
+        exemplar.value,
+        float(exemplar.timestamp),
+    )
+
+
+async def test_two_ask_at_once_and_both_are_answered():
+    async with serving() as client:
+        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(8)))
+    assert [200] * 8 == [each.status_code for each in answers]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost:1"}, 200),
+        ({"host": "[::1]:1"}, 200),
+        # A page whose name was made to lead here, and a page that sends without reading.
+        ({"host": "evil.example:9101"}, 401),
+        ({"origin": "http://evil.example"}, 401),
+        ({"host": "evil.example:9101", **BEARER}, 200),
+        ({"host": "evil.example:9101", "authorization": "Bearer 00"}, 401),
+        ({"x-forwarded-for": "10.0.0.1"}, 200),
+    ],
+)
+async def test_loopback_is_open_to_programs_and_not_to_pages(headers, status):
+    async with serving() as client:
+        answer = await client.get("/metrics", headers=headers)
+    assert status == answer.status_code
+    assert ("pyserve_info" in answer.text) == (status == 200)
+
+
+async def test_from_elsewhere_the_token_is_asked_for():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent; it only asks which address this machine has.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        host = probe.getsockname()[0]
+    server = make_server(host="0.0.0.0")
+    server.start()
+    place = f"http://{host}:{server.address.rpartition(':')[2]}/metrics"
+    try:
+        async with httpx.AsyncClient(timeout=20, trust_env=False) as client:
+            refused = await client.get(place)
+            given = await client.get(place, headers=BEARER)
+    finally:
+        await server.close()
+    assert (401, "Bearer") == (refused.status_code, refused.headers["www-authenticate"])
+    assert "pyserve_info" not in refused.text
+    assert TOKEN.hex() not in refused.text
+    assert 200 == given.status_code
+
+
+async def test_targets_are_those_that_the_controller_knows():
+    async def status() -> control_pb2.StatusReply:
+        return control_pb2.StatusReply(admin="10.0.0.2:9101")
+
+    async with serving(status=status) as client:
+        answer = await client.get("/-/targets")
+    assert [
+        {
+            "targets": ["10.0.0.2:9101"],
+            "labels": {"pyserve_node": "", "pyserve_role": "controller"},
+        }
+    ] == answer.json()
+
+
+async def test_without_a_controller_prometheus_keeps_its_targets():
+    async def status() -> control_pb2.StatusReply:
+        raise ConnectionError("nobody answers")
+
+    async with serving(status=status) as client:
+        answer = await client.get("/-/targets")
+    assert (503, {"error": "nobody answers"}) == (answer.status_code, answer.json())
+
+
+async def test_a_taken_port_is_no_reason_not_to_serve(caplog):
+    caplog.set_level("INFO")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with serving(port=port) as client:
+            assert client.base_url.port != port
+            assert 200 == (await client.get("/metrics")).status_code
+    assert 1 == caplog.text.count(f"port {port} is taken")
+
+
+async def test_a_host_of_another_machine_is_refused_with_advice():
+    with pytest.raises(MeshError, match="PYSERVE_METRICS_PORT=off"):
+        make_server(host="192.0.2.1").start()
+
+
+async def test_it_closes_whether_anybody_came_or_not():
+    server = make_server()
+    server.start()
+    await server.close()
+    await server.close()
+    with pytest.raises(httpx.ConnectError):
+        await httpx.AsyncClient(trust_env=False).get(f"http://{server.address}/metrics")
+
+
+def test_a_thread_of_its_own_serves_while_this_one_does_not():
+    admin = ThreadedAdmin(make_server())
+    try:
+        answer = httpx.get(f"http://{admin.address}/metrics", timeout=20, trust_env=False)
+    finally:
+        admin.close()
+        admin.close()
+    assert 200 == answer.status_code
+
+
+def test_what_answers_http_is_loaded_when_somebody_comes():
+    code = (
+        "import asyncio, sys\n"
+        "import pyserve, pyserve.admin as admin\n"
+        "from pyserve.observe.metrics import ProcessMetrics\n"
+        "gathering = admin.NodeGathering(ProcessMetrics('x'), b'x', None)\n"
+        "desk = admin.Desk(gathering=gathering)\n"
+        "async def main():\n"
+        "    server = admin.AdminServer(desk, host='127.0.0.1', port=0, token=b'x')\n"
+        "    server.start()\n"
+        "    await server.close()\n"
+        "asyncio.run(main())\n"
+        "found = {'uvicorn', 'starlette', 'prometheus_client'} & sys.modules.keys()\n"
+        "assert not found, found\n"
+    )
+    assert 0 == subprocess.run([sys.executable, "-c", code], check=False).returncode
+
+
+@pytest.mark.parametrize(
+    ("bound", "advertised", "reached_at", "expected"),
+    [
+        ("127.0.0.1:9101", None, "", "127.0.0.1:9101"),
+        ("10.0.0.1:9101", None, "", "10.0.0.1:9101"),
+        ("0.0.0.0:9101", None, "", "here:9101"),
+        ("0.0.0.0:9101", None, "controller", "controller:9101"),
+        ("[::]:9101", "fd00::1", "controller", "[fd00::1]:9101"),
+    ],
+)
+def test_others_are_told_where_they_reach_it(bound, advertised, reached_at, expected):
+    node = NodeSettings(node_id="here", advertise_host=advertised)
+    assert expected == advertised_address(node, bound, reached_at)
