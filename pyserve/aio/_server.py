@@ -19,6 +19,7 @@ from pyserve.aio._doors import describing_files
 from pyserve.aio._handlers import CallKit, Method, RpcMethodHandler, make_method, make_spawn
 from pyserve.aio._http import HttpCall
 from pyserve.aio._http_tasks import http_starter
+from pyserve.aio._logged import OnEnd, make_on_logged_call
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
 from pyserve.aio._traced import make_on_traced_call
@@ -79,6 +80,7 @@ class Server(grpc.aio.Server):
         self._loop = self._endpoint.loop
         self._native = self._make_native()
         self._starters: list[CallStarter] = []
+        self._on_call: CallStarter | None = None
         self._terminated: asyncio.Future[None] = self._loop.create_future()
         self._stop_at: float | None = None
         self._hurry = asyncio.Event()
@@ -210,6 +212,17 @@ class Server(grpc.aio.Server):
     def set_receive_limit(self, path: str, size_bytes: int) -> None:
         """Change how long a message of a registered method may be, from the next call on."""
         self._register(path, make_method(path, self._resolver.registered[path]), size_bytes)
+
+    def tell_ends(self, on_end: OnEnd | None) -> None:
+        """Have ``on_end`` called with each call that ends, of those that begin from now on.
+
+        Args:
+            on_end: Called on the thread that ends the call, and must not raise; ``None``: nobody.
+        """
+        plain = self._on_call
+        if plain is not None and self._endpoint.on_call is not None:
+            logged = on_end and make_on_logged_call(plain, self._endpoint.receivers, on_end)
+            self._endpoint.on_call = logged or plain
 
     @property
     def native(self) -> _router.Server:
@@ -361,11 +374,10 @@ class Server(grpc.aio.Server):
             self._add_starter(number, _make_turn_away(settings.on_turned_away))
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
-        spans = PROCESS_TRACING.spans
-        if spans is None:
-            self._endpoint.on_call = _make_on_call(self._starters)
-        else:
-            self._endpoint.on_call = make_on_traced_call(self._starters, http_number, spans)
+        spans, on_call = PROCESS_TRACING.spans, _make_on_call(self._starters)
+        if spans is not None:
+            on_call = make_on_traced_call(self._starters, http_number, spans)
+        self._endpoint.on_call = self._on_call = on_call
 
     def _add_starter(self, number: int, starter: CallStarter) -> None:
         if number != len(self._starters):

@@ -25,6 +25,7 @@ from pyserve.cli.in_process import run_in_process
 from pyserve.cli.ready import print_all_ready, print_ready
 from pyserve.cli.reloading import Loader, Reloading
 from pyserve.cli.settings import (
+    access_log_option,
     listening_options,
     prefix_option,
     read_prefix,
@@ -63,6 +64,7 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
 @click.option("--reload", is_flag=True, help="Roll what rests upon source files that change.")
 @click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
+@access_log_option
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
 def run(
     target: str,

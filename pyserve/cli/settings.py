@@ -12,7 +12,7 @@ import click
 
 from pyserve.aio.certificates import check_server_files
 from pyserve.config import MeshSettings, check_address, read_settings
-from pyserve.config.environment import use_tls_files
+from pyserve.config.environment import use_access_log, use_tls_files
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.config.validation import SECONDS_MAX
@@ -31,6 +31,22 @@ prefix_option = click.option(
     "--route-prefix",
     metavar="PREFIX",
     help="Where plain HTTP reaches it; empty: nowhere. [default: / if no other application has it]",
+)
+
+
+def _use_access_log(
+    _context: click.Context, _parameter: click.Parameter, value: bool | None
+) -> None:
+    if value is not None:
+        use_access_log(is_on=value)
+
+
+access_log_option = click.option(
+    "--access-log/--no-access-log",
+    default=None,
+    expose_value=False,
+    callback=_use_access_log,
+    help="A line for each call, of a mesh that is started. [default: in files, up to 100 calls/s]",
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from pyserve.cli.settings import listening_options, server_tls_files
+from pyserve.cli.settings import access_log_option, listening_options, server_tls_files
 from pyserve.config import (
     MeshSettings,
     ProxyLocation,
@@ -25,6 +25,7 @@ from pyserve.launch.supervisor import MeshPlan, Supervisor
 @click.command(short_help="Run a mesh that stays.")
 @listening_options
 @click.option("--no-ingress", is_flag=True, help="Run the controller alone.")
+@access_log_option
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
 def start(
     addresses: tuple[str, ...],

@@ -187,6 +187,11 @@ def use_tls_files(files: TlsFiles) -> None:
     os.environ.update(environment_of_files(files))
 
 
+def use_access_log(*, is_on: bool) -> None:
+    """Let processes that are started write a line for each call, or none."""
+    os.environ["PYSERVE_ACCESS_LOG"] = "1" if is_on else "0"
+
+
 def read_settings(environment: Mapping[str, str] | None = None) -> MeshSettings:
     """Read ``PYSERVE_*`` from ``environment`` (the process's own by default).
 
@@ -225,7 +230,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
             advertise_host=_advertised(variables),
             tls=read_mesh_tls(variables),
         ),
-        logs=read_log_settings(variables),
+        logs=read_log_settings(variables, _home(variables)),
         concurrency=_concurrency(variables),
         calls=_calls(variables),
         ingress=read_ingress_settings(variables),

@@ -12,9 +12,16 @@ from pyserve.config.validation import check_choice
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # What Ray Serve calls the same settings.
-ALIASES = {"PYSERVE_LOG_ENCODING": "RAY_SERVE_LOG_ENCODING"}
+ALIASES = {
+    "PYSERVE_LOG_ENCODING": "RAY_SERVE_LOG_ENCODING",
+    "PYSERVE_LOG_TO_STDERR": "RAY_SERVE_LOG_TO_STDERR",
+    "PYSERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE",
+    "PYSERVE_LOG_CLIENT_ADDRESS": "RAY_SERVE_LOG_CLIENT_ADDRESS",
+}
 _FILE_BYTES_MAX = 10 * 1024 * 1024
 _FILES_KEPT = 5
+_BUFFER_OF_THROUGHPUT = 1000
+_BUFFER_LARGEST = 10_000
 # Beyond it a file is none that people or their tools can read. Arbitrary, both.
 _FILE_BYTES_LARGEST = 1 << 40
 _FILES_MOST = 1000
@@ -46,19 +53,33 @@ class LogSettings:
 
     Attributes:
         directory: where log files go, None for standard error only.
+        home: private folder that the directory lies in, where nobody has named one; else None.
+        to_standard_error: whether logs go there too.
         level: records below it are not written; of replicas their deployments say it.
         encoding: of the lines; the same.
         rotation: of the files.
+        access_log: whether each call is a line; None: in files, and while there are few calls.
+        access_buffer_size: so many of these lines are written together.
+        client_addresses: whether they name clients.
     """
 
     directory: Path | None = None
+    home: Path | None = None
+    to_standard_error: bool = True
     level: str = "INFO"
     encoding: str = EncodingType.TEXT.value
     rotation: Rotation = field(default_factory=Rotation)
+    access_log: bool | None = None
+    access_buffer_size: int = 1
+    client_addresses: bool = False
 
 
-def read_log_settings(variables: Mapping[str, str]) -> LogSettings:
+def read_log_settings(variables: Mapping[str, str], home: Path) -> LogSettings:
     """Read ``PYSERVE_LOG_*``.
+
+    Args:
+        variables: The environment.
+        home: Of the mesh; logs that go nowhere else go to a folder in it.
 
     Raises:
         OptionError: A variable has a value that cannot be used.
@@ -66,15 +87,29 @@ def read_log_settings(variables: Mapping[str, str]) -> LogSettings:
     size = read.whole(
         variables, "PYSERVE_LOG_ROTATION_BYTES", minimum=1024, maximum=_FILE_BYTES_LARGEST
     )
+    # The profile changes defaults only: what is set by itself wins, also against it.
+    optimized = read.switch(variables, "PYSERVE_THROUGHPUT_OPTIMIZED")
+    buffer_size = read.whole(
+        variables, "PYSERVE_REQUEST_PATH_LOG_BUFFER_SIZE", minimum=1, maximum=_BUFFER_LARGEST
+    )
+    to_standard_error = read.switch(variables, "PYSERVE_LOG_TO_STDERR", default=not optimized)
+    directory = read.path(variables, "PYSERVE_LOG_DIR")
+    is_homeless = directory is None and not to_standard_error
+    wanted = variables.get("PYSERVE_ACCESS_LOG", "") != ""
     count = read.whole(variables, "PYSERVE_LOG_ROTATION_COUNT", minimum=1, maximum=_FILES_MOST)
     return LogSettings(
-        directory=read.path(variables, "PYSERVE_LOG_DIR"),
+        directory=home / "logs" if is_homeless else directory,
+        home=home if is_homeless else None,
+        to_standard_error=to_standard_error,
         level=read_level(variables),
         encoding=read_encoding(variables),
         rotation=Rotation(
             file_bytes_max=_FILE_BYTES_MAX if size is None else size,
             files_kept=_FILES_KEPT if count is None else count,
         ),
+        access_log=read.switch(variables, "PYSERVE_ACCESS_LOG") if wanted else None,
+        access_buffer_size=buffer_size or (_BUFFER_OF_THROUGHPUT if optimized else 1),
+        client_addresses=read.switch(variables, "PYSERVE_LOG_CLIENT_ADDRESS"),
     )
 
 

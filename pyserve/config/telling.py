@@ -37,7 +37,7 @@ class LoggingConfig(Part):
             ``PYSERVE_LOG_LEVEL`` says where the deployment is defined.
         encoding: ``TEXT`` or ``JSON``; by default ``TEXT``, or what ``PYSERVE_LOG_ENCODING`` says.
         logs_dir: Where the files go; ``None``: as the environment says.
-        enable_access_log: Accepted; no line is written for each request yet.
+        enable_access_log: With False no call is a line, whatever ``PYSERVE_ACCESS_LOG`` says.
         additional_log_standard_attrs: Attributes of ``logging.LogRecord`` that each line has too.
     """
 
@@ -80,6 +80,8 @@ def environment_of_logs(config: LoggingConfig) -> dict[str, str]:
         "PYSERVE_LOG_LEVEL": str(config.log_level),
         "PYSERVE_LOG_ENCODING": str(config.encoding),
     }
+    if not config.enable_access_log:
+        environment["PYSERVE_ACCESS_LOG"] = "0"
     if config.logs_dir is not None:
         environment["PYSERVE_LOG_DIR"] = config.logs_dir
     return environment

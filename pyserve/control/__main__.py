@@ -156,7 +156,7 @@ class _Mesh:
             addresses=self._ingresses.addresses,
             ingress=self._ingresses.total,
             visible=self._ingresses.visible,
-            say=lambda line: sink.write_output(f"pyserve: {line}"),
+            say=lambda line: sink.tell(f"pyserve: {line}"),
             notices=self._notices,
             interval_s=settings.control_interval_s,
             store=SqliteStore(home.home / _STATE) if self._is_lasting else None,

@@ -26,7 +26,6 @@ from pyserve.config import DeploymentOptions, MeshSettings, host_port
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
 from pyserve.multiplexing import PROCESS_DIRECTORY
-from pyserve.observe.logs.replica import ReplicaLogs
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
 from pyserve.replica.announcing import hello, ready
@@ -49,6 +48,7 @@ from pyserve.replica.loading import (
     stop_application,
     warm_up,
 )
+from pyserve.replica.logs import ReplicaLogging, begin_logs
 from pyserve.replica.measures import ReplicaMetrics
 from pyserve.replica.membership import Membership
 from pyserve.replica.ports import DirectPorts
@@ -110,7 +110,7 @@ class Worker:
         self._threads: EndpointThreads | None = None
         self._limit: int | None = None  # Changed since the Assign.
         self._options: DeploymentOptions | None = None  # The same.
-        self._logs: ReplicaLogs | None = None
+        self._logs: ReplicaLogging | None = None
         self._reconfigurer: Reconfigurer | None = None
         self._metadata_json = ""
         self._place: SocketPlace | None = None
@@ -168,6 +168,8 @@ class Worker:
         finally:
             self._metrics.close()
             await self._duties.leave()
+            if self._logs is not None:
+                self._logs.close()
         return 0
 
     async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Loaded, object]:
@@ -185,7 +187,9 @@ class Worker:
         self._metrics.show(context, mesh.run_dir if is_shown else None, self._settings.token)
         self.is_constructing = True
         try:
-            self._begin_logs(assign)
+            own = self._settings
+            launched, names = own.external is None, (own.application, own.deployment)
+            self._logs = begin_logs(assign, *names, own.mesh.logs, is_launched=launched)
             trace_replica(self._settings, assign.replica_id)
             loaded = load(assign.spec, self._settings.mesh.servicer_functions)
             if ingress_of(loaded.target) is not None:
@@ -209,18 +213,6 @@ class Worker:
         await self._unless_stopped(check_first(instance, options.health_check_timeout_s))
         return loaded, instance
 
-    def _begin_logs(self, assign: mesh_pb2.Assign) -> None:
-        options = DeploymentOptions.from_peer(assign.spec.options_json)
-        settings = self._settings
-        logs = ReplicaLogs(
-            settings.application, settings.deployment, assign.replica_id, settings.mesh.logs
-        )
-        try:
-            logs.follow(options.logging_config)
-        except OptionError as error:
-            raise LoadError(str(error), traceback.format_exc(), user_code=False) from error
-        self._logs = logs
-
     async def _unless_stopped(self, step: Coroutine[object, object, Value]) -> Value:
         """Await ``step``, or cancel it and raise when this replica is to end."""
         task = asyncio.ensure_future(step)
@@ -240,6 +232,8 @@ class Worker:
             garbage.settle()
             await server.start()
             self._server = server
+            if self._logs is not None:
+                self._logs.watch(server)
             # Loads that are under way are told too; whoever routes prefers this replica then.
             PROCESS_DIRECTORY.subscribe(server.native.set_models)
             server.native.set_models(PROCESS_DIRECTORY.models())

@@ -7,6 +7,7 @@ import logging.handlers
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyserve.config.logs import Rotation
 from pyserve.observe.seldom import Seldom
@@ -26,6 +27,13 @@ class _File(logging.handlers.RotatingFileHandler):
         self._tell = tell
         self._complaints = Seldom()
 
+    def make_room(self, size: int) -> None:
+        """Begin the file anew if it cannot take so many characters."""
+        if self.stream is None:
+            self.stream = self._open()
+        if self.stream.tell() + size >= self.maxBytes:
+            self.doRollover()
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002
         """Say why the file cannot be written; called where ``emit`` has failed."""
         if self._complaints.allows():
@@ -37,7 +45,7 @@ class _File(logging.handlers.RotatingFileHandler):
 
 def open_rotating_file(
     log_dir: Path, name: str, rotation: Rotation, tell: Callable[[str], None]
-) -> logging.Handler:
+) -> logging.StreamHandler[Any]:
     """Return what writes to a file that is rotated; ``tell`` hears of lines that it cannot take.
 
     Raises:
@@ -45,3 +53,17 @@ def open_rotating_file(
     """
     log_dir.mkdir(parents=True, exist_ok=True)
     return _File(log_dir / name, rotation, tell)
+
+
+def write_lines(handler: logging.StreamHandler[Any], lines: str) -> None:
+    """Write many lines to a handler's stream at once; what fails is told as with ``emit``."""
+    handler.acquire()
+    try:
+        if isinstance(handler, _File):
+            handler.make_room(len(lines))
+        handler.stream.write(f"{lines}\n")
+        handler.flush()
+    except Exception:
+        handler.handleError(logging.makeLogRecord({}))
+    finally:
+        handler.release()

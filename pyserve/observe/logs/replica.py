@@ -6,12 +6,14 @@ Records go to standard error, where the launcher reads them, and to a file where
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pyserve.config import EncodingType, LoggingConfig
 from pyserve.config.logs import LogSettings
 from pyserve.errors import OptionError
-from pyserve.observe.logs.files import open_rotating_file
+from pyserve.observe.logs.files import open_rotating_file, write_lines
 from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
 from pyserve.observe.logs.requests import RequestFilter
 
@@ -22,10 +24,17 @@ class ReplicaLogs:
     Args:
         application, deployment, replica_id: Of the replica; each JSON object has them.
         settings: Of the process; its folder is for deployments that name none.
+        is_launched: A launcher reads standard error, whatever the settings say.
     """
 
     def __init__(
-        self, application: str, deployment: str, replica_id: str, settings: LogSettings
+        self,
+        application: str,
+        deployment: str,
+        replica_id: str,
+        settings: LogSettings,
+        *,
+        is_launched: bool = True,
     ) -> None:
         self._facts = {
             "component": "replica",
@@ -37,9 +46,20 @@ class ReplicaLogs:
         self._file_name = f"replica_{application}_{deployment}_{letters}.log"
         self._settings = settings
         self._path: Path | None = None
-        self._file: logging.Handler | None = None
+        self._file: logging.StreamHandler[Any] | None = None
+        self._formatter: logging.Formatter = TextFormatter()
         # Those that user code adds later are its own.
         self._handlers = list(logging.getLogger().handlers)
+        self._is_silent = not (is_launched or settings.to_standard_error)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether records go to a file too."""
+        return self._file is not None
+
+    def takes_info(self) -> bool:
+        """Whether records of the level INFO are written."""
+        return logging.getLogger().isEnabledFor(logging.INFO)
 
     def follow(self, config: LoggingConfig) -> None:
         """Log in that way from now on.
@@ -56,18 +76,31 @@ class ReplicaLogs:
             self._path = path
         additional = config.additional_log_standard_attrs
         is_json = config.encoding == EncodingType.JSON
+        self._formatter = (
+            JsonFormatter(self._facts, additional) if is_json else TextFormatter(additional)
+        )
         for handler in (*self._handlers, *filter(None, [self._file])):
-            handler.setFormatter(
-                JsonFormatter(self._facts, additional) if is_json else TextFormatter(additional)
-            )
+            handler.setFormatter(self._formatter)
         root.setLevel(config.log_level)
+        if self._is_silent and self._file is not None:
+            for handler in self._handlers:
+                root.removeHandler(handler)
+            self._handlers.clear()
+
+    def write(self, records: Sequence[logging.LogRecord], *, everywhere: bool) -> None:
+        """Write records that are no event of the process: to the file, or ``everywhere``."""
+        lines = "\n".join(map(self._formatter.format, records))
+        handlers = [*(self._handlers if everywhere else ()), *filter(None, [self._file])]
+        for handler in handlers:
+            if isinstance(handler, logging.StreamHandler):
+                write_lines(handler, lines)
 
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._replace_file(logging.getLogger(), None)
         self._path = None
 
-    def _replace_file(self, root: logging.Logger, file: logging.Handler | None) -> None:
+    def _replace_file(self, root: logging.Logger, file: logging.StreamHandler[Any] | None) -> None:
         former, self._file = self._file, file
         if file is not None:
             root.addHandler(file)
@@ -75,7 +108,7 @@ class ReplicaLogs:
             root.removeHandler(former)
             former.close()
 
-    def _open(self, path: Path, config: LoggingConfig) -> logging.Handler:
+    def _open(self, path: Path, config: LoggingConfig) -> logging.StreamHandler[Any]:
         tell = logging.getLogger(__name__).warning
         try:
             file = open_rotating_file(path.parent, path.name, self._settings.rotation, tell)

@@ -12,7 +12,7 @@ from pyserve.request import CURRENT, Source
 _SHOWN_MAX = 128
 _NOT_SHOWN = re.compile(r"[^!-~]|[\[\]%]")
 # version, trace id, parent id, flags (w3.org/TR/trace-context, "traceparent Header").
-_TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
 _NO_TRACE = "0" * 32
 
 
@@ -21,16 +21,30 @@ class RequestFilter(logging.Filter):
 
     It belongs to handlers, because those see the records of every logger, in the context of the
     code that logs. What a record has already by ``extra=`` stays.
+
+    Args:
+        of_deployments_only: Requests that no deployment handles (between processes of a mesh) are
+            no requests.
     """
+
+    def __init__(self, *, of_deployments_only: bool = False) -> None:
+        super().__init__()
+        self._of_deployments_only = of_deployments_only
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Complete the record; every one is to be written."""
         known = vars(record)
         if "request_id" not in known or "trace_id" not in known:
             source = CURRENT.get()
-            known.setdefault("request_id", "" if source is None else source.request().request_id)
+            known.setdefault("request_id", self._request_id(source))
             known.setdefault("trace_id", trace_id_of(source))
         return True
+
+    def _request_id(self, source: Source | None) -> str:
+        if source is None:
+            return ""
+        request = source.request()
+        return request.request_id if request.deployment or not self._of_deployments_only else ""
 
 
 def trace_id_of(source: Source | None) -> str:
@@ -42,8 +56,14 @@ def trace_id_of(source: Source | None) -> str:
         if found.is_valid and found.trace_flags.sampled:
             return f"{found.trace_id:032x}"
     call = getattr(source, "call", None)
-    sampled = _TRACE_ID.fullmatch(getattr(call, "traceparent", ""))
-    return sampled[1] if sampled is not None and sampled[1] != _NO_TRACE else ""
+    return trace_in(getattr(call, "traceparent", ""))
+
+
+def trace_in(traceparent: str) -> str:
+    """Return the id of the trace if it is sampled, ``""`` if not."""
+    found = _TRACE_ID.fullmatch(traceparent)
+    sampled = found is not None and int(found[2], 16) & 1 and found[1] != _NO_TRACE
+    return found[1] if found is not None and sampled else ""
 
 
 def request_mark(record: logging.LogRecord) -> str:

@@ -13,13 +13,16 @@ import sys
 import threading
 from pathlib import Path
 
-from pyserve.config.logs import EncodingType, LogSettings, Rotation
+from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.errors import OptionError
+from pyserve.folders import PrivateFolder
 from pyserve.observe.logs.files import open_rotating_file
 from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, output_as_json
 from pyserve.observe.logs.requests import RequestFilter
 
 _QUEUE_LENGTH_MAX = 10_000
+# Of lines that people at the terminal are told, wherever logs go.
+_NOTICE = logging.CRITICAL + 1
 
 
 class LogSink:
@@ -37,12 +40,15 @@ class LogSink:
         self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(_QUEUE_LENGTH_MAX)
         self._dropped = 0
         self._is_json = settings.encoding == EncodingType.JSON
+        # Standard error is for what somebody should see; the file has everything.
+        self._level = logging.WARNING if settings.to_standard_error else _NOTICE
         self._file: logging.Handler | None = None
         if settings.directory is not None:
-            file_name = f"{name}.log"
-            self._file = self._open_file(settings.directory, file_name, settings.rotation)
+            self._file = self._open_file(f"{name}.log", settings, settings.directory)
         self._thread = threading.Thread(target=self._write_all, name="log-sink", daemon=True)
         self._thread.start()
+        if not settings.to_standard_error:
+            self.tell(f"pyserve: logs go to {settings.directory}")
 
     def write(self, line: str, level: int = logging.WARNING) -> None:
         """Queue a line. A full queue drops it and counts; any thread may call."""
@@ -54,6 +60,10 @@ class LogSink:
     def write_output(self, line: str) -> None:
         """Queue a line that a process of the mesh has printed, in the encoding of the log."""
         self.write(output_as_json(line) if self._is_json else line)
+
+    def tell(self, line: str) -> None:
+        """Queue a line that is shown to people, also where logs go to files only."""
+        self.write(output_as_json(line) if self._is_json else line, _NOTICE)
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Write what is queued, for at most ``timeout_s``. Idempotent."""
@@ -69,9 +79,8 @@ class LogSink:
             level, line = entry
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
-                self._tell(f"... {dropped} lines were dropped, nobody read fast enough")
-            # Standard error is for what somebody should see; the file has everything.
-            if level >= logging.WARNING:
+                self._say(f"... {dropped} lines were dropped, nobody read fast enough")
+            if level >= self._level:
                 self._write_line(line)
             if self._file is not None:
                 self._file.emit(logging.makeLogRecord({"msg": line, "levelno": level}))
@@ -80,7 +89,7 @@ class LogSink:
             with contextlib.suppress(OSError):
                 self._file.close()
 
-    def _tell(self, line: str) -> None:
+    def _say(self, line: str) -> None:
         self._write_line(output_as_json(line) if self._is_json else line)
 
     def _write_line(self, line: str) -> None:
@@ -91,9 +100,11 @@ class LogSink:
             # The reader of standard error is gone. There is nobody left to tell.
             return
 
-    def _open_file(self, log_dir: Path, name: str, rotation: Rotation) -> logging.Handler:
+    def _open_file(self, name: str, settings: LogSettings, log_dir: Path) -> logging.Handler:
         try:
-            return open_rotating_file(log_dir, name, rotation, self._tell)
+            if settings.home is not None:
+                PrivateFolder(settings.home, make=True).close()
+            return open_rotating_file(log_dir, name, settings.rotation, self._say)
         except OSError as error:
             # What lies in or above it may be what is wrong.
             found = error.filename or str(log_dir)
@@ -112,7 +123,7 @@ class SinkHandler(logging.Handler):
         super().__init__()
         self._sink = sink
         self.setFormatter(formatter)
-        self.addFilter(RequestFilter())
+        self.addFilter(RequestFilter(of_deployments_only=True))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue one record."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyserve.config import LoggingConfig, read_settings
+from pyserve.config import LoggingConfig, LogSettings, read_settings
 from pyserve.config.telling import environment_of_logs
 from pyserve.errors import OptionError
 
@@ -51,4 +51,50 @@ def test_what_a_mesh_is_started_with_reaches_its_processes() -> None:
         found.level,
         found.encoding,
         str(found.directory),
+    )
+
+
+def logs(**variables: str) -> LogSettings:
+    return read_settings({"PYSERVE_HOME": "/h", **variables}).logs
+
+
+@pytest.mark.parity("S-57")
+@pytest.mark.parity("S-59")
+@pytest.mark.parametrize("prefix", ["PYSERVE", "RAY_SERVE"])
+def test_the_access_log_is_buffered_in_the_profile_and_what_is_set_wins(prefix: str) -> None:
+    profile = {f"{prefix}_THROUGHPUT_OPTIMIZED": "1"}
+    size = f"{prefix}_REQUEST_PATH_LOG_BUFFER_SIZE"
+    assert 1 == logs().access_buffer_size
+    assert 1000 == logs(**profile).access_buffer_size
+    assert 7 == logs(**profile, **{size: "7"}).access_buffer_size
+    assert 7 == logs(**{size: "7"}).access_buffer_size
+    with pytest.raises(OptionError, match="PYSERVE_REQUEST_PATH_LOG_BUFFER_SIZE"):
+        logs(**{size: "0"})
+
+
+@pytest.mark.parity("S-58")
+@pytest.mark.parity("S-59")
+@pytest.mark.parametrize("prefix", ["PYSERVE", "RAY_SERVE"])
+def test_logs_leave_standard_error_in_the_profile_and_what_is_set_wins(prefix: str) -> None:
+    profile = {f"{prefix}_THROUGHPUT_OPTIMIZED": "1"}
+    name = f"{prefix}_LOG_TO_STDERR"
+    assert logs().to_standard_error
+    assert not logs(**profile).to_standard_error
+    assert logs(**profile, **{name: "1"}).to_standard_error
+    assert not logs(**{name: "0"}).to_standard_error
+
+
+@pytest.mark.parity("S-58")
+def test_logs_that_go_nowhere_else_go_to_the_home_of_the_mesh() -> None:
+    assert "/h/logs" == str(logs(PYSERVE_LOG_TO_STDERR="0").directory)
+    assert "/var/x" == str(logs(PYSERVE_LOG_TO_STDERR="0", PYSERVE_LOG_DIR="/var/x").directory)
+    assert logs().directory is None
+
+
+@pytest.mark.parity("G-81")
+def test_clients_are_not_named_unless_that_is_asked_for() -> None:
+    assert not logs().client_addresses
+    assert logs(RAY_SERVE_LOG_CLIENT_ADDRESS="1").client_addresses
+    assert (None, True, False) == tuple(
+        logs(PYSERVE_ACCESS_LOG=value).access_log for value in ("", "1", "0")
     )

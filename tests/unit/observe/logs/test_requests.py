@@ -132,7 +132,7 @@ def test_a_sampled_call_has_its_trace_in_each_line(lines: list[str], form: str) 
 
 @pytest.mark.parametrize(
     "traceparent",
-    ["", "nonsense", f"00-{'0' * 32}-00f067aa0ba902b7-01", f"00-{TRACE}-00f067aa0ba902b7-01\n"],
+    ["", "nonsense", f"00-{'0' * 32}-00f067aa0ba902b7-01", f"00-{TRACE}-00f067aa0ba902b7-00"],
 )
 def test_without_a_trace_there_is_no_id_of_one(traceparent: str) -> None:
     assert "" == trace_id_of(Call(traceparent))

@@ -1,0 +1,153 @@
+"""The access log: one line for each call, written beside the path of the calls.
+
+A call's end costs an append; lines are made and written in turns of the loop of their own, a few at
+a time, so that a full buffer holds no call up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+Entry = TypeVar("Entry")
+
+ACCESS_LOGGER = "pyserve.access"
+# How long an entry may wait for company; what a person who watches the log does not mind.
+FLUSH_S = 1.0
+# Lines that are made in one turn of the loop: about a third of a millisecond. Arbitrary.
+_PER_TURN = 32
+# Entries that wait at most; beyond, the oldest go, and are counted. Arbitrary.
+_WAITING_MAX = 20_000
+# What a line shows of a path, whose length clients choose.
+_LABEL_MAX = 256
+
+
+class AccessBuffer(Generic[Entry]):
+    """Entries that wait to be written: until so many are there, a second is over, or an error is.
+
+    Args:
+        write: Writes entries down, oldest first; on the loop, or on the thread of an error.
+        size: So many entries are a full buffer; 1: each is written in the loop's next turn.
+        loop: Where entries are written.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[Entry]], None], size: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._write = write
+        self._size = size
+        self._loop = loop
+        # Appended to and taken from on several threads, each in one step.
+        self._entries: deque[Entry] = deque(maxlen=_WAITING_MAX)
+        self._is_scheduled = False
+        self._is_full = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Keep an entry; on any thread."""
+        entries = self._entries
+        entries.append(entry)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon_threadsafe(self._wait)
+        if len(entries) >= self._size and not self._is_full and self._size > 1:
+            self._is_full = True
+            self._loop.call_soon_threadsafe(self._write_some)
+
+    def flush(self) -> None:
+        """Write all of them now; on any thread."""
+        while entries := self._take(_WAITING_MAX):
+            self._write(entries)
+
+    def _wait(self) -> None:
+        if self._size == 1:
+            self._write_some()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(FLUSH_S, self._write_some)
+
+    def _write_some(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if entries := self._take(_PER_TURN):
+            self._write(entries)
+        if self._entries:
+            self._loop.call_soon(self._write_some)
+            return
+        self._is_full = self._is_scheduled = False
+        # One that has come between the two looks has scheduled nothing.
+        if self._entries and not self._is_scheduled:
+            self._is_scheduled = True
+            self._wait()
+
+    def _take(self, count: int) -> list[Entry]:
+        taken: list[Entry] = []
+        while len(taken) < count:
+            try:
+                taken.append(self._entries.popleft())
+            except IndexError:
+                break
+        return taken
+
+
+class FlushOnError(logging.Handler):
+    """Has what waits written before a record of an error is, so that the log stays in order."""
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._flush = flush
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Write what waits."""
+        self._flush()
+
+
+def access_record(
+    *,
+    ended_at: float,
+    request_id: str,
+    label: str,
+    status: str,
+    duration_s: float,
+    attempts: int = 1,
+    trace_id: str = "",
+    client: str = "",
+    **more: str,
+) -> logging.LogRecord:
+    """Return the record of one call.
+
+    Args:
+        ended_at: Unix time.
+        request_id: Of the call; ``""``: it has none.
+        label: Method or route.
+        status: In a word: the code of gRPC, or the number of HTTP.
+        duration_s: From its begin to its end.
+        attempts: How often it was sent to a replica.
+        trace_id: Of its trace, if that is sampled.
+        client: Address of the client, where that is logged.
+        more: What a JSON object has besides.
+    """
+    label, duration_ms = label[:_LABEL_MAX], round(duration_s * 1e3, 3)
+    text = f"{label} {status} {duration_ms:g} ms"
+    text += f", attempt {attempts}" if attempts > 1 else ""
+    text += f", from {client}" if client else ""
+    values: dict[str, object] = {
+        "name": ACCESS_LOGGER,
+        "levelno": logging.INFO,
+        "levelname": "INFO",
+        "msg": text,
+        "created": ended_at,
+        "msecs": int(ended_at * 1e3) % 1000,
+        "request_id": request_id,
+        "trace_id": trace_id,
+        "route": label,
+        "status": status,
+        "duration_ms": duration_ms,
+        "attempts": attempts,
+        **({"client": client} if client else {}),
+        **more,
+    }
+    return logging.makeLogRecord(values)

@@ -1,0 +1,218 @@
+"""The logs of a replica: how its process logs, and one line for each call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import grpc
+
+from pyserve.config import DeploymentOptions, LoggingConfig
+from pyserve.errors import OptionError
+from pyserve.observe.logs.access import AccessBuffer, FlushOnError, access_record
+from pyserve.observe.logs.replica import ReplicaLogs
+from pyserve.observe.logs.requests import trace_in
+from pyserve.replica.loading import LoadError
+
+if TYPE_CHECKING:
+    from pyserve.aio import EndedCall, Server
+    from pyserve.config import LogSettings
+    from pyserve.wire.v1 import mesh_pb2
+
+_LOGGER = logging.getLogger(__name__)
+# Above so many calls a second nobody reads a line for each; who wants them all says so.
+CALLS_PER_S_MAX = 100
+_SECOND_S = 1.0
+_OWN_SERVICES = "/pyserve."
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+def begin_logs(
+    assign: mesh_pb2.Assign,
+    application: str,
+    deployment: str,
+    settings: LogSettings,
+    *,
+    is_launched: bool,
+) -> ReplicaLogging:
+    """Log as the deployment says, from now on; before user code is loaded.
+
+    Args:
+        assign: What the replica shall run.
+        application: Its name.
+        deployment: The same.
+        settings: Of the process.
+        is_launched: A launcher reads its standard error, whatever the settings say.
+
+    Raises:
+        LoadError: A file cannot be written.
+    """
+    options = DeploymentOptions.from_peer(assign.spec.options_json)
+    logs = ReplicaLogs(
+        application, deployment, assign.replica_id, settings, is_launched=is_launched
+    )
+    try:
+        return ReplicaLogging(logs, settings, options.logging_config)
+    except OptionError as error:
+        raise LoadError(str(error), traceback.format_exc(), user_code=False) from error
+
+
+class ReplicaLogging:
+    """The logs of one replica, from before its code is loaded until its end.
+
+    Args:
+        logs: Writes lines.
+        settings: Of the process.
+        config: Of the deployment.
+
+    Raises:
+        OptionError: A file cannot be written.
+    """
+
+    def __init__(self, logs: ReplicaLogs, settings: LogSettings, config: LoggingConfig) -> None:
+        self._logs = logs
+        self._settings = settings
+        self._config = config
+        self._access: AccessLog | None = None
+        self._server: Server | None = None
+        logs.follow(config)
+
+    def follow(self, config: LoggingConfig) -> None:
+        """Log in another way from now on.
+
+        Raises:
+            OptionError: A file cannot be written there; nothing has changed.
+        """
+        self._logs.follow(config)
+        self._config = config
+        if self._server is not None:
+            self.watch(self._server)
+
+    def watch(self, server: Server) -> None:
+        """Write a line for each call of a server that runs, if that is wanted; on its loop."""
+        self._server = server
+        wanted = self._settings.access_log
+        everywhere = wanted is True
+        is_on = (
+            self._config.enable_access_log
+            and wanted is not False
+            and self._logs.takes_info()
+            and (everywhere or self._logs.has_file)
+        )
+        if is_on and self._access is None:
+            self._access = AccessLog(
+                server,
+                lambda records: self._logs.write(records, everywhere=everywhere),
+                self._settings,
+            )
+        elif not is_on and self._access is not None:
+            self._access.close()
+            self._access = None
+
+    def close(self) -> None:
+        """Write what waits, and close the file. Idempotent."""
+        if self._access is not None:
+            self._access.close()
+            self._access = None
+        self._server = None
+        self._logs.close()
+
+
+class AccessLog:
+    """A line for each call of a server, until ``close``.
+
+    Unless it was asked for, it pauses in seconds with more calls than anybody reads.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        write: Callable[[Sequence[logging.LogRecord]], None],
+        settings: LogSettings,
+    ) -> None:
+        self._server = server
+        self._write = write
+        self._names_clients = settings.client_addresses
+        self._has_bound = settings.access_log is None
+        self._loop = asyncio.get_running_loop()
+        self._buffer = AccessBuffer(self._write_calls, settings.access_buffer_size, self._loop)
+        self._on_error = FlushOnError(self._buffer.flush)
+        # First, so that it is asked before those that write.
+        logging.getLogger().handlers.insert(0, self._on_error)
+        self._second_began = self._loop.time()
+        self._calls_of_second = 0
+        self._paused: asyncio.TimerHandle | None = None
+        server.tell_ends(self._on_end)
+
+    def close(self) -> None:
+        """Write what waits, and no more after it."""
+        self._server.tell_ends(None)
+        if self._paused is not None:
+            self._paused.cancel()
+        self._buffer.flush()
+        logging.getLogger().removeHandler(self._on_error)
+
+    def _on_end(self, call: EndedCall) -> None:
+        self._buffer.add(call)
+        if self._has_bound:
+            now = self._loop.time()
+            if now - self._second_began >= _SECOND_S:
+                self._second_began, self._calls_of_second = now, 0
+            self._calls_of_second += 1
+            if self._calls_of_second > CALLS_PER_S_MAX and self._paused is None:
+                self._loop.call_soon_threadsafe(self._pause)
+
+    def _pause(self) -> None:
+        if self._paused is None:
+            self._server.tell_ends(None)
+            _LOGGER.info(
+                "more than %d calls a second: the access log pauses; PYSERVE_ACCESS_LOG=1 keeps "
+                "it on",
+                CALLS_PER_S_MAX,
+            )
+            self._look_later()
+
+    def _look_later(self) -> None:
+        # Ticks only while there are so many calls that nobody notices it.
+        before = self._calls()
+        self._paused = self._loop.call_later(_SECOND_S, self._look, before, before)
+
+    def _look(self, first: int, before: int) -> None:
+        calls = self._calls()
+        if calls - before > CALLS_PER_S_MAX:
+            self._paused = self._loop.call_later(_SECOND_S, self._look, first, calls)
+            return
+        self._paused = None
+        self._second_began, self._calls_of_second = self._loop.time(), 0
+        self._server.tell_ends(self._on_end)
+        _LOGGER.info("the access log goes on; it left about %d calls out", calls - first)
+
+    def _calls(self) -> int:
+        return self._server.native.stats()["calls"]
+
+    def _write_calls(self, calls: Sequence[EndedCall]) -> None:
+        records = [self._record(call) for call in calls if not _is_own(call)]
+        if records:
+            self._write(records)
+
+    def _record(self, call: EndedCall) -> logging.LogRecord:
+        status = _CODES.get(call.code, str(call.code))
+        if call.http_status and call.code == 0:
+            status = str(call.http_status)
+        return access_record(
+            ended_at=call.ended_at,
+            request_id=call.request_id(),
+            label=call.label(),
+            status=status,
+            duration_s=call.duration_s,
+            attempts=call.attempts(),
+            trace_id=trace_in(call.traceparent()),
+            client=call.call.peer if self._names_clients else "",
+        )
+
+
+def _is_own(call: EndedCall) -> bool:
+    return not call.is_http and call.label().startswith(_OWN_SERVICES)
