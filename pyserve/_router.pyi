@@ -10,7 +10,7 @@ its loop. So one wake-up of an I/O thread serves every command of the turn.
 """
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import TypedDict, final, type_check_only
 
 from typing_extensions import Buffer
 
@@ -38,6 +38,48 @@ HttpFields = tuple[
     str,
     list[tuple[bytes, bytes]],
 ]
+
+# Times, by the first bound (seconds) that is not below them; the last count is of those above all
+# bounds. Counts are not cumulative over the bounds. The bounds are the same for all.
+@type_check_only
+class Histogram(TypedDict):
+    buckets: list[float]
+    counts: list[int]  # one more than there are bounds
+    sum: float  # seconds
+
+# What a router has measured of one deployment's calls, from its start. A second place of a slow
+# call (a hedge) counts as a call.
+@type_check_only
+class DeploymentMeasures(TypedDict):
+    codes: dict[int, int]  # calls by gRPC's number, as their callers were told
+    http: dict[str, int]  # requests of plain HTTP by "1xx" to "5xx"
+    left: int  # calls whose callers left
+    # Calls that no replica took: queue_full, deadline, too_late, spent, removed, scaled_to_zero.
+    refused: dict[str, int]
+    request_bytes: int  # of bodies
+    response_bytes: int
+    # Parked calls that were sent, by what made room: completion, lease, time, members, models,
+    # life (of a replica), settings.
+    releases: dict[str, int]
+    sent_by_tier: dict[str, int]  # attempts: node, zone, any
+    sent: dict[str, int]  # attempts by replica
+    failed: dict[str, int]  # those of them that failed by the replica's fault
+    attempts: dict[str, Histogram]  # by replica: answered, broken off or late
+    latency_ok: Histogram  # whole calls whose answers do not blame their replicas
+    latency_failed: Histogram  # whole calls that failed, or that no replica took
+    parked_wait: Histogram  # waits in the router, before and between attempts
+    prediction_early: Histogram  # by how much answers came sooner than predicted
+    prediction_late: Histogram
+
+# What a server has measured of one method's calls.
+@type_check_only
+class MethodMeasures(TypedDict):
+    codes: dict[int, int]  # by gRPC's number
+    http: dict[str, int]  # by "1xx" to "5xx"
+    left: int  # calls that ended without an answer
+    latency: Histogram  # from the head of a call to the end of its answer
+    request_bytes: int  # of messages
+    response_bytes: int
 
 # Kinds of events. Every event is a tuple ``(kind, token, subject, payload)``.
 CALL: int  # server: (CALL, token, ServerCall, message or None if the request is a stream)
@@ -322,6 +364,11 @@ class Server:
     def clear_batch(self) -> None:
         """Say that there is no batcher to be told of."""
     def stats(self) -> dict[str, int]: ...
+    def measures(self) -> dict[str, MethodMeasures]:
+        """By path; ``http``: plain HTTP, ``unregistered``: all paths that nobody registered.
+
+        Methods that were never called are left out. For scrapes: it copies all histograms.
+        """
 
 @final
 class ServerTls:
@@ -601,6 +648,12 @@ class RoutingTable:
         ``descriptor_problems`` says why some of its ``file_descriptors`` are not used.
         """
 
+    def measures(self) -> dict[str, DeploymentMeasures]:
+        """Times and ends of calls, per "application/Deployment"; for scrapes, as those of a server.
+
+        Replicas that have left the table are left out.
+        """
+
 @final
 class IngressLimits:
     """What clients of an ingress may do. Sizes in bytes, times in seconds."""
@@ -687,6 +740,13 @@ class Ingress:
     def stop(self) -> None: ...
     def in_flight(self) -> int: ...
     def stats(self) -> dict[str, int]: ...
+    def doors(self) -> dict[str, dict[str, int]]:
+        """By protocol: ``open`` requests, and answered ones by the class of their HTTP status.
+
+        The protocols are grpc, connect, grpc-web, json, rest, http and websocket; what is answered
+        before a call is known to be in another protocol counts as http. A code of gRPC counts by
+        the status that stands for it (``http_status``), ``left`` are those whose clients left.
+        """
 
 def certificate_lifetime_s(chain: bytes) -> tuple[int, int]:
     """From when to when all certificates of a PEM are good, in seconds of the Unix epoch.

@@ -28,6 +28,7 @@ mod batch;
 mod callers;
 mod gate;
 mod heap;
+mod histogram;
 mod learnt;
 mod policy;
 mod queue;
@@ -43,14 +44,15 @@ pub use access::{
 };
 pub use adviser::{Adviser, Asked, Heard};
 pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
+pub use histogram::Histogram;
 pub use policy::{
     Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, Predicted, RoundRobin,
 };
 pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
 pub use rng::SplitMix64;
 pub use router::{
-    ASKED_MAX, Assignment, Decision, EjectionConfig, Explanation, Fate, Locality, Offer, Out,
-    Outcome, Refusal, Release, ReplicaStats, ReplicaView, RetryConfig, Router, RouterConfig,
-    RouterStats, Ticket, Told, WaiterId,
+    ASKED_MAX, Assignment, Decision, EjectionConfig, Explanation, Fate, Locality, Measures, Offer,
+    Out, Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats, ReplicaView,
+    RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
 };
 pub use time::Nanos;

@@ -15,6 +15,7 @@ mod endpoint;
 mod forks;
 mod http;
 mod limits;
+mod measures;
 mod payload;
 mod ranker;
 mod ring;

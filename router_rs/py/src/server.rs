@@ -20,6 +20,7 @@ use crate::convert::{
 use crate::descriptors;
 use crate::endpoint::Endpoint;
 use crate::http::{self, HttpHead};
+use crate::measures;
 use crate::payload;
 use crate::ring::Ring;
 use crate::runtime;
@@ -220,6 +221,14 @@ impl Server {
 
     fn clear_batch(&self) {
         self.server.set_batch(None);
+    }
+
+    fn measures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        for (method, measures) in self.server.measures() {
+            all.set_item(method, measures::of_method(py, &measures)?)?;
+        }
+        Ok(all)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

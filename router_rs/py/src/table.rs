@@ -17,6 +17,7 @@ use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 use crate::access::AccessPolicy;
 use crate::convert;
 use crate::limits::IngressLimits;
+use crate::measures;
 use crate::ranker::Ranker;
 use crate::routing::RouterSettings;
 use crate::runtime::{self, ensure_not_forked};
@@ -242,6 +243,15 @@ impl RoutingTable {
         counted.map(named).collect()
     }
 
+    fn measures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        for measures in py.detach(|| self.table.measures()) {
+            let name = format!("{}/{}", measures.application, measures.deployment);
+            all.set_item(name, measures::of_deployment(py, &measures)?)?;
+        }
+        Ok(all)
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         for stats in self.table.stats() {
@@ -359,6 +369,14 @@ impl Ingress {
 
     fn in_flight(&self) -> u64 {
         self.ingress.in_flight()
+    }
+
+    fn doors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let doors = PyDict::new(py);
+        for (door, counts) in self.ingress.doors() {
+            doors.set_item(door, measures::counts(py, counts)?)?;
+        }
+        Ok(doors)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -5,7 +5,7 @@
 //! nothing; so while calls are parked it asks the gates that have refused it, and a lease that
 //! comes back sends the call whose turn it is.
 
-use super::{Assignment, Release, Router, WaiterId};
+use super::{Assignment, Release, ReleaseCause, Router, WaiterId};
 use crate::replica::{Replica, ReplicaId};
 use crate::time::Nanos;
 
@@ -44,7 +44,7 @@ impl Router {
     ) -> bool {
         self.settle(now, released);
         // What has become open meanwhile serves those who came first.
-        self.release(now, released);
+        self.release(ReleaseCause::Time, now, released);
         let slot = self.fleet.member(replica).filter(|slot| self.fleet.may_take(*slot));
         let Some((slot, (_, index))) = slot.zip(self.queue.first_ready()) else {
             return false;
@@ -52,6 +52,8 @@ impl Router {
         self.unpark(index);
         let waiter = WaiterId(self.calls.key_at(index));
         self.calls.rename(index);
+        self.measure_wait(index, now);
+        self.measures.on_released(ReleaseCause::Lease, 1);
         self.fleet.take_beyond(slot, now);
         let assignment = Assignment { is_leased: true, ..self.assign(index, slot, now) };
         self.totals.leased += 1;

@@ -1,6 +1,6 @@
 //! What the ends of calls, and silence, say about a replica.
 
-use super::{Outcome, Release, Router};
+use super::{Outcome, Release, ReleaseCause, Router};
 use crate::learnt::Departure;
 use crate::replica::ReplicaId;
 use crate::time::Nanos;
@@ -34,7 +34,7 @@ impl Router {
         if self.fleet.set_silent(slot, is_silent, now) {
             self.wake_all();
         }
-        self.release(now, released);
+        self.release(ReleaseCause::Life, now, released);
     }
 
     /// When a call that was refused may well find a place: after all that wait now, at the pace of

@@ -98,6 +98,7 @@ impl Router {
         let first = self.fleet.id(slot);
         let call = self.calls.at_mut(index_of(ticket.0));
         let (turn, deadline, wish) = (call.turn, call.deadline, call.wish);
+        let offered_at = call.offered_at;
         if call.is_hedged || wish.model.is_some() || !self.config.hedging || self.is_busy() {
             return None;
         }
@@ -114,6 +115,7 @@ impl Router {
         second.ranked.clear();
         second.repeats = 0;
         second.is_hedged = true;
+        second.offered_at = offered_at;
         self.totals.offered += 1;
         self.totals.hedges += 1;
         Some(self.send(index_of(key), slot, now))

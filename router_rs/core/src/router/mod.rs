@@ -15,6 +15,7 @@ mod explain;
 mod failures;
 mod fleet;
 mod hedging;
+mod measures;
 mod patience;
 mod retries;
 mod settings;
@@ -29,6 +30,7 @@ pub use ejection::EjectionConfig;
 pub(crate) use ejection::Health;
 pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
 pub(crate) use fleet::Demand;
+pub use measures::{Measures, ReleaseCause, ReplicaMeasures};
 pub use retries::RetryConfig;
 pub use types::{
     Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
@@ -72,6 +74,7 @@ pub struct Router {
     late_at: Option<Nanos>,
     /// Only its totals; the rest is filled in by [`Router::stats`].
     totals: RouterStats,
+    measures: Measures,
 }
 
 /// One call that the router has taken and that is not over.
@@ -90,6 +93,9 @@ struct Call {
     /// It has a second place, or is one.
     is_hedged: bool,
     offered_at: Nanos,
+    waits_since: Nanos,
+    /// How long its attempt was to take when it was sent; 0: nobody knew.
+    predicted: Nanos,
     /// When it was sent last, and what its replica counts it by.
     sent_at: Nanos,
     generation: u32,
@@ -126,6 +132,7 @@ impl Router {
             latencies: Latencies::default(),
             late_at: None,
             totals: RouterStats::default(),
+            measures: Measures::default(),
             config,
         }
     }
@@ -138,6 +145,7 @@ impl Router {
         self.repetitions.budget.on_call(now);
         if is_past(offer.deadline, now) {
             self.totals.expired += 1;
+            self.measures.failed.add(Nanos::ZERO);
             return Decision::Refused(Refusal::Expired);
         }
         if offer.model.is_empty() {
@@ -176,10 +184,11 @@ impl Router {
         };
         self.totals.completed += 1;
         self.learn_latency(index, outcome, now);
+        self.measure_end(index, outcome, now);
         self.settle(now, released);
         self.end(index, slot, outcome, now);
         self.forget(index);
-        self.release(now, released);
+        self.release(ReleaseCause::Completion, now, released);
     }
 
     /// Finds another replica for a call that did not start ([`Outcome::Refused`] or
@@ -207,7 +216,7 @@ impl Router {
         let replica = self.fleet.id(slot);
         self.settle(now, released);
         self.end(index, slot, outcome, now);
-        self.release(now, released);
+        self.release(ReleaseCause::Completion, now, released);
         self.send_elsewhere(index, replica, now)
     }
 
@@ -215,9 +224,10 @@ impl Router {
     ///
     /// If it was released meanwhile, nothing happens but a count: whoever got the release completes
     /// its ticket.
-    pub fn abandon(&mut self, waiter: WaiterId, _now: Nanos) {
+    pub fn abandon(&mut self, waiter: WaiterId, now: Nanos) {
         match self.calls.get(waiter.0).map(|call| call.state) {
             Some(State::Parked) => {
+                self.measure_abandoned(index_of(waiter.0), now);
                 self.unpark(index_of(waiter.0));
                 self.forget(index_of(waiter.0));
                 self.totals.abandoned += 1;
@@ -237,7 +247,8 @@ impl Router {
         if self.fleet.apply(replicas, (now, warm_at), |slot| directory.leave(slot)) {
             self.wake_all();
         }
-        self.release(now, released);
+        self.measures.follow(&self.fleet);
+        self.release(ReleaseCause::Members, now, released);
     }
 
     /// `replica` says that it has just these models, loaded or loading. Of no member: ignored.
@@ -253,7 +264,7 @@ impl Router {
         };
         self.settle(now, released);
         self.directory.report(slot, models);
-        self.release(now, released);
+        self.release(ReleaseCause::Models, now, released);
     }
 
     /// What `replica` last said that it has, by name. Empty for no member.
@@ -264,7 +275,7 @@ impl Router {
     /// Does what is due: ends backoffs and rests, names late calls, sends who can be sent.
     pub fn tick(&mut self, now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
-        self.release(now, released);
+        self.release(ReleaseCause::Time, now, released);
     }
 
     /// When [`Router::tick`] has something to do, if nothing happens before. May be in the past.
@@ -373,33 +384,41 @@ impl Router {
             return Decision::Send(self.send(index, slot, now));
         }
         if self.is_queue_full() {
+            self.measure_refused(index, now);
             self.forget(index);
             self.totals.refused_by_queue += 1;
             return self.queue_full();
         }
         if let Some(refusal) = self.too_late(index, now) {
+            self.measure_refused(index, now);
             self.forget(index);
             self.totals.refused_by_queue += 1;
             return Decision::Refused(refusal);
         }
+        self.calls.at_mut(index).waits_since = now;
         self.park(index, choice, now)
     }
 
     fn send(&mut self, index: u32, slot: u32, now: Nanos) -> Assignment {
+        let predicted = self.predict(slot, now);
         self.fleet.take(slot, now);
-        self.assign(index, slot, now)
+        let assignment = self.assign(index, slot, now);
+        self.calls.at_mut(index).predicted = predicted;
+        assignment
     }
 
     fn assign(&mut self, index: u32, slot: u32, now: Nanos) -> Assignment {
         let call = self.calls.at_mut(index);
         call.state = State::Sent { slot };
         call.sent_at = now;
+        call.predicted = Nanos::ZERO;
         call.generation = self.fleet.generation(slot);
         if let Some(model) = call.wish.model {
             let until = now.saturating_add(self.config.promise_max);
             self.directory.on_sent(model, slot, until, now);
         }
         self.totals.sent += 1;
+        self.measures.on_sent(slot, self.fleet.replicas[slot as usize].tier);
         let ticket = Ticket(self.calls.key_at(index));
         Assignment { ticket, replica: self.fleet.id(slot), is_leased: false }
     }
@@ -407,6 +426,7 @@ impl Router {
     fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {
         let call = self.calls.at_mut(index);
         if is_past(call.deadline, now) {
+            self.measure_refused(index, now);
             self.forget(index);
             self.totals.expired += 1;
             return Decision::Refused(Refusal::Expired);
@@ -431,6 +451,7 @@ impl Router {
         let (wish, generation) = (call.wish, call.generation);
         let latency = now.saturating_sub(call.sent_at);
         let took = now.saturating_sub(call.offered_at);
+        self.measures.on_attempt(slot, outcome, latency, call.predicted);
         let departure = self.record(slot, outcome, latency, now);
         if let Some(model) = wish.model {
             let is_done = matches!(outcome, Outcome::Done { .. });

@@ -1,6 +1,6 @@
 //! Calls that started and are sent again, and what all repetitions together may cost.
 
-use super::{Decision, Outcome, Refusal, Release, Router, State, Ticket, WaiterId};
+use super::{Decision, Outcome, Refusal, Release, ReleaseCause, Router, State, Ticket, WaiterId};
 use crate::rng::SplitMix64;
 use crate::time::Nanos;
 
@@ -153,9 +153,10 @@ impl Router {
         call.repeats += 1;
         call.tried.push(replica);
         call.state = State::Parked;
+        call.waits_since = now;
         self.callers.enter(call.caller);
         self.queue.pause(index, call.turn, call.deadline, until);
-        self.release(now, released);
+        self.release(ReleaseCause::Completion, now, released);
         Decision::Parked(WaiterId(self.calls.key_at(index)))
     }
 

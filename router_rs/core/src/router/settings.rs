@@ -1,6 +1,6 @@
 //! How a router's settings change while it works.
 
-use super::{Release, Router, RouterConfig};
+use super::{Release, ReleaseCause, Router, RouterConfig};
 use crate::time::Nanos;
 
 impl Router {
@@ -13,7 +13,7 @@ impl Router {
             self.fleet.set_policy(config.policy.build(config.load_bound), now);
         }
         self.config = config;
-        self.release(now, released);
+        self.release(ReleaseCause::Settings, now, released);
     }
 
     /// How long calls that are offered from now on wait for a replica that has their model.

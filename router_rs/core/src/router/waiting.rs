@@ -3,7 +3,7 @@
 use super::affinity::{Choice, Wish, choose};
 use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
-use super::{Call, Decision, Offer, Refusal, Release, Router, State, WaiterId};
+use super::{Call, Decision, Offer, Refusal, Release, ReleaseCause, Router, State, WaiterId};
 use crate::queue::{HORIZON, Turn};
 use crate::time::Nanos;
 
@@ -157,6 +157,8 @@ impl Router {
     pub(super) fn settle(&mut self, now: Nanos, released: &mut Vec<Release>) {
         while let Some(index) = self.queue.overdue(now) {
             released.push(Release::Expired { waiter: WaiterId(self.calls.key_at(index)) });
+            self.measure_wait(index, now);
+            self.measure_refused(index, now);
             self.unpark(index);
             self.forget(index);
             self.totals.expired += 1;
@@ -172,8 +174,14 @@ impl Router {
         self.directory.end_promises(now);
     }
 
-    /// Sends parked calls in turn while there is room that they take.
-    pub(super) fn release(&mut self, now: Nanos, released: &mut Vec<Release>) {
+    /// Sends parked calls in turn while there is room that they take; `cause` is what happened.
+    pub(super) fn release(&mut self, cause: ReleaseCause, now: Nanos, released: &mut Vec<Release>) {
+        let before = released.len();
+        self.release_in_turn(now, released);
+        self.measures.on_released(cause, released.len() - before);
+    }
+
+    fn release_in_turn(&mut self, now: Nanos, released: &mut Vec<Release>) {
         if self.queue.has_faithful() {
             while let Some(index) = self.directory.orphan() {
                 self.wake(index);
@@ -197,6 +205,7 @@ impl Router {
             if let Choice::Slot(slot) = choice {
                 let waiter = WaiterId(self.calls.key_at(index));
                 self.calls.rename(index);
+                self.measure_wait(index, now);
                 released.push(Release::Send { waiter, assignment: self.send(index, slot, now) });
                 // With this one the replica may keep those out that go on waiting.
                 self.fleet.watch_lasting_of(slot, now);

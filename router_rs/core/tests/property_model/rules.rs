@@ -135,6 +135,7 @@ impl Model {
         assert_eq!(self.ends, counted);
         assert_eq!(self.sent.len() as u64, stats.in_flight);
         assert_eq!(self.parked.len() as u64, stats.parked);
+        self.check_measures();
         if !self.may_hold() {
             assert!(stats.parked <= u64::from(self.config.queue_len_max));
         }
@@ -147,6 +148,18 @@ impl Model {
         let counted: Vec<_> =
             stats.replicas.iter().map(|r| (r.id, r.is_member, r.capacity, r.in_flight)).collect();
         assert_eq!(expected, counted);
+    }
+
+    /// Times are kept of as many calls, attempts and waits as there were.
+    fn check_measures(&self) {
+        let (stats, measures) = (self.router.stats(), self.router.measures());
+        let over = stats.completed + stats.refused_by_queue + stats.expired;
+        let timed = measures.answered.count() + measures.failed.count() + stats.cancelled;
+        assert!((over..=over + stats.abandoned).contains(&timed), "{timed} of {stats:?}");
+        assert_eq!(self.released, measures.releases.iter().sum::<u64>());
+        assert_eq!(stats.sent, measures.sent_by_tier.iter().sum::<u64>());
+        assert!(measures.waits.count() >= self.released + stats.abandoned);
+        assert_eq!(stats.replicas.len(), measures.replicas.len());
     }
 
     /// The policy may let calls wait beside room, for a better replica.

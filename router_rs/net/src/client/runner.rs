@@ -19,7 +19,7 @@ use super::dial::{DialError, Target};
 use super::pool::{Acquired, acquire};
 use super::user::{MessageRules, User};
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
-use crate::dispatch::{Deployment, Kept, Placement, Upload, Wish, choose};
+use crate::dispatch::{Deployment, Door, Kept, Placement, Upload, Wish, choose};
 use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
 use crate::link::{Event, EventSink, Mailbox};
 
@@ -51,7 +51,8 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         user.push_only(message);
     }
     let options = channel.options(new.options);
-    let head = Head { parts, timeout_since: None, options, ranked: Vec::new(), share: None };
+    let (door, share) = (Door::Handle, None);
+    let head = Head { parts, door, timeout_since: None, options, ranked: Vec::new(), share };
     let stop = CloseListener::new(&channel);
     let limits = Limits::new(call.link().deadline, &stop);
     let ending = match &channel.destination {

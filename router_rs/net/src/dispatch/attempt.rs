@@ -18,6 +18,7 @@ use super::exchange::{Ending, Exchange, Failure, Limits, deadline_exceeded};
 use super::guards::TicketGuard;
 use super::hedge::Won;
 use super::silence::Silence;
+use super::tally::Seen;
 use crate::client::answer::CallError;
 use crate::client::connection::{Connection, Started};
 use crate::client::dial::{DialError, Target};
@@ -99,7 +100,7 @@ pub(super) fn not_connected(reason: String) -> Attempt {
 /// The end of an attempt, by the answer that came.
 pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>) -> Attempt {
     match answer {
-        Answer::Complete { load, is_failure, first_data_at: _ } => {
+        Answer::Complete { load, is_failure } => {
             let outcome = Outcome::Done { load, is_failure, first_message_at: None };
             Attempt::Over(Ending::Answered, outcome)
         }
@@ -172,6 +173,7 @@ impl<C: Caller> Exchange<'_, C> {
         ticket: Option<&TicketGuard>,
     ) -> Attempt {
         let mut reason = None;
+        self.seen = Seen::default();
         // A connection may turn out to be closed at the moment of use: once more with another.
         for _ in 0..2 {
             let connection = match self.connect(target).await {
@@ -287,10 +289,9 @@ impl<C: Caller> Exchange<'_, C> {
             if let Poll::Ready(Err(Gone)) = uploaded {
                 return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
             }
-            if let Poll::Ready(answer) = download.poll(self.caller, cx) {
-                if let Answer::Complete { first_data_at, .. } = &answer {
-                    self.first_data_at = *first_data_at;
-                }
+            let answered = download.poll(self.caller, cx);
+            self.seen = download.seen();
+            if let Poll::Ready(answer) = answered {
                 let attempt = judge(answer, permit.connection(), &self.limits);
                 return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
             }

@@ -12,8 +12,9 @@ use router_core::Load;
 use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
 use super::gather;
+use super::tally::Seen;
 use crate::client::answer::{AnswerBody, Answering, CallError};
-use crate::grpc::{CodeSet, is_grpc_content_type};
+use crate::grpc::{Code, CodeSet, GRPC_STATUS, is_grpc_content_type};
 use crate::mesh::load::parse_trailer;
 use crate::mesh::names::{
     ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, EXPLAIN, LOAD, REFUSED, passes,
@@ -30,6 +31,7 @@ pub(crate) struct Download {
     /// Answers with these codes ask for another attempt, and are not passed on.
     repeats_on: CodeSet,
     http: StatusCode,
+    seen: Seen,
     /// What the head said, which has the last word where no trailers follow.
     load: Option<Load>,
     /// Goes to the caller with the head of an HTTP answer, or the trailers of a gRPC one.
@@ -50,7 +52,6 @@ struct Body {
     stream: AnswerBody,
     /// Came and waits for the caller's room; its window is not yet returned.
     chunk: Bytes,
-    first_data_at: Option<Instant>,
     /// All data has come; trailers are next.
     is_over: bool,
     keeps_pieces: bool,
@@ -60,7 +61,7 @@ struct Body {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// All of the answer was passed on.
-    Complete { load: Option<Load>, is_failure: bool, first_data_at: Option<Instant> },
+    Complete { load: Option<Load>, is_failure: bool },
     /// The call failed and asks for another attempt. Nothing was passed on; the head is the answer.
     Again { load: Option<Load>, head: Box<response::Parts>, repeat: Repeat },
     /// The replica's gate kept the call out. Nothing was passed on; the head says why.
@@ -102,6 +103,7 @@ impl Download {
             has_spoken: false,
             repeats_on,
             http: StatusCode::OK,
+            seen: Seen::default(),
             load: None,
             explanation: None,
             keeps_pieces: false,
@@ -111,6 +113,11 @@ impl Download {
     /// Adds to the answer why it comes from where it comes.
     pub(super) fn explain(&mut self, line: HeaderValue) {
         self.explanation = Some(line);
+    }
+
+    /// What has come by now.
+    pub(super) fn seen(&self) -> Seen {
+        self.seen
     }
 
     /// The head has been passed on.
@@ -149,7 +156,6 @@ impl Download {
                     self.phase = Phase::Body(Body {
                         stream,
                         chunk: Bytes::new(),
-                        first_data_at: None,
                         is_over: false,
                         keeps_pieces: self.keeps_pieces,
                     });
@@ -158,12 +164,13 @@ impl Download {
             }
         }
         let Phase::Body(body) = &mut self.phase else { return Poll::Pending };
-        if let Err(answer) = ready!(body.poll_data(caller, &mut self.has_spoken, cx)) {
+        if let Err(answer) =
+            ready!(body.poll_data(caller, &mut self.has_spoken, &mut self.seen, cx))
+        {
             return Poll::Ready(answer);
         }
-        let first_data_at = body.first_data_at;
         Poll::Ready(match ready!(body.stream.poll_trailers(cx)) {
-            Ok(trailers) => self.on_trailers(caller, trailers.unwrap_or_default(), first_data_at),
+            Ok(trailers) => self.on_trailers(caller, trailers.unwrap_or_default()),
             Err(error) => Answer::Broken { error, before_head: false },
         })
     }
@@ -176,6 +183,7 @@ impl Download {
         let (mut head, body) = response.into_parts();
         let is_last = body.is_end_stream();
         self.http = head.status;
+        self.seen.http = Some(head.status);
         if !is_last {
             self.load = self.take_mesh_headers(&mut head.headers);
             if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
@@ -190,6 +198,7 @@ impl Download {
         if is_refusal {
             return Err(Answer::Refused { load, head: Box::new(head) });
         }
+        self.see_code(&head.headers);
         let repeat = blame::repeats(&head.headers, self.repeats_on);
         if repeat != Repeat::Never {
             return Err(Answer::Again { load, head: Box::new(head), repeat });
@@ -197,7 +206,7 @@ impl Download {
         self.add_explanation(&mut head.headers);
         let is_failure = blame::is_failure(self.http, &head.headers, true);
         caller.head(head, true)?;
-        Err(Answer::Complete { load, is_failure, first_data_at: None })
+        Err(Answer::Complete { load, is_failure })
     }
 
     fn add_explanation(&mut self, headers: &mut HeaderMap) {
@@ -206,20 +215,20 @@ impl Download {
         }
     }
 
-    fn on_trailers<C: Caller>(
-        &mut self,
-        caller: &mut C,
-        mut trailers: HeaderMap,
-        first_data_at: Option<Instant>,
-    ) -> Answer {
+    fn see_code(&mut self, end: &HeaderMap) {
+        self.seen.code = end.get(GRPC_STATUS).map(|value| Code::from_header(value.as_bytes()));
+    }
+
+    fn on_trailers<C: Caller>(&mut self, caller: &mut C, mut trailers: HeaderMap) -> Answer {
         if self.is_trusted && trailers.contains_key(BROKEN) {
             return Answer::BrokenOff;
         }
         let load = self.take_mesh_headers(&mut trailers).or(self.load);
         self.add_explanation(&mut trailers);
         let is_failure = blame::is_failure(self.http, &trailers, false);
+        self.see_code(&trailers);
         match caller.trailers(trailers) {
-            Ok(()) => Answer::Complete { load, is_failure, first_data_at },
+            Ok(()) => Answer::Complete { load, is_failure },
             Err(gone) => gone.into(),
         }
     }
@@ -250,6 +259,7 @@ impl Body {
         &mut self,
         caller: &mut C,
         has_spoken: &mut bool,
+        seen: &mut Seen,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Answer>> {
         while !self.is_over {
@@ -262,7 +272,8 @@ impl Body {
                 match ready!(data) {
                     Some(Ok(chunk)) => {
                         *has_spoken = true;
-                        self.first_data_at.get_or_insert_with(Instant::now);
+                        seen.first_data_at.get_or_insert_with(Instant::now);
+                        seen.bytes += chunk.len() as u64;
                         self.chunk = chunk;
                     }
                     Some(Err(error)) => {

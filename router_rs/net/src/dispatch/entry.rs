@@ -18,7 +18,7 @@ use http::HeaderValue;
 use parking_lot::MutexGuard;
 use router_core::{
     Assignment, Decision, Nanos, Offer, Outcome, Release, ReplicaId, ReplicaSpec, Router,
-    RouterConfig, RouterStats, Ticket, WaiterId,
+    RouterConfig, Ticket, WaiterId,
 };
 use smallvec::SmallVec;
 use tokio::sync::Notify;
@@ -28,6 +28,7 @@ use super::kept::KeptBudget;
 use super::loads::{self, Loads};
 use super::settings::Wish;
 use super::table::Clock;
+use super::tally::Tally;
 use crate::BriefMutex;
 use crate::client::dial::Target;
 use crate::grpc::CodeSet;
@@ -44,6 +45,7 @@ pub(crate) struct DeploymentEntry {
     retry_codes: AtomicU32,
     clock: Clock,
     pub(super) loads: Loads,
+    pub(super) tally: Tally,
     locked: BriefMutex<Locked>,
     /// Tells the ticker that something is due earlier than it sleeps.
     pub(super) earlier: Notify,
@@ -124,8 +126,8 @@ impl DeploymentEntry {
         let locked = BriefMutex::new(locked);
         let earlier = Notify::new();
         let loads = Loads::new(any_u64());
-        let retry_codes = AtomicU32::default();
-        Self { application, deployment, budget, retry_codes, clock, loads, locked, earlier }
+        let (retry_codes, tally) = (AtomicU32::default(), Tally::default());
+        Self { application, deployment, budget, retry_codes, clock, loads, tally, locked, earlier }
     }
 
     /// Answers with these codes are tried again, if their call may be.
@@ -414,10 +416,6 @@ impl DeploymentEntry {
 
     pub(super) fn instant(&self, at: Nanos) -> Instant {
         self.clock.instant(at)
-    }
-
-    pub(crate) fn stats(&self) -> RouterStats {
-        self.locked.lock().router.stats()
     }
 }
 

@@ -12,6 +12,7 @@ use router_core::{Outcome, ReplicaId};
 use super::attempt::{Again, Attempt, Held};
 use super::caller::{Caller, Gone};
 use super::collect::{Awaited, Collection};
+use super::door::Door;
 use super::entry::{Admission, DeploymentEntry, Refused};
 use super::explain::{self, Explained};
 use super::guards::TicketGuard;
@@ -19,6 +20,7 @@ use super::place::Placement;
 use super::ranker::{Followed, Ranker};
 use super::settings::{CallOptions, Wish};
 use super::stopwatch;
+use super::tally::{End, Seen};
 use super::upload::Upload;
 use crate::client::dial::Target;
 use crate::grpc::{Code, Status};
@@ -57,8 +59,8 @@ pub(crate) struct Exchange<'a, C> {
     pub listener: Option<Arc<dyn Ranker>>,
     /// Those that started, before this one.
     attempts: u32,
-    /// Of the attempt that has ended.
-    pub(super) first_data_at: Option<Instant>,
+    /// Of the attempt that is running, or has ended last.
+    pub seen: Seen,
     /// For a call that asks why it goes where it goes.
     pub(super) explained: Option<Explained>,
     /// The second place, when that has won.
@@ -69,6 +71,7 @@ pub(crate) struct Exchange<'a, C> {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub parts: request::Parts,
+    pub door: Door,
     /// When the head came with just the timeout that the limits hold; `None`: it has another.
     pub timeout_since: Option<Instant>,
     pub options: CallOptions,
@@ -122,7 +125,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             limits,
             listener: None,
             attempts: 0,
-            first_data_at: None,
+            seen: Seen::default(),
             explained: None,
             hedged: None,
         }
@@ -169,7 +172,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             let ticket = self.hedged.take().unwrap_or(ticket);
             match attempt {
                 Attempt::Over(ending, outcome) => {
-                    ticket.complete_begun(outcome, self.first_data_at);
+                    ticket.complete_begun(outcome, self.seen.first_data_at);
                     break ending;
                 }
                 Attempt::Elsewhere(outcome, failure) => {
@@ -189,7 +192,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 }
             }
         };
-        self.explain_failure(ending)
+        self.conclude(entry, ending)
     }
 
     /// Tells the listener, if there is one, where the call goes now.
@@ -199,8 +202,11 @@ impl<'a, C: Caller> Exchange<'a, C> {
         Followed::begin(listener, &replica.replica_id, &self.head.parts)
     }
 
-    /// Adds to a failure what the router saw, for a call that asks.
-    fn explain_failure(&self, mut ending: Ending) -> Ending {
+    /// The call is over for the router, which counts it. Adds to a failure what the router saw, for
+    /// a call that asks.
+    fn conclude(&self, entry: &DeploymentEntry, mut ending: Ending) -> Ending {
+        let end = End::of(&ending, &self.seen, self.head.door);
+        entry.tally.count(end, self.upload.sent_bytes(), self.seen.bytes);
         if let (Ending::Failed(failure), Some(explained)) = (&mut ending, &self.explained) {
             failure.explanation = Some(Box::new(explained.line()));
         }
@@ -255,10 +261,11 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 format!("the place at replica {replica_id:?} was released or used before")
             }),
         };
-        match ticket {
+        let ending = match ticket {
             Ok(ticket) => self.at(ticket).await,
             Err(text) => not_started(Status::new(Code::Unavailable, text)),
-        }
+        };
+        self.conclude(entry, ending)
     }
 
     /// Sends the call to this place, and nowhere else.
@@ -266,7 +273,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         self.claim(&ticket);
         match self.attempt(ticket.target(), None).await {
             Attempt::Over(ending, outcome) => {
-                ticket.complete_begun(outcome, self.first_data_at);
+                ticket.complete_begun(outcome, self.seen.first_data_at);
                 ending
             }
             Attempt::Elsewhere(outcome, mut failure) => {
@@ -340,6 +347,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             }
         };
         placed.map_err(|refused| {
+            entry.tally.refuse(refused);
             if self.explained.is_some() {
                 let seen = entry.explain(&self.wish(), self.head.share);
                 self.explained = Some(Explained { refused: Some(refused), ..seen });

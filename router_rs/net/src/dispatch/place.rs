@@ -50,7 +50,10 @@ pub(crate) async fn choose(
             }
         }
     };
-    placed.map(Reservation::new).map_err(|refused| refused.status(entry))
+    placed.map(Reservation::new).map_err(|refused| {
+        entry.tally.refuse(refused);
+        refused.status(entry)
+    })
 }
 
 /// A place at a replica. It counts there as a call until it is used, released or dropped.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use router_core::{Nanos, ReplicaId, ReplicaSpec, RouterStats, SplitMix64, Tier};
+use router_core::{Measures, Nanos, ReplicaId, ReplicaSpec, RouterStats, SplitMix64, Tier};
 
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
@@ -17,6 +17,7 @@ use super::repeatable::Repeatable;
 use super::settings::{RouterSettings, config_of};
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use super::split::{Split, hash};
+use super::tally::Ends;
 use super::watch;
 use crate::client::dial::{ReplicaLimits, ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
@@ -65,6 +66,16 @@ struct Known {
     rules: Rules,
     members: Vec<(ReplicaTarget, Arc<Target>)>,
     advice: Option<Arc<Advice>>,
+}
+
+impl Known {
+    /// With the names behind the ids of its members.
+    fn named(&self) -> (Arc<DeploymentEntry>, Vec<(ReplicaId, String)>) {
+        let name = |(replica, _): &(ReplicaTarget, Arc<Target>)| {
+            (replica_id(replica), replica.replica_id.clone())
+        };
+        (Arc::clone(&self.entry), self.members.iter().map(name).collect())
+    }
 }
 
 /// What of a route its router goes by.
@@ -152,15 +163,24 @@ impl RoutingTable {
             .map(|((application, deployment), known)| DeploymentStats {
                 application: application.clone(),
                 deployment: deployment.clone(),
-                replica_ids: known
-                    .members
-                    .iter()
-                    .map(|(replica, _)| (replica_id(replica), replica.replica_id.clone()))
-                    .collect(),
+                replica_ids: known.named().1,
                 router: known.entry.stats(),
                 descriptor_problems: state.snapshot.methods().problems(application, deployment),
             })
             .collect()
+    }
+
+    /// The times and ends of each deployment's calls.
+    pub fn measures(&self) -> Vec<DeploymentMeasures> {
+        let known: Vec<_> = self.state.lock().deployments.values().map(Known::named).collect();
+        let of = |(entry, replica_ids): (Arc<DeploymentEntry>, _)| DeploymentMeasures {
+            application: entry.application.clone(),
+            deployment: entry.deployment.clone(),
+            replica_ids,
+            router: entry.measures(),
+            ends: entry.tally.read(),
+        };
+        known.into_iter().map(of).collect()
     }
 
     /// The deployments whose policies did not answer in time, and how often: application, name, count.
@@ -309,6 +329,17 @@ pub struct DeploymentStats {
     pub router: RouterStats,
     /// Why its descriptors, or parts of them, serve no client that does not speak gRPC.
     pub descriptor_problems: Vec<String>,
+}
+
+/// The times and ends of one deployment's calls.
+#[derive(Clone, Debug)]
+pub struct DeploymentMeasures {
+    pub application: String,
+    pub deployment: String,
+    /// As in [`DeploymentStats`].
+    pub replica_ids: Vec<(ReplicaId, String)>,
+    pub router: Measures,
+    pub ends: Ends,
 }
 
 /// One thread's view of the table: a look-up costs one atomic load while nothing changes, and no

@@ -47,6 +47,11 @@ impl Upload {
         (self.is_complete && self.kept.is_whole()).then(|| self.kept.pieces())
     }
 
+    /// Of the body, in this attempt.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent as u64
+    }
+
     /// A piece has come; before the first attempt, or while one has nothing else to send.
     pub(super) fn add(&mut self, piece: Piece) {
         self.is_complete = piece.is_last;

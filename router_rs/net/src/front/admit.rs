@@ -20,9 +20,11 @@ use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large
 use super::plain_head::{Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
 use super::upstream::{GrpcRoute, HttpRoute, Upstream};
-use super::{builtin, websocket};
+use super::{Front, builtin, websocket};
 use crate::dispatch::exchange::Head;
-use crate::dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, strip_mesh_headers};
+use crate::dispatch::{
+    Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, Door, End, strip_mesh_headers,
+};
 use crate::grpc::{
     ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
@@ -100,17 +102,17 @@ fn admit_grpc(
     let front = &connection.front;
     strip_mesh_headers(&mut parts.headers);
     if let Err(failure) = check_authority(&parts) {
-        front.counters.answered_here.count();
+        count_here(front, Door::Grpc, Some(failure.status));
         let status = Status::new(Code::InvalidArgument, failure.text);
         return refuse(respond, failure.status, &status, &front.config.answered_by);
     }
     let asker = connection.asker(&parts.headers);
     let admitted = match asker.check(parts.uri.path()) {
         Ok(()) if parts.method != Method::POST => {
-            front.counters.answered_here.count();
+            count_here(front, Door::Grpc, Some(StatusCode::METHOD_NOT_ALLOWED));
             return refuse_method(respond);
         }
-        Ok(()) => admit_call(connection, parts, &asker),
+        Ok(()) => admit_call(connection, parts, Door::Grpc, &asker),
         Err(status) => Err(status),
     };
     match admitted {
@@ -124,7 +126,7 @@ fn admit_grpc(
             start(connection, call);
         }
         Err(status) => {
-            front.counters.answered_here.count();
+            count_here(front, Door::Grpc, End::Grpc(status.code).http());
             refuse(respond, StatusCode::OK, &status, &front.config.answered_by);
         }
     }
@@ -134,6 +136,7 @@ fn admit_grpc(
 fn admit_call(
     connection: &ConnectionState,
     parts: request::Parts,
+    door: Door,
     asker: &Asker<'_>,
 ) -> Result<Forward, Status> {
     let received = Instant::now();
@@ -150,7 +153,7 @@ fn admit_call(
     let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
     let deadline = if is_own { deadline } else { bound };
     let timeout_since = is_own.then_some(received);
-    let head = Head { parts, timeout_since, options, ranked: Vec::new(), share };
+    let head = Head { parts, door, timeout_since, options, ranked: Vec::new(), share };
     Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
 }
 
@@ -260,15 +263,16 @@ fn admit_transcoded<T: Transport + 'static>(
     let awaited = awaited(connection, client.kind(), announced);
     let mut parts = std::mem::replace(&mut transcoding.head, Request::new(()).into_parts().0);
     parts.headers.insert(REQUEST_ID, client.request_id().clone());
+    let door = transcoding.door;
     let client = Transcoded::new(client, *transcoding);
-    match admit_call(connection, parts, asker) {
+    match admit_call(connection, parts, door, asker) {
         // Whatever the client's body is, that of the call is not empty.
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = false;
             let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
             start(connection, call);
         }
-        Err(status) => fail(connection, client, status),
+        Err(status) => fail(connection, client, door, status),
     }
 }
 
@@ -277,7 +281,7 @@ fn answer_with<T: Transport>(
     mut client: PlainEnd<T>,
     response: Response<Bytes>,
 ) {
-    connection.front.counters.answered_here.count();
+    count_here(&connection.front, door_of(client.kind()), Some(response.status()));
     let (head, body) = response.into_parts();
     client.answer(head, body);
 }
@@ -287,8 +291,19 @@ pub(super) fn answer_here<T: Transport>(
     mut client: PlainEnd<T>,
     failure: &HttpFailure,
 ) {
-    connection.front.counters.answered_here.count();
+    count_here(&connection.front, door_of(client.kind()), Some(failure.status));
     client.tell(failure);
+}
+
+/// A request has been answered on the spot.
+fn count_here(front: &Front, door: Door, status: Option<StatusCode>) {
+    front.counters.answered_here.count();
+    front.counters.doors.count(door, status);
+}
+
+/// Of a request that is no call in another protocol.
+fn door_of(kind: Kind) -> Door {
+    if kind == Kind::WebSocket { Door::WebSocket } else { Door::Http }
 }
 
 fn answer_builtin<T: Transport>(
@@ -361,7 +376,8 @@ fn prepare<T: Transport>(
     }
     let options = CallOptions { is_idempotent, ..options(connection) };
     let HttpRoute { upstream, mirror, share, .. } = route;
-    let head = Head { parts, timeout_since: None, options, ranked: Vec::new(), share };
+    let door = door_of(client.kind());
+    let head = Head { parts, door, timeout_since: None, options, ranked: Vec::new(), share };
     Ok(Forward { head, deadline, acceptance, upstream, mirror })
 }
 

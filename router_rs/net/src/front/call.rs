@@ -15,7 +15,7 @@ use super::shadow;
 use super::upstream::Upstream;
 use crate::dispatch::caller::ClientEnd;
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits};
-use crate::dispatch::{Awaited, Deployment, Upload};
+use crate::dispatch::{Awaited, Deployment, Door, End, Seen, Upload};
 use crate::grpc::Status;
 
 /// What a request earns its connection that was not taken back at once, in the points of its ration:
@@ -42,7 +42,8 @@ pub(super) struct Call<E> {
 /// broken answer.
 pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
     let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
-    let in_flight = CallCount::new(&connection.front);
+    let door = head.door;
+    let in_flight = CallCount::new(&connection.front, door);
     let home = connection;
     let connection = Rc::clone(home);
     // A block that captures its parts, not a function that would move them. In a box of its own,
@@ -52,7 +53,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         // The connection reads on before this runs: a client that floods us with calls which it
         // resets at once costs nothing but this look.
         if poll_fn(|cx| Poll::Ready(client.poll_gone(cx).is_ready())).await {
-            return conclude(&connection, &mut client, Ending::Gone).await;
+            return conclude(&connection, &mut client, door, Ending::Gone, Seen::default()).await;
         }
         connection.earn_by_call();
         let stop = StopListener::new(&connection);
@@ -74,7 +75,8 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
                 Upstream::Server(server) => exchange.to(&server.target).await,
             }
         };
-        conclude(&connection, &mut client, ending).await;
+        let seen = exchange.seen;
+        conclude(&connection, &mut client, door, ending, seen).await;
     });
     run(home, call);
 }
@@ -83,20 +85,33 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
 pub(super) fn fail<E: ClientEnd + 'static>(
     connection: &Rc<ConnectionState>,
     mut client: E,
+    door: Door,
     status: Status,
 ) {
-    let in_flight = CallCount::new(&connection.front);
+    let in_flight = CallCount::new(&connection.front, door);
     let connection = Rc::clone(connection);
     tokio::task::spawn_local(async move {
         let _in_flight = in_flight;
         let failure = Failure::new(status, true);
-        conclude(&connection, &mut client, Ending::Failed(failure)).await;
+        let ending = Ending::Failed(failure);
+        conclude(&connection, &mut client, door, ending, Seen::default()).await;
     });
 }
 
 /// Counts, tells the client what it does not know yet, and hands over what it has not taken.
-async fn conclude<E: ClientEnd>(connection: &ConnectionState, client: &mut E, ending: Ending) {
+async fn conclude<E: ClientEnd>(
+    connection: &ConnectionState,
+    client: &mut E,
+    door: Door,
+    ending: Ending,
+    seen: Seen,
+) {
     let counters = &connection.front.counters;
+    let end = match client.refused() {
+        Some(status) => End::of_ours(status.code, door),
+        None => End::of(&ending, &seen, door),
+    };
+    counters.doors.count(door, end.http());
     match ending {
         Ending::Answered => counters.forwarded.count(),
         Ending::Gone if client.refused().is_some() => counters.answered_here.count(),

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::StatusCode;
 
 use super::Front;
+use super::doors::Doors;
+use crate::dispatch::Door;
 
 /// A number for people and tests; relaxed, since nothing is decided by it.
 #[derive(Debug, Default)]
@@ -62,6 +64,7 @@ pub(crate) struct Counters {
     pub(super) slow_clients: Counter,
     /// How often a connection of HTTP/1.1 came to rest.
     pub(super) rests: Counter,
+    pub(crate) doors: Doors,
     connections: AtomicU64,
     in_flight: AtomicU64,
 }
@@ -125,12 +128,14 @@ impl Counters {
 #[derive(Debug)]
 pub(super) struct CallCount {
     front: Arc<Front>,
+    door: Door,
 }
 
 impl CallCount {
-    pub(super) fn new(front: &Arc<Front>) -> Self {
+    pub(super) fn new(front: &Arc<Front>, door: Door) -> Self {
         front.counters.in_flight.fetch_add(1, Ordering::AcqRel);
-        Self { front: Arc::clone(front) }
+        front.counters.doors.open(door);
+        Self { front: Arc::clone(front), door }
     }
 }
 
@@ -140,6 +145,7 @@ impl Drop for CallCount {
         if std::thread::panicking() {
             counters.panics.count();
         }
+        counters.doors.close(self.door);
         counters.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }

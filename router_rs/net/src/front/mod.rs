@@ -14,6 +14,7 @@ mod connection;
 mod counters;
 mod crumbs;
 mod date;
+mod doors;
 mod doorway;
 mod forwarded;
 mod frames;

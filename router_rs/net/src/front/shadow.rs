@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, response};
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::exchange::{Exchange, Head, Limits, Stop};
-use crate::dispatch::{CallOptions, Deployment, Kept, Upload};
+use crate::dispatch::{CallOptions, Deployment, Door, Kept, Upload};
 use crate::grpc::Status;
 
 /// Tells the mirror that nobody waits for its answer.
@@ -40,7 +40,8 @@ pub(super) fn start(
         let upload = Upload::new(kept, body.is_empty());
         let ranked = mirror.rank(&parts).await;
         let options = CallOptions { priority: i8::MIN, ..CallOptions::default() };
-        let head = Head { parts, timeout_since: None, options, ranked, share: None };
+        let (door, share) = (Door::Mirror, None);
+        let head = Head { parts, door, timeout_since: None, options, ranked, share };
         let limits = Limits::new(Some(deadline), &Forever);
         let mut shadow = Shadow { body: body.into_iter().peekable() };
         let mut exchange = Exchange::new(&mut shadow, head, upload, limits);

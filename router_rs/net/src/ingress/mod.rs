@@ -149,6 +149,11 @@ impl Ingress {
         stats
     }
 
+    /// By protocol: requests that are open, and those that were answered, by class.
+    pub fn doors(&self) -> Vec<(&'static str, Vec<(&'static str, u64)>)> {
+        self.front.counters.doors.read()
+    }
+
     fn advance(&self, phase: Phase) {
         self.phase.send_if_modified(|current| {
             let is_later = phase > *current;

@@ -19,6 +19,7 @@ use super::http_body::HttpBody;
 use super::http_head::{HttpHead, PlainHttp};
 use super::intake::{Intake, Messages};
 use super::load;
+use super::measures::Said;
 use super::methods::Method;
 use super::outlet::{HttpRequest, Outlet};
 use super::relay::{self, RelayedReply};
@@ -227,6 +228,7 @@ fn spawn(
         unary: None,
         is_announced: false,
         since: Instant::now(),
+        said: Said::default(),
         is_user_done: true,
         waiting: VecDeque::new(),
     });

@@ -17,8 +17,10 @@ use super::admit::accepted_encoding;
 use super::connection::ConnectionState;
 use super::exchange::Exchange;
 use super::intake::{Intake, Taken};
+use super::measures::Said;
 use super::methods::Method;
 use super::outlet::{Outlet, Started, check_metadata, wire_size};
+use crate::dispatch::End;
 use crate::grpc::{Code, Message, Status};
 use crate::io::Alarm;
 use crate::link::{CancelReason, Command, Event};
@@ -38,6 +40,7 @@ pub(super) struct CallTask {
     pub(super) is_announced: bool,
     /// When the call was let in.
     pub(super) since: Instant,
+    pub(super) said: Said,
     /// User code has ended, or never began.
     pub(super) is_user_done: bool,
     /// A message that waits for the peer's window, and what was asked after it.
@@ -103,6 +106,7 @@ impl CallTask {
     }
 
     fn on_message(&mut self, message: Message) {
+        self.said.request_bytes += message.len();
         if self.method.is_request_streaming {
             self.exchange.link.push_message(message);
         } else if self.unary.replace(message).is_some() {
@@ -204,6 +208,7 @@ impl CallTask {
         if let Some(guest) = &self.connection.guest {
             guest.front.earn_by_answer(payload.len());
         }
+        self.said.response_bytes += payload.len();
         self.outlet.send_message(payload, may_compress)
     }
 
@@ -211,6 +216,7 @@ impl CallTask {
         self.is_user_done = true;
         match self.send(payload, true) {
             Ok(()) => {
+                self.conclude(End::Grpc(Code::Ok));
                 let trailers = self.trailers(HeaderMap::with_capacity(2));
                 self.outlet.finish_ok(trailers);
                 self.exchange.link.end();
@@ -221,6 +227,8 @@ impl CallTask {
 
     fn respond(&mut self, status: StatusCode, headers: HeaderMap, body: Message) {
         self.is_user_done = true;
+        self.said.response_bytes += body.len();
+        self.conclude(End::Http(status));
         match self.outlet.respond(status, headers, body, self.load()) {
             Ok(()) => drop(self.exchange.link.end()),
             Err(status) => self.fail(&status, CancelReason::Client),
@@ -228,9 +236,10 @@ impl CallTask {
     }
 
     fn start_response(&mut self, status: StatusCode, headers: HeaderMap) {
+        self.said.http = Some(status);
         match self.outlet.start_response(status, headers, self.load()) {
             // There is no more to send. User code need not stop for that, until it sends more.
-            Ok(Started::Whole) => {}
+            Ok(Started::Whole) => self.conclude(End::Http(status)),
             Ok(Started::Open) => self.notice_gone(),
             Err(status) => self.fail(&status, CancelReason::Client),
         }
@@ -246,6 +255,7 @@ impl CallTask {
                 return self.fail(&status, CancelReason::Client);
             }
         }
+        self.conclude_by(status);
         let trailers = self.trailers(metadata);
         self.outlet.finish(status, trailers);
         self.exchange.link.end();
@@ -256,6 +266,7 @@ impl CallTask {
         if self.outlet.is_closed() {
             return;
         }
+        self.conclude_by(status);
         let trailers = self.trailers(HeaderMap::new());
         self.outlet.finish(status, trailers);
         self.cancel(reason);
@@ -291,7 +302,17 @@ impl CallTask {
     }
 
     fn load(&self) -> HeaderValue {
-        self.connection.server.load_after(self.method.weight, self.since)
+        let took = self.said.took().unwrap_or_else(|| self.since.elapsed());
+        self.connection.server.load_after(self.method.weight, took)
+    }
+
+    /// The answer is about to be whole.
+    fn conclude(&mut self, end: End) {
+        self.said.conclude(end, self.since.elapsed());
+    }
+
+    fn conclude_by(&mut self, status: &Status) {
+        self.conclude(self.said.end_by(status, self.exchange.is_http));
     }
 }
 
@@ -303,6 +324,6 @@ impl Drop for CallTask {
             self.exchange.link.push(Event::Cancel(CancelReason::Client));
         }
         self.connection.calls.borrow_mut().try_remove(self.registration);
-        self.connection.server.leave(self.method.weight);
+        self.connection.server.leave(self.method.weight, self.method.index, &self.said);
     }
 }

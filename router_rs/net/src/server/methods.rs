@@ -111,6 +111,16 @@ impl Methods {
         self.known.read().by_path.get(path).cloned().unwrap_or(UNREGISTERED)
     }
 
+    /// The numbers by path; those of unregistered paths and of plain HTTP have names without a
+    /// slash.
+    pub(super) fn names(&self) -> Vec<(String, i32)> {
+        let known = self.known.read();
+        let paths = known.by_path.iter().map(|(path, method)| (path.to_string(), method.index));
+        let http = known.http.map(|http| ("http".to_owned(), http.index));
+        let unknown = ("unregistered".to_owned(), UNREGISTERED.index);
+        paths.chain(http).chain([unknown]).collect()
+    }
+
     /// The services that have methods here, by name.
     pub(super) fn services(&self) -> Vec<ServiceRoute> {
         let known = self.known.read();

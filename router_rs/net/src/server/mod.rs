@@ -17,6 +17,7 @@ mod http_head;
 mod intake;
 mod listeners;
 mod load;
+mod measures;
 mod methods;
 mod outlet;
 mod probation;
@@ -54,6 +55,7 @@ pub use batch::BatchState;
 pub use exchange::{ConnectionInfo, Exchange};
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
+pub use measures::MethodMeasures;
 pub use methods::Method;
 use probation::{Held, Probation};
 use state::ServerState;
@@ -298,6 +300,11 @@ impl Server {
     }
 
     /// Named counters, for status pages and tests.
+    /// What was counted of each method, by path.
+    pub fn measures(&self) -> Vec<(String, MethodMeasures)> {
+        self.state.measures()
+    }
+
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.state.counters;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::batch::{BatchCell, BatchState};
 use super::call_key::CallKey;
 use super::load::Models;
+use super::measures::{Measures, MethodMeasures, Said};
 use super::methods::Methods;
 use super::probation::Probations;
 use crate::BriefMutex;
@@ -103,6 +104,7 @@ pub(super) struct ServerState {
 #[derive(Debug)]
 struct Entrance {
     gate: Gate,
+    measures: Measures,
     is_shut: bool,
     /// Who is told of leases.
     askers: BTreeMap<AskerId, Arc<Granted>>,
@@ -152,7 +154,12 @@ impl ServerState {
             sink,
             counters: Counters::default(),
             models: watch::Sender::new(Models::default()),
-            entrance: BriefMutex::new(Entrance { gate, is_shut: false, askers: BTreeMap::new() }),
+            entrance: BriefMutex::new(Entrance {
+                gate,
+                measures: Measures::default(),
+                is_shut: false,
+                askers: BTreeMap::new(),
+            }),
             start: Instant::now(),
             batch: BatchCell::default(),
         }
@@ -198,8 +205,10 @@ impl ServerState {
         }
     }
 
-    pub(super) fn leave(&self, weight: u32) {
+    /// A call of `method` is over, and whoever ran it is done.
+    pub(super) fn leave(&self, weight: u32, method: i32, said: &Said) {
         let mut entrance = self.entrance.lock();
+        entrance.measures.count(method, said);
         entrance.gate.leave(weight);
         self.grant(&mut entrance);
     }
@@ -240,13 +249,12 @@ impl ServerState {
         }
     }
 
-    /// The load as it will be when a call of `weight` has gone that came at `since`.
-    pub(super) fn load_after(&self, weight: u32, since: Instant) -> HeaderValue {
+    /// The load as it will be when a call of `weight` has gone that took so long.
+    pub(super) fn load_after(&self, weight: u32, took: Duration) -> HeaderValue {
         let mut load = self.entrance.lock().gate.load();
         load.in_flight = load.in_flight.saturating_sub(weight);
         load.batch = self.batch.load(load.in_flight);
-        load.processing =
-            Some(Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)));
+        load.processing = Some(Nanos(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
         trailer(&load)
     }
 
@@ -254,6 +262,14 @@ impl ServerState {
         let mut load = self.entrance.lock().gate.load();
         load.batch = self.batch.load(load.in_flight);
         load
+    }
+
+    /// By path; see `Server.measures` for those that are none.
+    pub(super) fn measures(&self) -> Vec<(String, MethodMeasures)> {
+        let names = self.methods.names();
+        let entrance = self.entrance.lock();
+        let of = |(name, index)| Some((name, entrance.measures.of(index)?));
+        names.into_iter().filter_map(of).collect()
     }
 
     /// What the replica's batcher has begun, or that it has none.

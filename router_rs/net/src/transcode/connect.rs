@@ -26,6 +26,7 @@ use super::unary::{
     AnswerBody, AnswerForm, AsProto, Convert, ReadyRequest, SizedRequest, UnaryAnswer, WholeRequest,
 };
 use super::work::LONG_BYTES;
+use crate::dispatch::Door;
 use crate::grpc::framing::check_size;
 use crate::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
@@ -172,9 +173,11 @@ fn open_unary(
         (_, Some(size)) if encoding == Encoding::Identity => Box::new(SizedRequest::new(size)),
         _ => Box::new(WholeRequest::new(Box::new(AsProto), encoding, bytes_max)),
     };
+    let is_plain = is_json && !parts.headers.contains_key(VERSION);
     Ok(Transcoding {
         head: head(parts)?,
         is_stream: false,
+        door: if is_plain { Door::Json } else { Door::Connect },
         answered_by: limits.answered_by.clone(),
         request,
         answer: unary_answer(parts, is_json, method, limits),
@@ -237,7 +240,8 @@ fn open_stream(
     let answer = StreamAnswer::new(json, method.map(Method::pool), grant, bytes_max);
     let answered_by = limits.answered_by.clone();
     let answer = Box::new(answer);
-    Ok(Transcoding { head, is_stream: !is_unary, answered_by, request, answer })
+    let door = Door::Connect;
+    Ok(Transcoding { head, is_stream: !is_unary, door, answered_by, request, answer })
 }
 
 /// A call whose message is in the query.
@@ -290,6 +294,7 @@ fn open_get(
     Ok(Transcoding {
         head: head(parts)?,
         is_stream: false,
+        door: Door::Connect,
         answered_by: limits.answered_by.clone(),
         request,
         answer: unary_answer(parts, is_json, method, limits),

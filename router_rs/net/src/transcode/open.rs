@@ -13,6 +13,7 @@ use super::status::{ErrorForm, http_status};
 use super::unary::JSON;
 use super::web::{WebAnswer, WebRequest, WebType};
 use super::{Limits, rest};
+use crate::dispatch::Door;
 use crate::grpc::{Status, describe_content_type, is_grpc_content_type};
 
 /// Metadata that picks among applications with the same service.
@@ -60,6 +61,7 @@ pub(crate) struct Transcoding {
     pub head: request::Parts,
     /// The request may have several messages, and rest between them.
     pub is_stream: bool,
+    pub door: Door,
     pub(super) answered_by: HeaderValue,
     pub(super) request: Box<dyn RequestCoder>,
     pub(super) answer: Box<dyn AnswerCoder>,
@@ -197,6 +199,7 @@ fn open_web(parts: &request::Parts, web_type: WebType<'_>, limits: &Limits) -> O
     Opened::Call(Box::new(Transcoding {
         head: grpc_head(parts, parts.uri.path(), web_type.of_grpc()),
         is_stream: true,
+        door: Door::GrpcWeb,
         answered_by: limits.answered_by.clone(),
         request: Box::new(WebRequest::new(web_type)),
         answer: Box::new(WebAnswer::new(web_type, grant)),

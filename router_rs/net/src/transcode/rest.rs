@@ -25,6 +25,7 @@ use super::status::ErrorForm;
 use super::unary::{
     AnswerBody, AnswerForm, Convert, JSON, ReadyRequest, UnaryAnswer, WholeRequest,
 };
+use crate::dispatch::Door;
 use crate::grpc::{
     ClientTimeout, Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status,
     format_timeout, read_timeout_seconds,
@@ -97,7 +98,8 @@ fn open_route(
     head.headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let answer = answer(parts, route, limits);
     let answered_by = limits.answered_by.clone();
-    Ok(Transcoding { head, is_stream: false, answered_by, request, answer })
+    let door = Door::Rest;
+    Ok(Transcoding { head, is_stream: false, door, answered_by, request, answer })
 }
 
 fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn AnswerCoder> {

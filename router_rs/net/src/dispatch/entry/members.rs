@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use router_core::ReplicaId;
+use router_core::{Measures, ReplicaId, RouterStats};
 
 use super::super::ranker::Candidate;
 use super::super::table::ReplicaModels;
@@ -10,6 +10,14 @@ use super::DeploymentEntry;
 use crate::client::dial::Target;
 
 impl DeploymentEntry {
+    pub(crate) fn stats(&self) -> RouterStats {
+        self.locked.lock().router.stats()
+    }
+
+    pub(in crate::dispatch) fn measures(&self) -> Measures {
+        self.locked.lock().router.measures()
+    }
+
     pub(in crate::dispatch) fn replica_models(&self) -> Vec<ReplicaModels> {
         let locked = self.locked.lock();
         let describe = |(id, target): &(ReplicaId, Arc<Target>)| {

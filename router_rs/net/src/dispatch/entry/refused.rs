@@ -79,6 +79,10 @@ impl Refused {
         }
     }
 
+    /// Each word.
+    pub(in crate::dispatch) const WORDS: [&'static str; 6] =
+        ["queue_full", "deadline", "too_late", "spent", "removed", "scaled_to_zero"];
+
     /// One word, for programs.
     pub(in crate::dispatch) fn word(self) -> &'static str {
         match self {

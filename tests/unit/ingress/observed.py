@@ -1,0 +1,92 @@
+"""A native listener in front of one replica that answers at once, for what is counted of calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from pyserve import _router, aio
+from pyserve.aio import HttpCall, ServerSettings
+
+TARGET = "app/Echo"
+PATH = "/app.Echo/Call"
+FAIL_PATH = "/app.Echo/Fail"
+_TOKEN = b"token"
+_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is between a client and its answer."""
+
+    ingress: _router.Ingress
+    table: _router.RoutingTable
+    server: aio.Server
+    address: str
+    channel: grpc.aio.Channel
+
+    async def call(self, path: str = PATH, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
+        """Make one call of gRPC."""
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(path)
+        return await method(b"ping", timeout=_PATIENCE_S, metadata=metadata)
+
+
+async def _call(request: bytes, _context: aio.ServicerContext) -> bytes:
+    return request * 2
+
+
+async def _fail(_request: bytes, context: aio.ServicerContext) -> bytes:
+    await context.abort(grpc.StatusCode.DATA_LOSS, "it is gone")
+    raise AssertionError("abort raises")
+
+
+async def _http(call: HttpCall) -> None:
+    call.respond(202, (), b"later")
+
+
+@asynccontextmanager
+async def observed() -> AsyncIterator[Observed]:
+    """Listen, with one replica behind."""
+    server = aio.Server(settings=ServerSettings(replica_id="r-1", token=_TOKEN, http=_http))
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        "Call": grpc.unary_unary_rpc_method_handler(_call),
+        "Fail": grpc.unary_unary_rpc_method_handler(_fail),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("app.Echo", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    table = _router.RoutingTable(node="n", zone="", token=_TOKEN, seed=1)
+    table.apply(1, [_route(port)])
+    ingress = _router.Ingress(table, addresses=["127.0.0.1:0"], io_threads=1, tls=None)
+    (address,) = ingress.start()
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield Observed(ingress, table, server, address, channel)
+    finally:
+        ingress.drain()
+        ingress.stop()
+        await server.stop(0)
+
+
+def _route(port: int) -> _router.DeploymentRoute:
+    replica = _router.ReplicaRoute(
+        replica_id="r-1",
+        node="other",
+        zone="",
+        address=f"127.0.0.1:{port}",
+        unix_path="",
+        max_ongoing_requests=10,
+    )
+    return _router.DeploymentRoute(
+        application="app",
+        deployment="Echo",
+        services={"app.Echo": ["Call", "Fail"]},
+        replicas=[replica],
+        max_queued_requests=10,
+        request_timeout_s=None,
+        max_request_bytes=1024,
+        http_prefixes=["/app"],
+    )
