@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyserve.config import logs, metrics, routing
+from pyserve.config import logs, metrics, routing, unneeded
 from pyserve.config import variables as read
 from pyserve.config.ingress import (
     ALIASES,
@@ -259,19 +259,20 @@ def read_tracing(changes: Mapping[str, str]) -> TracingSettings:
 
 
 def older_names(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return a line on each variable that has the name of Ray Serve, with ours.
+    """Return a line on each variable that has a name of Ray Serve, with ours or why none is.
 
     For drivers, commands and processes of a mesh that are started by themselves: children of one
     that says it are given the new names.
     """
     variables = os.environ if environment is None else environment
-    return [
+    lines = [
         f"{alias} is ignored, because {name} is set"
         if name in variables
         else f"{alias} is read as {name}; write {name}"
         for name, alias in _ALIASES.items()
         if alias in variables
     ]
+    return lines + unneeded.lines_on(variables)
 
 
 def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -389,6 +390,8 @@ def inherited_environment(changes: Mapping[str, str]) -> dict[str, str]:
         if alias in environment:
             environment.setdefault(name, environment.pop(alias))
             environment.pop(alias, None)
+    for name in unneeded.NAMES:
+        environment.pop(name, None)
     if str(_PACKAGE_ROOT) not in site.getsitepackages():
         found = environment.get("PYTHONPATH", "").split(os.pathsep)
         others = [entry for entry in found if entry and entry != str(_PACKAGE_ROOT)]

@@ -63,6 +63,34 @@ def test_children_are_given_the_new_names_and_do_not_warn_again(monkeypatch):
     assert not read_settings(environment).concurrency.user_code_in_separate_thread
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        pytest.param(
+            "RAY_SERVE_ENABLE_HA_PROXY",
+            "`pyserve haproxy-config`",
+            marks=pytest.mark.parity("S-60"),
+        ),
+        pytest.param(
+            "RAY_SERVE_CONTROLLER_MAX_CONCURRENCY",
+            "one stream",
+            marks=pytest.mark.parity("S-83"),
+        ),
+        pytest.param(
+            "RAY_SERVE_MAX_CACHED_HANDLES",
+            "share the router",
+            marks=pytest.mark.parity("S-84"),
+        ),
+    ],
+)
+def test_what_needs_no_setting_here_is_told_once(monkeypatch, name: str, why: str):
+    (line,) = older_names({name: "1"})
+    assert line.startswith(f"{name} has no effect: ")
+    assert why in line
+    monkeypatch.setenv(name, "1")
+    assert [] == older_names(inherited_environment({}))
+
+
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
     assert concurrency() == concurrency(PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP=value)
