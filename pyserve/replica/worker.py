@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -192,8 +193,8 @@ class Worker:
             self._logs = begin_logs(assign, *names, own.mesh.logs, is_launched=launched)
             trace_replica(self._settings, assign.replica_id)
             loaded = load(assign.spec, self._settings.mesh.servicer_functions)
-            if ingress_of(loaded.target) is not None:
-                # Before the constructor, which may know better.
+            if ingress_of(loaded.target) is not None or "anyio" in sys.modules:
+                # Before the constructor, which may know better. Streams of plain handlers use them.
                 limit = loaded.options.ongoing_requests_limit()
                 self._threads = EndpointThreads(self._limit or limit)
             instance = construct(loaded)

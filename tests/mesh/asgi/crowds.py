@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI
+from starlette.requests import Request
 
 import pyserve
 
@@ -61,3 +62,11 @@ alone.get("/threads")(threads)
 class InItsConstructor:
     def __init__(self) -> None:
         current_default_thread_limiter().total_tokens = 7
+
+
+@pyserve.deployment
+class Plain:
+    """No application: what Starlette runs for its answers, such as streams of ``def``, counts."""
+
+    async def __call__(self, request: Request) -> float:
+        return current_default_thread_limiter().total_tokens

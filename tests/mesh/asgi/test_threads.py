@@ -11,7 +11,7 @@ import pytest
 
 import pyserve
 from tests.contract.fastapi.exchange import Asked, ask
-from tests.mesh.asgi.crowds import Crowd, InItsConstructor, InItsLifespan
+from tests.mesh.asgi.crowds import Crowd, InItsConstructor, InItsLifespan, Plain
 from tests.support.mesh import RunningMesh
 from tests.support.waiting import wait_until
 
@@ -60,6 +60,11 @@ def test_def_endpoints_have_as_many_threads_as_the_limit_also_when_it_changes(
 def test_a_small_limit_leaves_the_threads_that_there_are_anyway(mesh: RunningMesh) -> None:
     _deploy(Crowd, 2)
     assert 40 == _get(mesh, "/threads")
+
+
+def test_streams_of_plain_handlers_have_them_too(mesh: RunningMesh) -> None:
+    _deploy(Plain, 60)
+    assert 60 == _get(mesh, "")
 
 
 @pytest.mark.parametrize("deployment", [InItsLifespan, InItsConstructor])
