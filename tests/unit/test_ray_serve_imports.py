@@ -14,6 +14,7 @@ _NAMES = {
     "config": "AutoscalingConfig AutoscalingContext AutoscalingPolicy AggregationFunction "
     "BackpressureConfig ControllerOptions HTTPOptions ProxyLocation RequestRouterConfig "
     "gRPCOptions",
+    "context": "ReplicaContext ReplicaRank",
     "grpc_util": "RayServegRPCContext gRPCInputStream",
     "handle": "DeploymentHandle DeploymentResponse DeploymentResponseGenerator "
     "DeploymentBroadcastResponse",
