@@ -17,6 +17,7 @@ from pyserve.cli.settings import open_mesh
 from pyserve.driver.session import end_session
 from pyserve.driver.status import (
     DeploymentStatusOverview,
+    EndedReplica,
     IngressStatus,
     MeshStatus,
     read_status,
@@ -24,6 +25,9 @@ from pyserve.driver.status import (
 
 if TYPE_CHECKING:
     from pyserve.driver.client import ControlClient
+
+# Of a replica that has ended: the end of a traceback. Arbitrary.
+_LAST_LINES = 6
 
 
 @click.command(short_help="Show what runs.")
@@ -156,7 +160,16 @@ def _deployment_lines(deployment: DeploymentStatusOverview) -> list[str]:
         f"    {replica.replica_id}  {replica.state}  pid {replica.pid}  {replica.address}".rstrip()
         for replica in deployment.replicas
     ]
+    for ended in deployment.ended:
+        lines.extend(_ended_lines(ended))
     return lines
+
+
+def _ended_lines(ended: EndedReplica) -> list[str]:
+    lines = [f"    {ended.replica_id}  ENDED {_time(ended.ended_at_s)}: {ended.summary}"]
+    if len(ended.lines) > _LAST_LINES:
+        lines.append(f"      ... `pyserve logs {ended.replica_id}` has more")
+    return lines + [f"      {line}" for line in ended.lines[-_LAST_LINES:]]
 
 
 def _time(unix_s: float) -> str:

@@ -123,7 +123,9 @@ class Controller:
         self._admissions = Admissions(
             self.state, self._applications, self._specs, self._reconfiguring, self._limit
         )
-        self._processes = Processes(launcher, self.state, self._loop.time, self._changed)
+        self._processes = Processes(
+            launcher, self.state, self._loop.time, self._changed, self.output.end
+        )
         parts = (self.state, self._applications, self._reconfiguring, self._specs)
         recorder = Recorder(store, time.time() - self._loop.time())
         memory = Memory(*parts, self._processes.memos)
@@ -280,7 +282,7 @@ class Controller:
             version=version(),
             addresses=self.addresses(),
             applications=application_statuses(
-                self.state, self._applications, self._waits, changing
+                self.state, self._applications, self._waits, changing, self.output.ended
             ),
             controller_pid=os.getpid(),
             ingress=self.ingress(),

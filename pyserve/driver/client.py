@@ -150,7 +150,13 @@ class ControlClient:
                 call.cancel()
 
     def logs(
-        self, application: str, deployment: str, *, lines_max: int, follow: bool
+        self,
+        application: str,
+        deployment: str,
+        *,
+        lines_max: int,
+        follow: bool,
+        replica_id: str = "",
     ) -> Generator[control_pb2.LogLine]:
         """Yield what the replicas of a deployment have written last.
 
@@ -159,9 +165,14 @@ class ControlClient:
             deployment: Its name.
             lines_max: Of those that the mesh keeps; 0: all.
             follow: Go on with what they write.
+            replica_id: Of this one only.
         """
         request = control_pb2.LogsRequest(
-            application=application, deployment=deployment, follow=follow, lines_max=lines_max
+            application=application,
+            deployment=deployment,
+            follow=follow,
+            lines_max=lines_max,
+            replica_id=replica_id,
         )
         with self._errors("reading the logs", None):
             call = self._stub.Logs(request, metadata=self._metadata)

@@ -82,6 +82,23 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedReplica:
+    """A replica whose process has ended by itself, or because it did not do.
+
+    Attributes:
+        replica_id: Unique in the mesh.
+        ended_at_s: When, Unix time.
+        summary: How.
+        lines: What it has written last.
+    """
+
+    replica_id: str
+    ended_at_s: float
+    summary: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scaling:
     """What decides how many replicas a deployment has.
 
@@ -119,6 +136,8 @@ class DeploymentStatusOverview:
         reason: Why it has this status, in a sentence.
         since_s: Unix time from which on it has had it; 0: unknown.
         scaling: What decides how many replicas there are; ``None``: the deploy alone.
+        ended: Replicas that have ended in the last hour and were not to, at most three, latest
+            last.
     """
 
     name: str
@@ -130,6 +149,7 @@ class DeploymentStatusOverview:
     reason: str = ""
     since_s: float = 0.0
     scaling: Scaling | None = None
+    ended: tuple[EndedReplica, ...] = ()
 
     @property
     def replica_states(self) -> Mapping[ReplicaState, int]:
@@ -373,4 +393,8 @@ def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOvervi
         reason=message.reason,
         since_s=message.since,
         scaling=_scaling(message),
+        ended=tuple(
+            EndedReplica(each.replica_id, each.ended_at, each.summary, tuple(each.lines))
+            for each in message.ended
+        ),
     )

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
+from pyserve.control.replicas.last_words import LastWords
+from pyserve.control.state.mesh import Phase, Replica
 from pyserve.errors import MeshNotFound, UsageError
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import control_pb2
@@ -68,6 +70,7 @@ class Output:
     def __init__(self) -> None:
         # In the order of the last line, oldest first.
         self._kept: dict[DeploymentKey, _Kept] = {}
+        self._last_words = LastWords()
         self._readers: set[_Reader] = set()
 
     def add(self, key: DeploymentKey, replica_id: ReplicaId, text: str) -> None:
@@ -76,11 +79,30 @@ class Output:
         kept = self._kept.pop(key, None) or _Kept()
         kept.add(line)
         self._kept[key] = kept
+        self._last_words.add(replica_id, line)
         if len(self._kept) > _DEPLOYMENTS_MAX:
             del self._kept[next(iter(self._kept))]
         for reader in self._readers:
             if reader.key == key:
                 reader.offer(line)
+
+    def end(self, replica: Replica, summary: str) -> None:
+        """A replica has ended, and how; if nobody wanted that its last lines are kept for longer.
+
+        Args:
+            replica: as it was before.
+            summary: how its process has ended.
+        """
+        whys = ["did not answer"] if replica.hangs else []
+        if replica.ailment:
+            whys.append(f"failed its health check ({replica.ailment})")
+        is_wanted = replica.phase is Phase.STOPPING and not whys
+        said = "; it ".join([summary, *whys])
+        self._last_words.end(replica.key, replica.id, said, is_wanted=is_wanted)
+
+    def ended(self, key: DeploymentKey) -> list[control_pb2.EndedReplica]:
+        """Return the replicas of a deployment that have ended of late, latest last."""
+        return self._last_words.ended(key)
 
     def find(
         self, present: Iterable[DeploymentKey], application: str, deployment: str
@@ -122,7 +144,15 @@ class Output:
             hint = "nothing is deployed"
         raise MeshNotFound(f"there is no deployment {deployment!r}{where}; {hint}")
 
-    async def send(self, key: DeploymentKey, write: Write, *, lines_max: int, follow: bool) -> None:
+    async def send(
+        self,
+        key: DeploymentKey,
+        write: Write,
+        *,
+        lines_max: int,
+        follow: bool,
+        replica_id: str = "",
+    ) -> None:
         """Write the last lines of a deployment, and those that come if ``follow``.
 
         Args:
@@ -130,8 +160,13 @@ class Output:
             write: takes one line after the other.
             lines_max: of those that are kept; 0: all.
             follow: go on until cancelled.
+            replica_id: of this one only.
         """
         kept = list(self._kept[key].lines) if key in self._kept else []
+        if replica_id:
+            of_it = [line for line in kept if line.replica_id == replica_id]
+            # Those of others may have taken the place of what it wrote.
+            kept = max(of_it, self._last_words.lines(key, replica_id), key=len)
         reader = _Reader(key)
         # Before anything is awaited, so that no line is missed between the two.
         self._readers.add(reader)
@@ -139,6 +174,8 @@ class Output:
             for line in kept[-lines_max:] if lines_max else kept:
                 await write(line)
             while follow:
-                await write(await reader.next())
+                line = await reader.next()
+                if line.replica_id in ("", replica_id) or not replica_id:
+                    await write(line)
         finally:
             self._readers.discard(reader)

@@ -23,6 +23,7 @@ class Processes:
         state: gets what becomes of them.
         now: returns the time on the clock of the state's times.
         on_change: called after each change of the state.
+        on_end: called with a replica whose process has ended, and how, before the state knows.
 
     Attributes:
         memos: what the next launcher finds them by.
@@ -34,12 +35,14 @@ class Processes:
         state: MeshState,
         now: Callable[[], float],
         on_change: Callable[[], None],
+        on_end: Callable[[Replica, str], None] = lambda *_: None,
     ) -> None:
         self.memos: dict[ReplicaId, str] = {}
         self._launcher = launcher
         self._state = state
         self._now = now
         self._on_change = on_change
+        self._on_end = on_end
 
     async def launch(self, replica: Replica, spec: mesh_pb2.DeploymentSpec) -> None:
         """Start the process of a replica; an attempt that fails is its end."""
@@ -86,6 +89,7 @@ class Processes:
                 # One that was killed could not remove its own socket; one that stays harms nobody.
                 with contextlib.suppress(OSError):
                     Path(replica.place.unix_path).unlink()
+            self._on_end(replica, summary)
             self._state.on_exited(replica.id, summary=summary, now=self._now())
             self._on_change()
 

@@ -233,7 +233,11 @@ class ControlService(control_pb2_grpc.ControlServicer):
         except PyserveError as error:
             await _refuse(context, error)
         await self._controller.output.send(
-            key, context.write, lines_max=request.lines_max, follow=request.follow
+            key,
+            context.write,
+            lines_max=request.lines_max,
+            follow=request.follow,
+            replica_id=request.replica_id,
         )
 
     async def Status(

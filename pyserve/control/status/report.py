@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 
 from pyserve.control.autoscaling.status import scaling_status
 from pyserve.control.reconcile.rationing import Waits
@@ -14,7 +14,7 @@ from pyserve.control.status.health import (
     deployment_health,
     replica_word,
 )
-from pyserve.types import ApplicationName, DeploymentKey
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 
@@ -23,6 +23,7 @@ def application_statuses(
     applications: Applications,
     waits: Waits,
     changing: Container[ApplicationName] = (),
+    ended: Callable[[DeploymentKey], Sequence[control_pb2.EndedReplica]] = lambda _: (),
 ) -> list[control_pb2.ApplicationStatus]:
     """Return the status of every application, in the order of their names.
 
@@ -31,6 +32,7 @@ def application_statuses(
         applications: what is known of them besides.
         waits: the starts that wait for a place.
         changing: applications whose last deploy goes on in replicas that serve.
+        ended: returns the replicas of a deployment that have ended of late, and nobody had end.
     """
     prefixes = applications.routes(state).of_application
     replicas = state.replicas.by_deployment()
@@ -45,6 +47,8 @@ def application_statuses(
         deployments = [
             _deployment_status(state, each, part, replicas[each.key]) for each, part in by_name
         ]
+        for status in deployments:
+            status.ended.extend(ended(DeploymentKey(name, DeploymentName(status.name))))
         statuses.append(
             control_pb2.ApplicationStatus(
                 name=name,

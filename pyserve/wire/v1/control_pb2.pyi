@@ -77,16 +77,18 @@ class Declaration(_message.Message):
     def __init__(self, application: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
-    __slots__ = ("application", "deployment", "follow", "lines_max")
+    __slots__ = ("application", "deployment", "follow", "lines_max", "replica_id")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     LINES_MAX_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     application: str
     deployment: str
     follow: bool
     lines_max: int
-    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ..., follow: _Optional[bool] = ..., lines_max: _Optional[int] = ...) -> None: ...
+    replica_id: str
+    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ..., follow: _Optional[bool] = ..., lines_max: _Optional[int] = ..., replica_id: _Optional[str] = ...) -> None: ...
 
 class LogLine(_message.Message):
     __slots__ = ("replica_id", "line")
@@ -281,7 +283,7 @@ class ApplicationStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., target_capacity: _Optional[float] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
-    __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since", "scaling")
+    __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since", "scaling", "ended")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +293,7 @@ class DeploymentStatus(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SCALING_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     message: str
@@ -300,7 +303,20 @@ class DeploymentStatus(_message.Message):
     reason: str
     since: float
     scaling: Scaling
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., scaling: _Optional[_Union[Scaling, _Mapping]] = ...) -> None: ...
+    ended: _containers.RepeatedCompositeFieldContainer[EndedReplica]
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., scaling: _Optional[_Union[Scaling, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedReplica, _Mapping]]] = ...) -> None: ...
+
+class EndedReplica(_message.Message):
+    __slots__ = ("replica_id", "ended_at", "summary", "lines")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    replica_id: str
+    ended_at: float
+    summary: str
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, replica_id: _Optional[str] = ..., ended_at: _Optional[float] = ..., summary: _Optional[str] = ..., lines: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Scaling(_message.Message):
     __slots__ = ("target", "reason", "since", "pending", "min_replicas", "max_replicas", "is_advisory", "ready_after_s")

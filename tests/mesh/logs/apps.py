@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
@@ -40,6 +42,10 @@ class Shop:
     async def __call__(self, request: Request) -> str:
         text = request.query_params["text"]
         LOGGER.warning("shop %s", text)
+        if "die" in text:
+            print("last words")
+            sys.stdout.flush()
+            os._exit(3)
         if "fail" in text:
             raise LookupError(text)
         await self._child.greet.remote(text)
