@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyserve.batching.auto import AutoWait
@@ -50,12 +51,16 @@ class Drop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[Item]):
-    """What leaves together; ``size <= max_batch_size``, and at least one item."""
+    """What leaves together; ``size <= max_batch_size``, and at least one item.
+
+    ``arrivals`` are those of its items, none where nobody has noted them.
+    """
 
     items: list[Item]
     reason: Reason
     key: str = ""
     size: float = 1
+    arrivals: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,11 +382,13 @@ class Batcher(Generic[Item]):
             # They neither fill a batch nor open its window, so the decision is made once more.
             self._prune(lane, now, seen)
             return None
+        # All of them are in it.
+        arrivals = [entry[0] for entry in islice(lane.waiting, seen)]
         lane.remove(seen, size_sum)
         self._count -= seen
         if not lane.waiting:
             del self._lanes[lane.key]
-        return Batch(items, reason, lane.key, size_sum)
+        return Batch(items, reason, lane.key, size_sum, arrivals)
 
     def _sweep(self) -> None:
         # A storm of cancels during one long run must not pile up; twice as many until the next

@@ -18,10 +18,12 @@ from grpc import StatusCode
 
 from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
 from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop
+from pyserve.batching.kept import keep_batch
 from pyserve.batching.options import BatchOptions, size_of
 from pyserve.batching.runs import Call, Caller, Run, context_of
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
+from pyserve.observe.delays import PROCESS_DELAYS
 from pyserve.observe.traces.process import IS_SAMPLED, PROCESS_TRACING
 from pyserve.request import CURRENT, Source
 
@@ -245,8 +247,11 @@ class BatchQueue:
         """Start what follows ``run``; whatever can be done later is."""
         now = self._clock()
         duration_s = self._steps.end(run, now)
-        if self._traces is not None:
-            self._traces.end(run, has_failed=has_failed)
+        is_watched = self._traces is not None and self._traces.end(run, has_failed=has_failed)
+        if PROCESS_DELAYS.is_on and (
+            PROCESS_DELAYS.keeps_batch(now - run.batch.arrivals[0]) or has_failed or is_watched
+        ):
+            keep_batch(self._label, run, now, duration_s, has_failed=has_failed)
         batch: Batch[Any] = run.batch
         if not has_failed:
             self._batcher.learn(batch.size, duration_s, now, batch.key)

@@ -97,6 +97,10 @@ class BatchRequestSource:
                 self._made.end()
         return self._made
 
+    def request_id(self) -> str:
+        """Return the id of the request of the batch, ``""`` if nobody has asked for that."""
+        return "" if self._made is None else self._made.request_id
+
     def model_and_deadline(self) -> tuple[str, float | None]:
         """Return these two of the request of the batch."""
         return self.request().model_and_deadline()

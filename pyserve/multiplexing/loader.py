@@ -20,6 +20,7 @@ from pyserve.multiplexing.cache import CacheOptions, CacheStats, Entry, Model, M
 from pyserve.multiplexing.directory import Directory
 from pyserve.multiplexing.history import Failure
 from pyserve.multiplexing.unloading import let_go
+from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, LoadDelay, wall_clock_from
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT, Request, current_request
 
@@ -35,6 +36,8 @@ class _Load(Generic[Model]):
     model_id: str
     request: Request
     waiters: list[asyncio.Future[Entry[Model]]] = field(default_factory=list)
+    asked: list[tuple[str, float]] = field(default_factory=list)  # whose requests wait, since when
+    begun_at: float = 0.0
     task: asyncio.Task[tuple[Model, int, float]] | None = None
 
 
@@ -167,6 +170,8 @@ class Loader(Generic[Model]):
             load = self._loads[model_id] = _Load(model_id, _load_request(model_id, waiting))
         future: asyncio.Future[Entry[Model]] = self.loop.create_future()
         load.waiters.append(future)
+        if waiting is not None and len(load.asked) < MEMBERS_MAX:
+            load.asked.append((waiting.request_id, self.loop.time()))
         if self._traces is not None:
             self._traces.wait(model_id)
         self._pump()
@@ -224,6 +229,7 @@ class Loader(Generic[Model]):
             load = self._loads[start.model_id]
             context = contextvars.copy_context()
             context.run(CURRENT.set, load.request)
+            load.begun_at = self.loop.time()
             if self._traces is not None:
                 self._traces.begin(start.model_id, context)
             load.task = self.loop.create_task(self._run(start), context=context)
@@ -244,9 +250,7 @@ class Loader(Generic[Model]):
         now = self.loop.time()
         load.task = None
         load.request.end()
-        if self._traces is not None:
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            self._traces.end(load.model_id, error)
+        self._tell_end(load, asyncio.CancelledError() if task.cancelled() else task.exception())
         if task.cancelled():
             self._on_cancelled(load)
         elif (error := task.exception()) is not None:
@@ -257,6 +261,25 @@ class Loader(Generic[Model]):
             self._on_loaded(load, *task.result(), now=now)
         if not self.loop.is_closed():
             self._pump()
+
+    def _tell_end(self, load: _Load[Model], error: BaseException | None) -> None:
+        if self._traces is not None:
+            self._traces.end(load.model_id, error)
+        asked, load.asked = load.asked, []
+        if not PROCESS_DELAYS.is_on:
+            return
+        now = self.loop.time()
+        wall = wall_clock_from(now)
+        PROCESS_DELAYS.add_load(
+            LoadDelay(
+                loader=self._label,
+                model_id=load.model_id,
+                begun_at=wall(load.begun_at),
+                ended_at=wall(now),
+                error="" if error is None else type(error).__qualname__,
+                members=tuple((request_id, wall(since)) for request_id, since in asked),
+            )
+        )
 
     def _on_loaded(
         self, load: _Load[Model], model: Model, size_bytes: int, load_s: float, *, now: float

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.references import remote
+from pyserve.replica import delays
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.http import plain_handler
 from pyserve.replica.loading import Loaded, inference_doors
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyserve.config import DeploymentOptions
     from pyserve.config.ingress import IngressSettings
     from pyserve.references import References
+
+# Of what other processes of the mesh ask for.
+_OWN_WEIGHTS = {**remote.WEIGHTS, **delays.WEIGHTS}
 
 
 def make_server(
@@ -76,7 +80,7 @@ def make_server(
             replica_id=replica_id,
             token=token,
             call_token=token,
-            weights={**weights(loaded.methods), **plain.weights(), **remote.WEIGHTS},
+            weights={**weights(loaded.methods), **plain.weights(), **_OWN_WEIGHTS},
             codecs=plain.codecs(),
             status_of=_status_of(plain, development),
             default_threads=HANDLER_THREADS_MAX,
@@ -90,11 +94,13 @@ def make_server(
     plain.register(server)
     if doors is not None:
         server.add_registered_method_handlers(doors.service, doors.handlers())
-    _register_references(server, references)
+    _register_own(server, references)
     return server
 
 
-def _register_references(server: Server, references: References | None) -> None:
+def _register_own(server: Server, references: References | None) -> None:
+    """Add what other processes of the mesh ask for."""
+    server.add_registered_method_handlers(delays.SERVICE, delays.handlers())
     if references is not None:
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
 

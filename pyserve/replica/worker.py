@@ -52,11 +52,11 @@ from pyserve.replica.loading import (
 from pyserve.replica.logs import ReplicaLogging, begin_logs
 from pyserve.replica.measures import ReplicaMetrics
 from pyserve.replica.membership import Membership
+from pyserve.replica.observing import observe_calls
 from pyserve.replica.ports import DirectPorts
 from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.serving import make_server
 from pyserve.replica.threads import EndpointThreads
-from pyserve.replica.tracing import trace_replica
 from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank
 from pyserve.wire.v1 import mesh_pb2
@@ -191,7 +191,7 @@ class Worker:
             own = self._settings
             launched, names = own.external is None, (own.application, own.deployment)
             self._logs = begin_logs(assign, *names, own.mesh.logs, is_launched=launched)
-            trace_replica(self._settings, assign.replica_id)
+            observe_calls(self._settings, assign.replica_id)
             loaded = load(assign.spec, self._settings.mesh.servicer_functions)
             if ingress_of(loaded.target) is not None or "anyio" in sys.modules:
                 # Before the constructor, which may know better. Streams of plain handlers use them.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
 from pyserve.errors import BackPressure, RequestCancelled, RequestTimeout, WrongMoment
+from pyserve.observe.delays import PROCESS_DELAYS, CallDelay, wall_clock_from
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Caller, Message, WireCall
@@ -55,6 +56,7 @@ class OutgoingCall:
     _waiter: asyncio.Future[None] | None = None
     _watchers: deque[Wake] | None = None
     inputs: object = None
+    begun_at = 0.0  # of ``time.monotonic``, where it is of interest afterwards
     root: Request | None = None
 
     def __init__(
@@ -161,12 +163,30 @@ class OutgoingCall:
             return
         self.error = error
         self.settled = True
+        if self.begun_at:
+            self.keep_delay(error)
         self.inputs = None
         place = self.plan.place
         if self.wire is None and place is not None and not isinstance(place, Pinned):
             # The call has not come so far as to use it, and its response may be kept for long.
             place.release()
         self.wake()
+
+    def keep_delay(self, error: BaseException | None) -> None:
+        """Keep how long the call has taken, if it was slow or has failed."""
+        now = time.monotonic()
+        # A stream that its reader leaves has not failed.
+        has_failed = error is not None and not self.is_cancel_requested
+        if PROCESS_DELAYS.keeps_call(now - self.begun_at) or has_failed:
+            wall = wall_clock_from(now)
+            delay = CallDelay(
+                name=self.plan.name,
+                request_id=self.request_id,
+                begun_at=wall(self.begun_at),
+                ended_at=wall(now),
+                error="" if error is None else type(error).__qualname__,
+            )
+            PROCESS_DELAYS.add_call(delay)
 
     def wake(self) -> None:
         """Wake whoever waits, on this loop and elsewhere."""

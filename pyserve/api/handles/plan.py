@@ -25,6 +25,7 @@ from pyserve.api.handles.framing import (
 from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
+from pyserve.observe.delays import PROCESS_DELAYS
 from pyserve.request import CURRENT, Request, new_request_id
 from pyserve.serializers import codec, join, size_bytes
 
@@ -167,6 +168,8 @@ class Plan:
         request_id = new_request_id() if request is None else request.request_id
         loop = running_loop()
         call = kind(self, request_id, caller, loop or mesh.calls_loop())
+        if PROCESS_DELAYS.is_on:
+            call.begun_at = time.monotonic()
         message = self._encoded(call, args, kwargs)
         if message is None:
             deadline = None if timeout_s is None else time.monotonic() + timeout_s

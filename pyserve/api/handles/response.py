@@ -126,6 +126,8 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
             self._raw = payload  # type: ignore[assignment]
         self.inputs = None
         self.settled = True
+        if self.begun_at:
+            self.keep_delay(None)
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None

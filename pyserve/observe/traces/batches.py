@@ -102,8 +102,9 @@ class BatchTraces:
         )
         end(waited, {})
 
-    def end(self, run: object, *, has_failed: bool) -> None:
-        """End the span of a run, if it has one."""
+    def end(self, run: object, *, has_failed: bool) -> bool:
+        """End the span of a run, and return whether it had one."""
         span = self._running.pop(run, None) if self._running else None
         if span is not None:
             end(span, {"error.type": "BatchError"} if has_failed else {})
+        return span is not None

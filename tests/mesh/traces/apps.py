@@ -36,14 +36,16 @@ class Door:
         self, pipeline: pyserve.DeploymentHandle, scores: pyserve.DeploymentHandle
     ) -> None:
         self._pipeline = pipeline
-        self._scores = scores.options(method_name="score", multiplexed_model_id="big")
+        self._scores = scores.options(method_name="score")
         self._tracer = trace.get_tracer("door")
 
     async def __call__(self, request: Any) -> dict[str, Any]:
         with self._tracer.start_as_current_span("own work") as span:
             span.set_attribute("tenant", str(baggage.get_baggage("tenant")))
             film = await self._pipeline.naive.remote(FRAMES)
-        scored = await asyncio.gather(self._scores.remote(1), self._scores.remote(2))
+        model_id = request.headers.get("x-model", "big")
+        scores = self._scores.options(multiplexed_model_id=model_id)
+        scored = await asyncio.gather(scores.remote(1), scores.remote(2))
         context = trace.get_current_span().get_span_context()
         return {"frames": film.frames, "scores": scored, "span_id": f"{context.span_id:016x}"}
 

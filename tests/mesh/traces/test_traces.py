@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from http.client import HTTPConnection
 from json import loads
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.mesh.traces import apps
-from tests.support.mesh import RunningMesh, running_mesh
-from tests.support.otlp import CLIENT, SERVER, ReceivedSpan, Receiver, otlp_receiver
+from tests.support.mesh import RunningMesh
+from tests.support.otlp import CLIENT, SERVER, ReceivedSpan, Receiver
 from tests.support.waiting import wait_until
 
 CALLER = "00f067aa0ba902b7"
@@ -23,18 +22,6 @@ EVERY_PROCESS = (
     "batch Scores.score",
     *(f"default.{stage}" for stage in STAGES),
 )
-
-
-@pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
-    with otlp_receiver() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def mesh(receiver: Receiver) -> Iterator[RunningMesh]:
-    with running_mesh("tests.mesh.traces.apps:app", environment=receiver.environment()) as found:
-        yield found
 
 
 def get(mesh: RunningMesh, trace_id: str, flags: str = "01", **headers: str) -> Any:
@@ -87,10 +74,10 @@ class Trace:
 @pytest.mark.slow
 def test_a_request_is_one_trace_through_all_its_stages(mesh: RunningMesh, receiver: Receiver):
     trace_id = "0af7651916cd43dd8448eb211c80319c"
-    answer = get(mesh, trace_id, baggage="tenant=blue")
+    answer = get(mesh, trace_id, baggage="tenant=blue", **{"x-model": "seldom"})
 
     assert apps.FRAMES == answer["frames"]
-    assert [3, 6] == answer["scores"]
+    assert [6, 12] == answer["scores"]
     found = awaited(receiver, trace_id, *EVERY_PROCESS, "load Scores.get_model")
     own, naive = found.one("own work"), found.one("default.Pipeline/naive", SERVER)
     door = next(each for each in found.all("GET /", SERVER) if each.id.hex() == answer["span_id"])
