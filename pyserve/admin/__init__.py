@@ -5,7 +5,7 @@ the start on and loads what answers HTTP when the first client comes, so a mesh 
 at pays nothing for it. Payloads and secrets are never shown.
 """
 
-from pyserve.admin.desk import Desk
+from pyserve.admin.desk import Described, Desk, Door, Front
 from pyserve.admin.gathering import NodeGathering
 from pyserve.admin.hosting import ThreadedAdmin, make_admin
 from pyserve.admin.places import advertised_address
@@ -13,7 +13,10 @@ from pyserve.admin.server import AdminServer
 
 __all__ = [
     "AdminServer",
+    "Described",
     "Desk",
+    "Door",
+    "Front",
     "NodeGathering",
     "ThreadedAdmin",
     "advertised_address",

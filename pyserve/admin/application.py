@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
-from pyserve.admin import metrics_routes
+from pyserve.admin import api_routes, metrics_routes, page_routes
 from pyserve.admin.access import Doorkeeper
 
 if TYPE_CHECKING:
@@ -17,4 +17,7 @@ if TYPE_CHECKING:
 
 def make_application(desk: Desk, token: bytes) -> ASGIApp:
     """Return the application of one admin server, for who may look."""
-    return Doorkeeper(Starlette(routes=[*metrics_routes.routes(desk)]), token)
+    routes = [*metrics_routes.routes(desk), *api_routes.routes(desk)]
+    if desk.front is not None:
+        routes += page_routes.routes()
+    return Doorkeeper(Starlette(routes=routes), token, is_open=page_routes.is_of_page)

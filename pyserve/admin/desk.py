@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pyserve.admin.gathering import NodeGathering
 from pyserve.wire.v1 import control_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a deployment says of its services.
+
+    Attributes:
+        application: The header of that name picks it where several have a method.
+        deployment: Its name.
+        services: Full names.
+        files: Serialized FileDescriptorProtos.
+    """
+
+    application: str
+    deployment: str
+    services: tuple[str, ...]
+    files: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where the ingress of this process listens.
+
+    Attributes:
+        address: ``host:port``.
+        speaks_tls: Clients have to speak TLS.
+    """
+
+    address: str
+    speaks_tls: bool
+
+
+class Front(Protocol):
+    """What an admin server asks the ingress of its process."""
+
+    def described(self) -> Sequence[Described]:
+        """Return what is deployed, with descriptors."""
+
+    def door(self) -> Door | None:
+        """Return where it listens; ``None``: nowhere."""
+
+    def models(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the models that replicas have, as far as its router knows, by their ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +60,11 @@ class Desk:
     Attributes:
         gathering: What the processes of this node have counted.
         status: Returns the state of the mesh; ``None``: this process knows of itself only.
+        front: The ingress of this process; ``None``: it has none, and shows no page.
         speaks_tls: Admin servers of the mesh that are not on loopback speak TLS.
     """
 
     gathering: NodeGathering
     status: Callable[[], Awaitable[control_pb2.StatusReply]] | None = None
+    front: Front | None = None
     speaks_tls: bool = False

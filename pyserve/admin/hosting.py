@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from pyserve.admin.desk import Desk
+from pyserve.admin.desk import Desk, Front
 from pyserve.admin.gathering import NodeGathering
 from pyserve.admin.places import listening_host
 from pyserve.admin.server import AdminServer
@@ -26,6 +26,7 @@ def make_admin(
     home: Path | None = None,
     run_dir: Path | None = None,
     status: Callable[[], Awaitable[control_pb2.StatusReply]] | None = None,
+    front: Front | None = None,
 ) -> AdminServer | None:
     """Return the admin server of this process, ``None`` if there shall be none.
 
@@ -36,6 +37,7 @@ def make_admin(
         home: Whose run folders hold the sockets of other processes; ``None``: it is alone.
         run_dir: A run folder of this mesh that need not lie there.
         status: As of ``Desk``.
+        front: The same.
     """
     port = settings.metrics.port
     if port is None:
@@ -43,6 +45,7 @@ def make_admin(
     desk = Desk(
         gathering=NodeGathering(own, token, home, run_dir),
         status=status,
+        front=front,
         speaks_tls=settings.security.tls is not None,
     )
     return AdminServer(

@@ -35,6 +35,7 @@ _COMMANDS = {
     "shutdown": ("pyserve.cli.shutdown:shutdown", "Drain and end the mesh."),
     "start": ("pyserve.cli.start:start", "Run a mesh that stays."),
     "status": ("pyserve.cli.status:status", "Show what runs."),
+    "top": ("pyserve.cli.top:top", "Show what the mesh does now."),
     "uncordon": ("pyserve.cli.cordon:uncordon", "Take a cordoned replica, or node, back."),
 }
 

@@ -23,7 +23,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING
 
-from pyserve.admin import advertised_address, make_admin
+from pyserve.admin import AdminServer, advertised_address, make_admin
 from pyserve.aio.certificates import mesh_tls
 from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import (
@@ -170,18 +170,7 @@ class _Mesh:
         self._keeper = Keeper(home, self._unix, self._tcp)
         self._metrics = self._make_metrics()
         self._scrape_point: ScrapePoint | None = None
-        self._admin = (
-            None
-            if options.no_admin
-            else make_admin(
-                settings,
-                own=self._metrics,
-                token=home.token,
-                home=home.home,
-                run_dir=home.run_dir,
-                status=self._status,
-            )
-        )
+        self._admin = None if options.no_admin else self._make_admin()
         # A mesh that ends with its driver is not for others.
         self._rest = (
             self._make_rest(settings.dashboard)
@@ -194,6 +183,17 @@ class _Mesh:
         if self._ingress is not None:
             metrics.add(self._ingress.add_metrics)
         return metrics
+
+    def _make_admin(self) -> AdminServer | None:
+        return make_admin(
+            self._settings,
+            own=self._metrics,
+            token=self._home.token,
+            home=self._home.home,
+            run_dir=self._home.run_dir,
+            status=self._status,
+            front=None if _is_disabled(self._settings) else self._ingress,
+        )
 
     async def _status(self) -> control_pb2.StatusReply:
         await self._ingresses.look()

@@ -9,12 +9,13 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from pyserve import _router
+from pyserve.admin import Described, Door
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings, RouterDefaults, TracingSettings, is_loopback
@@ -29,7 +30,7 @@ from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.measures import add_ingress, add_table
 from pyserve.ingress.reporting import ingress_status, limits_of
 from pyserve.ingress.security import IngressSecurity
-from pyserve.ingress.watcher import Way
+from pyserve.ingress.watcher import Views, Way
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 from pyserve.version import version
@@ -109,11 +110,12 @@ class IngressServer:
             node,
             self._table,
             None,
-            extra_routes=self._builtin.routes,
+            extra_routes=self._routes,
             connect=partial(dial, tls=tls, keepalive=way is not None),
             defaults=defaults,
             way=way,
         )
+        self._views: Views = {}
         self._native: _router.Ingress | None = None
         if addresses:
             self._native = _router.Ingress(
@@ -211,6 +213,37 @@ class IngressServer:
             counts = self._native.stats() | {"in_flight": self._native.in_flight()}
             access = self._security.access
             add_ingress(scrape, counts, None if access is None else access.stats())
+
+    def described(self) -> Sequence[Described]:
+        """Return what is deployed, with descriptors; as ``pyserve.admin.desk.Front``."""
+        return [
+            Described(
+                key.application,
+                key.deployment,
+                tuple(view.services),
+                tuple(view.file_descriptors),
+            )
+            for key, view in self._views.items()
+        ]
+
+    def door(self) -> Door | None:
+        """Return where it listens; as above."""
+        is_open = self._native is not None and self.addresses
+        return Door(self.addresses[0], self._security.tls is not None) if is_open else None
+
+    def models(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the models that replicas have, as far as this router knows; as above."""
+        return {
+            replica_id: tuple(models)
+            for key in self._views
+            for replica_id, _, models in self._table.replicas(f"{key.application}/{key.deployment}")
+            if models
+        }
+
+    def _routes(self, views: Views) -> Sequence[_router.DeploymentRoute]:
+        # The feed changes its own; whoever looks comes between two changes.
+        self._views = views
+        return self._builtin.routes(views)
 
     def _become(self, state: IngressState) -> None:
         self.state = state

@@ -197,6 +197,7 @@ class _Process:
             home=settings.home,
             run_dir=self._run_dir,
             status=self._mesh_status,
+            front=ingress,
         )
         if self._admin is not None:
             self._admin.start()

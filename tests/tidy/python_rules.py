@@ -10,6 +10,14 @@ FUNCTION_LINES_MAX = 70
 
 # Modules that decide and do nothing else: they take `now` and randomness as arguments.
 PURE_MODULES = (
+    "pyserve/admin/api/counted.py",
+    "pyserve/admin/api/deployments.py",
+    "pyserve/admin/api/events.py",
+    "pyserve/admin/api/histograms.py",
+    "pyserve/admin/api/methods.py",
+    "pyserve/admin/api/odd.py",
+    "pyserve/admin/api/overview.py",
+    "pyserve/admin/api/rounding.py",
     "pyserve/admin/targets.py",
     "pyserve/ingress/measures.py",
     "pyserve/observe/metrics/catalogue.py",

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.contract.foreign.calls import Call, Outcome
 
-_FOLDER = Path(__file__).parent / "browser"
+FOLDER = Path(__file__).parent / "browser"
 _ROOT = Path(__file__).parents[3]
 _END_TIMEOUT_S = 15.0
 # The names of Debian and Ubuntu, of Fedora and Arch, and of Google's own packages.
@@ -24,27 +24,28 @@ def why_not() -> str | None:
     """Say why no page can be driven here; None if one can."""
     if shutil.which("node") is None:
         return "node is not installed"
-    if not (_FOLDER / "node_modules" / "playwright-core").is_dir():
-        folder = _FOLDER.relative_to(_ROOT)
+    if not (FOLDER / "node_modules" / "playwright-core").is_dir():
+        folder = FOLDER.relative_to(_ROOT)
         return f"the clients of the page are not installed: npm ci --prefix {folder}"
-    if _chromium() is None:
+    if chromium() is None:
         return "Chromium is not installed (on Debian: apt install chromium)"
     return None
 
 
-def _chromium() -> str | None:
+def chromium() -> str | None:
+    """Return the browser's program, if there is one."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 def build_page(folder: Path) -> None:
     """Write the page, its script in one file, and the descriptors of services.echo."""
     command = [
-        str(_FOLDER / "node_modules/.bin/esbuild"),
+        str(FOLDER / "node_modules/.bin/esbuild"),
         *("page.mjs", "--bundle", "--format=iife", "--log-level=warning"),
         f"--outfile={folder / 'bundle.js'}",
     ]
-    subprocess.run(command, cwd=_FOLDER, check=True, timeout=60)
-    shutil.copy(_FOLDER / "page.html", folder)
+    subprocess.run(command, cwd=FOLDER, check=True, timeout=60)
+    shutil.copy(FOLDER / "page.html", folder)
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc", "-I.", "--include_imports"),
         *(f"--descriptor_set_out={folder / 'descriptors.bin'}", "services/echo/echo.proto"),
@@ -94,11 +95,11 @@ class Browser:
 @contextmanager
 def running_browser() -> Iterator[Browser]:
     """Start a headless Chromium, and end it with the block."""
-    executable = _chromium()
+    executable = chromium()
     assert executable is not None
     process = subprocess.Popen(
         ["node", "drive.mjs", executable],
-        cwd=_FOLDER,
+        cwd=FOLDER,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,0 +1,180 @@
+"""One look at a mesh: what its controller says, and what the routers of its processes have counted.
+
+Plain values without behaviour beyond differences. Everything that counts does so from the start of
+whoever counts, so what happened between two looks is a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyserve.admin.api.histograms import Histogram
+from pyserve.wire.v1 import control_pb2
+
+_NOTHING = Histogram()
+
+INGRESS = "ingress"
+"""The caller in edges that begin outside of the mesh."""
+
+ERRORS = frozenset(
+    (
+        *("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
+        *("RESOURCE_EXHAUSTED", "5xx"),
+    )
+)
+"""Those for which OpenTelemetry's conventions for servers call a span failed, and refusals of the
+mesh itself. Others tell a client what is wrong with its request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What one router knows of its calls to one replica.
+
+    Attributes:
+        ended: How long those took that the replica ended, well or not.
+        failed: Those of them that were its fault.
+    """
+
+    ended: Histogram = _NOTHING
+    failed: int = 0
+
+    def since(self, earlier: Attempts) -> Attempts:
+        """Return what has come since an earlier look."""
+        return Attempts(self.ended.since(earlier.ended), _since(self.failed, earlier.failed))
+
+    def plus(self, other: Attempts) -> Attempts:
+        """Return both together."""
+        return Attempts(self.ended.plus(other.ended), self.failed + other.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What routers have done for one deployment.
+
+    Attributes:
+        counts: ``calls``, ``retries``, ``hedges``, ``ejections``, how attempts ended and why
+            calls were not sent, by the words of the metrics.
+        codes: Calls by the words of gRPC's codes, or "5xx" of plain HTTP, as callers were told.
+        answered: Whole calls that did not fail; callers that left are in neither.
+        failed: Those that failed, or got no replica.
+        parked: Waits in the router.
+        early: By how much calls ended sooner than predicted.
+        late: By how much they ended later.
+        releases: Parked calls that were sent, by what let them go.
+        replicas: By id.
+        in_flight: Calls that replicas have now, by id.
+        parked_now: Calls that wait for a replica now.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    codes: Mapping[str, int] = field(default_factory=dict)
+    answered: Histogram = _NOTHING
+    failed: Histogram = _NOTHING
+    parked: Histogram = _NOTHING
+    early: Histogram = _NOTHING
+    late: Histogram = _NOTHING
+    releases: Mapping[str, int] = field(default_factory=dict)
+    replicas: Mapping[str, Attempts] = field(default_factory=dict)
+    in_flight: Mapping[str, int] = field(default_factory=dict)
+    parked_now: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Calls that were answered, well or not."""
+        return sum(self.codes.values())
+
+    @property
+    def errors(self) -> int:
+        """Those of them whose answers blame the service or the mesh."""
+        return sum(count for code, count in self.codes.items() if code in ERRORS)
+
+    def since(self, earlier: Routed) -> Routed:
+        """Return what has come since an earlier look."""
+        return Routed(
+            counts=_counts_since(self.counts, earlier.counts),
+            codes=_counts_since(self.codes, earlier.codes),
+            answered=self.answered.since(earlier.answered),
+            failed=self.failed.since(earlier.failed),
+            parked=self.parked.since(earlier.parked),
+            early=self.early.since(earlier.early),
+            late=self.late.since(earlier.late),
+            releases=_counts_since(self.releases, earlier.releases),
+            replicas={
+                name: each.since(earlier.replicas.get(name, Attempts()))
+                for name, each in self.replicas.items()
+            },
+            in_flight=self.in_flight,
+            parked_now=self.parked_now,
+        )
+
+    def plus(self, other: Routed) -> Routed:
+        """Return both together."""
+        replicas = dict(self.replicas)
+        for name, each in other.replicas.items():
+            replicas[name] = replicas.get(name, Attempts()).plus(each)
+        return Routed(
+            counts=_together(self.counts, other.counts),
+            codes=_together(self.codes, other.codes),
+            answered=self.answered.plus(other.answered),
+            failed=self.failed.plus(other.failed),
+            parked=self.parked.plus(other.parked),
+            early=self.early.plus(other.early),
+            late=self.late.plus(other.late),
+            releases=_together(self.releases, other.releases),
+            replicas=replicas,
+            in_flight=_together(self.in_flight, other.in_flight),
+            parked_now=self.parked_now + other.parked_now,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A mesh at one moment.
+
+    Attributes:
+        at_s: Of a clock that never goes back.
+        unix_s: The same for people.
+        status: What the controller says.
+        edges: What routers have done, by caller and called deployment. Names are
+            "application/Deployment"; calls from outside come from ``INGRESS`` and "driver".
+        models: Those that a replica has, by its id, as far as routers know.
+        missing: Processes that did not answer, in words.
+    """
+
+    at_s: float
+    unix_s: float
+    status: control_pb2.StatusReply
+    edges: Mapping[tuple[str, str], Routed] = field(default_factory=dict)
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+    def edges_since(self, earlier: Look | None) -> dict[tuple[str, str], Routed]:
+        """Return what routers have done since an earlier look; ``None``: since their start."""
+        if earlier is None:
+            return dict(self.edges)
+        nothing = Routed()
+        return {
+            key: each.since(earlier.edges.get(key, nothing)) for key, each in self.edges.items()
+        }
+
+
+def by_target(edges: Mapping[tuple[str, str], Routed]) -> dict[str, Routed]:
+    """Return what all callers together have done, by called deployment."""
+    found: dict[str, Routed] = {}
+    for (_, target), each in edges.items():
+        found[target] = found[target].plus(each) if target in found else each
+    return found
+
+
+def _since(now: int, then: int) -> int:
+    return now - then if now >= then else now
+
+
+def _counts_since(now: Mapping[str, int], then: Mapping[str, int]) -> dict[str, int]:
+    return {name: _since(count, then.get(name, 0)) for name, count in now.items()}
+
+
+def _together(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    names: Iterable[str] = dict.fromkeys((*one, *other))
+    return {name: one.get(name, 0) + other.get(name, 0) for name in names}

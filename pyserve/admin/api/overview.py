@@ -1,0 +1,239 @@
+"""The mesh on one page: what runs, how it is, what it does now. Pure.
+
+Rates, shares and quantiles are of the time between two looks; what is odd about a replica is
+judged over a longer time, since few calls say little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyserve.admin.api.events import events_of
+from pyserve.admin.api.look import Attempts, Look, Routed, by_target
+from pyserve.admin.api.odd import Served, odd_ones
+from pyserve.admin.api.rounding import rate, seconds, share
+from pyserve.wire.v1 import control_pb2
+
+FORMAT = 1
+"""Of the JSON; another number says that names have changed their meaning."""
+
+# More of them fit on no screen; the page of a deployment has all.
+REPLICAS_SHOWN_MAX = 50
+_MODELS_SHOWN_MAX = 20
+_REFUSED = ("queue_full", "expired")
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What happened between two looks.
+
+    Attributes:
+        now: The later one.
+        passed_s: The time between them, above 0.
+        edges: What routers did in it, by caller and called deployment.
+        routed: What all routers did in it, by "application/Deployment".
+        odd: What is odd about replicas, by id.
+    """
+
+    now: Look
+    passed_s: float
+    edges: Mapping[tuple[str, str], Routed]
+    routed: Mapping[str, Routed]
+    odd: Mapping[str, str]
+
+    @classmethod
+    def of(cls, then: Look, now: Look, long_ago: Look | None) -> Between:
+        """Compare two looks.
+
+        Args:
+            then: The earlier look.
+            now: The later one.
+            long_ago: Since when replicas are compared; ``None``: since their start.
+        """
+        longer = by_target(now.edges_since(long_ago))
+        odd: dict[str, str] = {}
+        for routed in longer.values():
+            odd |= odd_ones({name: _served(each) for name, each in routed.replicas.items()})
+        passed_s = max(now.at_s - then.at_s, 1e-3)
+        edges = now.edges_since(then)
+        return cls(now, passed_s, edges, by_target(edges), odd)
+
+
+def overview(between: Between) -> dict[str, Any]:
+    """Return the mesh as JSON has it."""
+    status = between.now.status
+    return {
+        "format": FORMAT,
+        "at": round(between.now.unix_s, 3),
+        "interval_s": round(between.passed_s, 3),
+        "version": status.version,
+        "controller_pid": status.controller_pid,
+        "addresses": [each for ingress in status.ingresses for each in ingress.addresses],
+        "notices": [*status.notices, *between.now.missing],
+        "ingresses": [_ingress(each) for each in status.ingresses],
+        "applications": [_application(each) for each in status.applications],
+        "deployments": deployments(between),
+        "edges": edges(between),
+        "events": events_of(status, between.odd, between.now.unix_s),
+    }
+
+
+def edges(between: Between) -> list[dict[str, Any]]:
+    """Return who has called which deployment, clients of the ingress and drivers too."""
+    status = between.now.status
+    known = {f"{app.name}/{each.name}" for app in status.applications for each in app.deployments}
+    return [
+        {
+            "from": caller,
+            "to": target,
+            "calls_per_second": rate(routed.counts.get("calls", 0), between.passed_s),
+            "error_share": share(routed.errors, routed.ended),
+            "p50_s": seconds(routed.answered.quantile(0.5)),
+            "p99_s": seconds(routed.answered.quantile(0.99)),
+            "in_flight": sum(routed.in_flight.values()),
+            "parked": routed.parked_now,
+        }
+        for (caller, target), routed in sorted(between.edges.items())
+        if target in known
+    ]
+
+
+def deployments(
+    between: Between, replicas_max: int | None = REPLICAS_SHOWN_MAX
+) -> list[dict[str, Any]]:
+    """Return all deployments, the one with the most work first."""
+    found = [
+        deployment(between, application, each, replicas_max)
+        for application in between.now.status.applications
+        for each in application.deployments
+    ]
+    return sorted(found, key=_load, reverse=True)
+
+
+def deployment(
+    between: Between,
+    application: control_pb2.ApplicationStatus,
+    found: control_pb2.DeploymentStatus,
+    replicas_max: int | None = None,
+) -> dict[str, Any]:
+    """Return one deployment with its replicas, odd ones and busy ones first."""
+    target = f"{application.name}/{found.name}"
+    routed = between.routed.get(target, Routed())
+    replicas = sorted(
+        (_replica(between, routed, each) for each in found.replicas), key=_weight, reverse=True
+    )
+    return {
+        "target": target,
+        "application": application.name,
+        "name": found.name,
+        "state": found.state,
+        "reason": found.reason or found.message,
+        "since": found.since,
+        "wanted": found.wanted,
+        "running": sum(each.state == "RUNNING" for each in found.replicas),
+        "services": list(found.services),
+        "in_flight": sum(routed.in_flight.values()),
+        "parked": routed.parked_now,
+        "calls_per_second": rate(routed.counts.get("calls", 0), between.passed_s),
+        "errors_per_second": rate(routed.errors, between.passed_s),
+        "error_share": share(routed.errors, routed.ended),
+        "refused_per_second": rate(
+            sum(routed.counts.get(name, 0) for name in _REFUSED), between.passed_s
+        ),
+        "p50_s": seconds(routed.answered.quantile(0.5)),
+        "p99_s": seconds(routed.answered.quantile(0.99)),
+        "parked_p99_s": seconds(routed.parked.quantile(0.99)),
+        "prediction": prediction(routed),
+        "scaling": _scaling(found),
+        "replicas": replicas[:replicas_max],
+        "replicas_left_out": len(replicas[replicas_max:]) if replicas_max is not None else 0,
+    }
+
+
+def prediction(routed: Routed) -> dict[str, Any]:
+    """Return how well the router foresaw ends: means of what it was off by."""
+    calls = routed.early.count + routed.late.count
+    return {
+        "calls": calls,
+        "late_share": share(routed.late.count, calls),
+        "early_mean_s": seconds(routed.early.mean_s),
+        "late_mean_s": seconds(routed.late.mean_s),
+        "late_p99_s": seconds(routed.late.quantile(0.99)),
+    }
+
+
+def _served(attempts: Attempts) -> Served:
+    # A histogram of both: where errors are answered at once, odd times are theirs.
+    return Served(attempts.ended.count, attempts.failed, attempts.ended.mean_s)
+
+
+def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus) -> dict[str, Any]:
+    attempts = routed.replicas.get(found.replica_id, Attempts())
+    models = between.now.models.get(found.replica_id, ())
+    return {
+        "id": found.replica_id,
+        "state": found.state,
+        "pid": found.pid,
+        "node": found.node,
+        "address": found.endpoints.address,
+        "in_flight": routed.in_flight.get(found.replica_id, 0),
+        "calls_per_second": rate(attempts.ended.count, between.passed_s),
+        "error_share": share(attempts.failed, attempts.ended.count),
+        "mean_s": seconds(attempts.ended.mean_s),
+        "p50_s": seconds(attempts.ended.quantile(0.5)),
+        "p99_s": seconds(attempts.ended.quantile(0.99)),
+        "models": list(models[:_MODELS_SHOWN_MAX]),
+        "models_left_out": len(models[_MODELS_SHOWN_MAX:]),
+        "odd": between.odd.get(found.replica_id, ""),
+    }
+
+
+def _application(found: control_pb2.ApplicationStatus) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "route_prefix": found.route_prefix,
+        "state": found.state,
+        "reason": found.reason or found.message,
+        "since": found.since,
+        "ingress_deployment": found.ingress_deployment,
+    }
+
+
+def _ingress(found: control_pb2.IngressStatus) -> dict[str, Any]:
+    return {
+        "node": found.node,
+        "state": found.state,
+        "message": found.message,
+        "since": found.since,
+        "pid": found.pid,
+        "addresses": list(found.addresses),
+        "in_flight": found.in_flight,
+        "parked": found.parked,
+        "connections": found.counts.get("connections", 0),
+        "uptime_s": round(found.uptime_s, 1),
+    }
+
+
+def _scaling(found: control_pb2.DeploymentStatus) -> dict[str, Any] | None:
+    if not found.HasField("scaling"):
+        return None
+    scaling = found.scaling
+    return {
+        "target": scaling.target,
+        "pending": scaling.pending,
+        "reason": scaling.reason,
+        "since": scaling.since,
+        "min_replicas": scaling.min_replicas,
+        "max_replicas": scaling.max_replicas,
+        "is_advisory": scaling.is_advisory,
+    }
+
+
+def _load(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    return found["parked"] > 0, found["calls_per_second"], found["in_flight"], found["target"]
+
+
+def _weight(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    return bool(found["odd"]), found["in_flight"], found["calls_per_second"], found["id"]

@@ -1,0 +1,21 @@
+"""Numbers as people and tools read them: as many digits as mean something. Pure."""
+
+from __future__ import annotations
+
+# A microsecond: clocks and histograms say no more.
+_SECONDS_DIGITS = 6
+
+
+def seconds(value: float | None) -> float | None:
+    """Round a time; ``None`` stays: nothing happened that could have taken it."""
+    return None if value is None else round(value, _SECONDS_DIGITS)
+
+
+def rate(count: int, passed_s: float) -> float:
+    """Return how often something happened a second."""
+    return round(count / passed_s, 1)
+
+
+def share(part: int, whole: int) -> float | None:
+    """Return what share a part is; ``None`` of nothing."""
+    return round(part / whole, 5) if whole else None

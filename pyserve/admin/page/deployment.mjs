@@ -1,0 +1,106 @@
+// One deployment: its replicas, how long calls take, how long they wait, what the batches are.
+
+import { h } from "./dom.mjs";
+import { clock, duration, number, percent } from "./format.mjs";
+import { read } from "./live.mjs";
+import { MEASURES, facts, histogram, measures, spark, state, table } from "./parts.mjs";
+
+export const title = ([application, name]) => `${application}/${name}`;
+
+export async function refresh([application, name]) {
+  return read(`/api/deployments/${encodeURIComponent(application)}/${encodeURIComponent(name)}.json`);
+}
+
+export function render({ history, details: found }) {
+  if (found === undefined) {
+    return h("p", { class: "none" }, "Loading.");
+  }
+  return [
+    facts([
+      ["state", [state(found.state), found.reason && ` ${found.reason}`]],
+      ["since", clock(found.since)],
+      ["replicas", `${found.running} of ${found.wanted}`],
+      ["calls/s", [number(found.calls_per_second), " ", spark(history.of(found.target))]],
+      ["errors", percent(found.error_share)],
+      ["in flight", number(found.in_flight)],
+      ["waiting", number(found.parked)],
+      ["p50", duration(found.p50_s)],
+      ["p99", duration(found.p99_s)],
+      ["waited, p99", duration(found.parked_p99_s)],
+    ]),
+    found.services.length > 0 && h("p", { class: "hint" }, `Services: ${found.services.join(", ")}`),
+    h("h2", { key: "replicas" }, "Replicas"),
+    table("Replicas",
+      ["replica", "state", ["in flight", true], ...MEASURES, ["mean", true], "process", "models",
+        "odd"],
+      found.replicas.map((each) => ({
+        key: each.id,
+        class: each.odd ? "odd" : null,
+        cells: [each.id, state(each.state), bar(each.in_flight, found.replicas), ...measures(each),
+          duration(each.mean_s), `${each.pid} on ${each.node}`,
+          each.models.join(", ") + (each.models_left_out ? ` and ${each.models_left_out} more` : ""),
+          each.odd && h("span", { class: "warning-text" }, each.odd)],
+      })),
+      "It has no replica."),
+    h("h2", { key: "times" }, "Times of the last seconds"),
+    h("div", { class: "charts", key: "charts" },
+      histogram("Answered calls, from the ingress and from handles", found.latency,
+        [`p50 ${duration(found.p50_s)}`, `p99 ${duration(found.p99_s)}`]),
+      histogram("Waits for a replica", found.parked_wait)),
+    h("h2", { key: "prediction" }, "Foreseen ends"),
+    prediction(found.prediction),
+    batches(found.batches ?? []),
+    counts(found),
+  ];
+}
+
+function bar(value, replicas) {
+  const most = Math.max(1, ...replicas.map((each) => each.in_flight));
+  return [h("svg", { class: "bar", width: 40, height: 8, viewBox: "0 0 40 8", "aria-hidden": "true" },
+    h("rect", { width: (40 * value / most).toFixed(1), height: 8 })), ` ${number(value)}`];
+}
+
+function prediction(found) {
+  return found.calls === 0 ? h("p", { class: "none" }, "No call whose end was foreseen has ended.")
+    : facts([
+      ["calls", number(found.calls)],
+      ["later than foreseen", percent(found.late_share)],
+      ["early by, mean", duration(found.early_mean_s)],
+      ["late by, mean", duration(found.late_mean_s)],
+      ["late by, p99", duration(found.late_p99_s)],
+    ]);
+}
+
+function batches(found) {
+  return found.map((each) => h("section", { key: each.method },
+    h("h2", null, `Batches of ${each.method}`),
+    facts([
+      ["batches/s", number(each.batches_per_second)],
+      ["calls in one, mean", number(each.size_mean)],
+      ["waited, mean", duration(each.wait_mean_s)],
+      ["ran, mean", duration(each.run_mean_s)],
+      ["waiting now", number(each.queued)],
+    ]),
+    table(`Why batches of ${each.method} left`, ["why it left", ["batches", true], ["share", true]],
+      each.reasons.map((reason) => ({
+        key: reason.reason,
+        cells: [reason.reason, number(reason.batches), percent(reason.share)],
+      })),
+      "No batch left between the last two looks."),
+    each.sizes && sizes(each)));
+}
+
+function sizes(each) {
+  return table(`Sizes of batches of ${each.method}`, ["calls in a batch", ["batches", true]],
+    each.sizes.map(([size, count]) => ({ key: size, cells: [size, number(count)] })), "");
+}
+
+function counts(found) {
+  const rows = [...Object.entries(found.counts), ...Object.entries(found.releases).map(
+    ([name, count]) => [`parked, then sent: ${name}`, count])];
+  return h("details", { key: "counts" },
+    h("summary", null, "What the routers counted between the last two looks"),
+    table("Counts", ["what", ["how often", true]],
+      rows.map(([name, count]) => ({ key: name, cells: [name, number(count)] })), "Nothing."));
+}
+

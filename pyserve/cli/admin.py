@@ -1,0 +1,102 @@
+"""What commands ask the admin server of a mesh: JSON over HTTP, and events as they come."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyserve.cli.commands import CommandFailed
+from pyserve.config import is_loopback
+
+if TYPE_CHECKING:
+    from pyserve.driver.session import Session
+
+# Two looks take a second, and the processes that are asked one more each.
+_ANSWER_TIMEOUT_S = 15.0
+_OK = 200
+_NOT_FOUND = 404
+
+
+class AdminClient:
+    """Asks one admin server.
+
+    Args:
+        address: ``host:port``.
+        token: Of the mesh, which is shown where the address is not this machine's own.
+    """
+
+    def __init__(self, address: str, token: bytes) -> None:
+        host, _, port = address.rpartition(":")
+        self._address = address
+        self._host, self._port = host.strip("[]"), int(port)
+        # On the loopback nobody asks for it, and whoever else has taken the port learns nothing.
+        self._headers = {} if is_loopback(host) else {"authorization": f"Bearer {token.hex()}"}
+
+    def read(self, path: str) -> Any:
+        """Return what is there, ``None`` where nothing is.
+
+        Raises:
+            CommandFailed: The server does not answer, or refuses.
+        """
+        with self._answer(path) as answer:
+            if answer.status == _NOT_FOUND:
+                return None
+            return json.loads(answer.read())
+
+    def follow(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield events, each with its name and what it carries, until the server ends.
+
+        Raises:
+            CommandFailed: The server does not answer, or refuses.
+        """
+        with self._answer(path) as answer:
+            name = "message"
+            while line := answer.readline():
+                key, _, value = line.decode().rstrip("\n").partition(": ")
+                if key == "event":
+                    name = value
+                elif key == "data":
+                    yield name, json.loads(value)
+
+    @contextmanager
+    def _answer(self, path: str) -> Iterator[http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_TIMEOUT_S)
+        try:
+            connection.request("GET", path, headers=self._headers)
+            answer = connection.getresponse()
+            if answer.status not in (_OK, _NOT_FOUND):
+                raise CommandFailed(f"{self._address}{path}: {_words(answer)}")
+            yield answer
+        except (OSError, http.client.HTTPException) as error:
+            raise CommandFailed(
+                f"the admin server at {self._address} does not answer: {error}; look with "
+                f"`pyserve status` whether the mesh runs"
+            ) from error
+        finally:
+            connection.close()
+
+
+def find_admin(session: Session) -> AdminClient:
+    """Return a client of the admin server of a mesh's ingress.
+
+    Raises:
+        CommandFailed: There is none.
+    """
+    for ingress in session.client.status().ingresses:
+        if ingress.admin and ingress.addresses:
+            return AdminClient(ingress.admin, session.address.token)
+    raise CommandFailed(
+        "no ingress of this mesh has an admin server; start one with `pyserve ingress`, and see "
+        "PYSERVE_METRICS_PORT"
+    )
+
+
+def _words(answer: http.client.HTTPResponse) -> str:
+    text = answer.read().decode(errors="replace")
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.status} {text.strip()}"

@@ -1,0 +1,87 @@
+"""``pyserve top`` on a mesh whose calls run meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.mesh.commands import pyserve
+from tests.mesh.seeing.calling import calls
+from tests.mesh.start.processes import address_of, application, command, standing, status_of
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def environment(mesh_environment: dict[str, str]) -> dict[str, str]:
+    return {**mesh_environment, "PYSERVE_METRICS_PORT": "0"}
+
+
+def look(environment: dict[str, str]) -> dict[str, Any]:
+    """Look once."""
+    done = pyserve("top", "--once", "--json", environment=environment)
+    assert 0 == done.returncode, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_who_calls_whom_and_how_often(environment: dict[str, str]):
+    with standing(environment), application(environment, "tests.mesh.seeing.apps:shop"):
+        with calls(f"http://{address_of(environment)}/"):
+            found = look(environment)
+        rates = {each["target"]: each["calls_per_second"] for each in found["deployments"]}
+        # Each call of the one makes three of the other.
+        assert pytest.approx(3 * rates["default/Shop"], rel=0.2) == rates["default/Prices"] > 0
+        edges = {(each["from"], each["to"]): each for each in found["edges"]}
+        assert {("ingress", "default/Shop"), ("default/Shop", "default/Prices")} == set(edges)
+        (ingress,) = found["ingresses"]
+        assert "HEALTHY" == ingress["state"]
+
+
+def test_without_a_terminal_it_prints_each_look_until_it_is_interrupted(
+    environment: dict[str, str],
+):
+    shop = application(environment, "tests.mesh.seeing.apps:shop")
+    with standing(environment), shop, command(environment, "top") as running:
+        wait_until(lambda: running.output().count("rates over") >= 2, 30)
+        lines = running.output().splitlines()
+        assert any(line.startswith("default/Prices  HEALTHY 2/2") for line in lines)
+        assert 130 == running.end(signal.SIGINT)
+
+
+def test_a_mesh_without_an_admin_server_says_how_to_have_one(mesh_environment: dict[str, str]):
+    environment = {**mesh_environment, "PYSERVE_METRICS_PORT": "off"}
+    with standing(environment):
+        done = pyserve("top", "--once", environment=environment)
+        assert 1 == done.returncode
+        assert "PYSERVE_METRICS_PORT" in done.stderr
+
+
+def test_no_mesh_is_said_so(mesh_environment: dict[str, str]):
+    done = pyserve("top", "--once", environment=mesh_environment)
+    assert 1 == done.returncode
+    assert "pyserve run" in done.stderr
+
+
+def test_a_page_of_another_site_learns_nothing_and_calls_nothing(environment: dict[str, str]):
+    with standing(environment), application(environment, "tests.mesh.seeing.apps:echo"):
+        (ingress,) = status_of(environment)["ingresses"]
+        url = f"http://{ingress['admin']}"
+        wanted = {"path": "/services.echo.Echo/Echo", "message": "{}"}
+        mark = {"x-pyserve-page": "1"}
+        with httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+            own = client.post("/api/call", json=wanted, headers=mark)
+            assert (200, 200) == (own.status_code, own.json()["status"])
+            for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+                for path in ("/api/overview.json", "/api/methods.json", "/api/events"):
+                    assert 401 == client.get(path, headers=headers).status_code
+                answer = client.post("/api/call", json=wanted, headers={**mark, **headers})
+                assert 401 == answer.status_code
+            assert 403 == client.post("/api/call", json=wanted).status_code
+            preflight = client.options("/api/call", headers={"origin": "http://evil.example"})
+            assert "access-control-allow-origin" not in preflight.headers

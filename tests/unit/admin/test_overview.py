@@ -1,0 +1,98 @@
+"""What an overview says of the time between two looks."""
+
+import json
+
+from pyserve.admin.api.deployments import deployment_details
+from pyserve.admin.api.look import Routed
+from pyserve.admin.api.overview import Between, overview
+from tests.unit.admin.builders import CART, attempts, look, routed, status, times
+
+
+def between(then: Routed, now: Routed) -> Between:
+    return Between.of(look(0.0, {CART: then}), look(2.0, {CART: now}), None)
+
+
+THEN = routed(Cart_1=attempts(10, 0.005), Cart_2=attempts(10, 0.005))
+NOW = routed(
+    Cart_1=attempts(30, 0.005), Cart_2=attempts(10, 0.005).plus(attempts(10, 0.05, failed=5))
+)
+
+
+def test_rates_are_of_the_time_between_the_looks():
+    (deployment,) = overview(between(THEN, NOW))["deployments"]
+    assert 15.0 == deployment["calls_per_second"]
+    assert 2.5 == deployment["errors_per_second"]
+    rates = {each["id"]: each["calls_per_second"] for each in deployment["replicas"]}
+    assert {"Cart#1": 10.0, "Cart#2": 5.0} == rates
+
+
+def test_shares_and_times_are_of_the_same_calls():
+    (deployment,) = overview(between(THEN, NOW))["deployments"]
+    replicas = {each["id"]: each for each in deployment["replicas"]}
+    assert (0.0, 0.5) == (replicas["Cart#1"]["error_share"], replicas["Cart#2"]["error_share"])
+    assert 0.005 == replicas["Cart#1"]["mean_s"]
+    assert 0.001 < deployment["p50_s"] < 0.05 < deployment["p99_s"]
+
+
+def test_a_second_look_without_calls_has_no_times():
+    (deployment,) = overview(between(NOW, NOW))["deployments"]
+    assert (0.0, None, None, None) == tuple(
+        deployment[name] for name in ("calls_per_second", "error_share", "p50_s", "p99_s")
+    )
+
+
+def test_an_odd_replica_is_judged_over_a_longer_time_and_comes_first():
+    found = overview(Between.of(look(59.0, {CART: NOW}), look(60.0, {CART: NOW}), None))
+    (deployment,) = found["deployments"]
+    assert "Cart#2" == deployment["replicas"][0]["id"]
+    assert "5.5 × as slow" in deployment["replicas"][0]["odd"]
+    assert any("Cart#2" in event["text"] for event in found["events"] if event["kind"] == "odd")
+
+
+def test_what_all_callers_did_is_one_deployment():
+    edges = {CART: NOW, ("shop/Web", "shop/Cart"): NOW}
+    (deployment,) = overview(Between.of(look(0.0), look(2.0, edges), None))["deployments"]
+    assert 50.0 == deployment["calls_per_second"]
+
+
+def test_what_waits_and_why_there_are_so_many_replicas():
+    (deployment,) = overview(between(THEN, NOW))["deployments"]
+    assert (4, 1) == (deployment["in_flight"], deployment["parked"])
+    assert (2, "3 calls wait") == (
+        deployment["scaling"]["target"],
+        deployment["scaling"]["reason"],
+    )
+
+
+def test_predictions_are_compared_with_what_came():
+    routed_ = Routed(early=times(0.001, 0.001, 0.001), late=times(0.005))
+    (deployment,) = overview(between(Routed(), routed_))["deployments"]
+    assert {"calls": 4, "late_share": 0.25, "early_mean_s": 0.001} == {
+        name: deployment["prediction"][name] for name in ("calls", "late_share", "early_mean_s")
+    }
+
+
+def test_more_replicas_than_fit_are_counted():
+    reply = status(replicas=[f"Cart#{number}" for number in range(60)])
+    looks = look(0.0, reply=reply), look(1.0, reply=reply)
+    (deployment,) = overview(Between.of(*looks, None))["deployments"]
+    assert (50, 10) == (len(deployment["replicas"]), deployment["replicas_left_out"])
+    details = deployment_details(Between.of(*looks, None), "shop", "Cart")
+    assert details is not None
+    assert (60, 0) == (len(details["replicas"]), details["replicas_left_out"])
+
+
+def test_events_are_in_the_order_of_their_times():
+    events = overview(between(THEN, THEN))["events"]
+    assert ["scaling", "deployment", "application"] == [event["kind"] for event in events]
+
+
+def test_a_deployment_that_fails_is_marked():
+    reply = status(state="DEPLOY_FAILED")
+    events = overview(Between.of(look(0.0), look(1.0, reply=reply), None))["events"]
+    assert ["bad"] == [event["level"] for event in events if event["kind"] == "deployment"]
+
+
+def test_it_is_json_and_a_mesh_without_a_deployment_has_details_of_none():
+    assert json.loads(json.dumps(overview(between(THEN, NOW))))
+    assert deployment_details(between(THEN, NOW), "shop", "Missing") is None

@@ -1,0 +1,189 @@
+"""The resources below ``/api`` as clients see them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from pyserve.admin.api.look import Look
+from pyserve.admin.api.resources import Api
+from pyserve.admin.api.sampler import Sampler
+from pyserve.admin.desk import Described, Door
+from pyserve.errors import MeshUnavailable
+from services.echo import echo_pb2
+from tests.unit.admin.builders import CART, attempts, look, routed
+
+_FORM = {"x-pyserve-page": "1"}
+
+
+class Mesh:
+    def __init__(self) -> None:
+        self.looks = 0
+        self.is_gone = False
+        self.opened: Door | None = None
+
+    async def take(self) -> Look:
+        if self.is_gone:
+            raise MeshUnavailable("the controller does not answer")
+        self.looks += 1
+        return look(float(self.looks), {CART: routed(Cart_1=attempts(10 * self.looks, 0.005))})
+
+    def door(self) -> Door | None:
+        return self.opened
+
+    def models(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def described(self) -> list[Described]:
+        file = echo_pb2.DESCRIPTOR
+        files = tuple(each.serialized_pb for each in (*file.dependencies, file))
+        return [Described("shop", "Echo", ("services.echo.Echo",), files)]
+
+
+@pytest.fixture
+def mesh() -> Mesh:
+    return Mesh()
+
+
+@pytest.fixture
+async def client(mesh: Mesh) -> AsyncIterator[httpx.AsyncClient]:
+    sampler = Sampler(mesh.take, interval_s=0.01, first_interval_s=0.01)
+    api = Api(sampler, mesh)
+    transport = httpx.ASGITransport(Starlette(routes=api.routes()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as opened:
+        yield opened
+
+
+class Ingress(ThreadingHTTPServer):
+    """Answers with what it got."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                outer.seen.append((self.path, dict(self.headers.items()), body))
+                answer = b'{"text":"fine"}'
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(answer)))
+                self.send_header("set-cookie", "secret=1")
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def ingress(mesh: Mesh) -> Iterator[Ingress]:
+    with Ingress() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        mesh.opened = Door(f"127.0.0.1:{server.server_port}", speaks_tls=False)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+async def test_an_overview(client: httpx.AsyncClient):
+    answer = await client.get("/api/overview.json")
+    assert (200, "no-store") == (answer.status_code, answer.headers["cache-control"])
+    assert ["shop/Cart"] == [each["target"] for each in answer.json()["deployments"]]
+
+
+async def test_a_deployment_and_one_that_is_not_there(client: httpx.AsyncClient):
+    found = (await client.get("/api/deployments/shop/Cart.json")).json()
+    assert (10, "shop/Cart") == (sum(found["latency"]["counts"]), found["target"])
+    missing = await client.get("/api/deployments/shop/Missing.json")
+    assert (404, "the mesh has no deployment shop/Missing") == (
+        missing.status_code,
+        missing.json()["error"],
+    )
+
+
+async def test_a_mesh_that_is_gone_is_said_so(mesh: Mesh, client: httpx.AsyncClient):
+    mesh.is_gone = True
+    answer = await client.get("/api/overview.json")
+    assert (503, "the controller does not answer") == (answer.status_code, answer.json()["error"])
+
+
+async def test_methods_have_forms(client: httpx.AsyncClient):
+    found = (await client.get("/api/methods.json")).json()["methods"]
+    assert {"services.echo.Echo"} == {each["service"] for each in found}
+
+
+async def test_a_call_goes_to_the_ingress_as_json(client: httpx.AsyncClient, ingress: Ingress):
+    wanted = {
+        "path": "/services.echo.Echo/Echo",
+        "message": '{"text": "größer"}',
+        "application": "shop",
+        "authorization": "Bearer abc",
+        "timeout_s": 2,
+    }
+    answer = await client.post("/api/call", json=wanted, headers=_FORM)
+    assert (200, 200) == (answer.status_code, answer.json()["status"])
+    assert {"text": "fine"} == json.loads(answer.json()["body"])
+    assert "set-cookie" not in answer.json()["headers"]
+    ((path, headers, body),) = ingress.seen
+    assert ("/services.echo.Echo/Echo", '{"text": "größer"}') == (path, body.decode())
+    sent = {name.lower(): value for name, value in headers.items()}
+    assert ("shop", "Bearer abc", "2000", "1") == tuple(
+        sent[name]
+        for name in ("application", "authorization", "connect-timeout-ms", "x-pyserve-explain")
+    )
+
+
+async def test_a_call_without_the_header_of_the_page_is_refused(
+    client: httpx.AsyncClient, ingress: Ingress
+):
+    wanted = {"path": "/services.echo.Echo/Echo", "message": "{}"}
+    answer = await client.post("/api/call", json=wanted)
+    assert (403, []) == (answer.status_code, ingress.seen)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [],
+        {},
+        {"path": "/a.B/C", "message": 1},
+        {"path": "/-/healthz/x", "message": "{}"},
+        {"path": "/a.B/C\r\nx: y", "message": "{}"},
+        {"path": "/a.B/C", "message": "{}", "timeout_s": 0},
+        {"path": "/a.B/C", "message": "{}", "timeout_s": float("inf")},
+        {"path": "/a.B/C", "message": "{}", "application": "a\nb"},
+    ],
+)
+async def test_what_cannot_be_called_is_refused_with_a_reason(
+    wanted: object, client: httpx.AsyncClient, ingress: Ingress
+):
+    answer = await client.post("/api/call", content=json.dumps(wanted), headers=_FORM)
+    assert (400, []) == (answer.status_code, ingress.seen)
+    assert answer.json()["error"]
+
+
+async def test_a_message_that_is_too_long_is_refused(client: httpx.AsyncClient, ingress: Ingress):
+    answer = await client.post("/api/call", content=b"x" * ((4 << 20) + 1), headers=_FORM)
+    assert (413, []) == (answer.status_code, ingress.seen)
+
+
+async def test_no_ingress_and_one_that_is_gone(
+    mesh: Mesh, client: httpx.AsyncClient, unused_tcp_port: int
+):
+    wanted = {"path": "/services.echo.Echo/Echo", "message": "{}"}
+    answer = await client.post("/api/call", json=wanted, headers=_FORM)
+    assert 503 == answer.status_code
+    mesh.opened = Door(f"127.0.0.1:{unused_tcp_port}", speaks_tls=False)
+    answer = await client.post("/api/call", json=wanted, headers=_FORM)
+    assert 502 == answer.status_code
