@@ -62,14 +62,27 @@ def apply(
         for event in events:
             _take(event, outcome, shown, several=len(awaited) > 1)
             if not wait:
-                return outcome
+                break
     missing = awaited - {*outcome.deployed, *outcome.failed}
-    if missing:
+    if missing and wait:
         raise MeshUnavailable(
             f"the controller ended while it deployed {', '.join(sorted(missing))}; its output "
             f"says why"
         )
+    if not outcome.failed:
+        _check_capacity(client, request)
     return outcome
+
+
+def _check_capacity(client: ControlClient, request: control_pb2.ApplyRequest) -> None:
+    """Say so where the controller passes over how many replicas there shall be."""
+    if not request.HasField("target_capacity") or not request.applications:
+        return
+    if not client.status().HasField("target_capacity"):
+        sys.stderr.write(
+            "pyserve: warning: the controller of this mesh is of a release that does not know "
+            "target_capacity, and runs all replicas\n"
+        )
 
 
 def _take(
