@@ -116,8 +116,8 @@ class IngressOptions:
         """
         lines = [
             f"the ingress listens at {', '.join(present) or 'no address'}, not at {address}"
-            for address in self.asked_addresses()
-            if address not in present
+            for address in dict.fromkeys(self.asked_addresses())
+            if not _is_among(address, present)
         ]
         return lines + [
             f"{self._told_as(name)} is not what the mesh was started with"
@@ -154,6 +154,14 @@ class IngressOptions:
         """Return what the user wrote that sets a variable, where that is known."""
         files = self.tls or (None if self.http is None else files_of(self.http))
         return variable if files is None else files.origin_of(variable)
+
+
+def _is_among(asked: str, present: Sequence[str]) -> bool:
+    """Say whether an ingress listens where it was asked to; port 0 is any."""
+    host, _, port = asked.rpartition(":")
+    return any(
+        each == asked or (port == "0" and each.rpartition(":")[0] == host) for each in present
+    )
 
 
 def _others(asked: Mapping[str, str], client: ControlClient) -> dict[str, str]:

@@ -40,6 +40,7 @@ def differences(running: Running, *given: Any) -> list[str]:
         ((None, None, "HeadOnly"), {"PYSERVE_INGRESS_LOCATION": "EveryNode"}),
         (({"root_path": "/a"}, None, None), {"PYSERVE_INGRESS_ROOT_PATH": "/a"}),
         (({"request_timeout_s": 3}, None, None), {}),
+        (({"port": 0}, {"port": 0}, None), {}),
     ],
 )
 def test_what_is_so_already_is_no_difference(given: Any, variables: dict[str, str]) -> None:
@@ -50,6 +51,7 @@ def test_what_is_so_already_is_no_difference(given: Any, variables: dict[str, st
     ("given", "said"),
     [
         (({"host": "0.0.0.0"}, None, None), "listens at 127.0.0.1:8000, not at 0.0.0.0:8000"),
+        (({"host": "0.0.0.0", "port": 0}, None, None), "not at 0.0.0.0:0"),
         (({"root_path": "/b"}, None, None), "PYSERVE_INGRESS_ROOT_PATH"),
         ((None, None, "Disabled"), "PYSERVE_INGRESS_LOCATION"),
         (({"keep_alive_timeout_s": 5}, None, None), "KEEP_ALIVE_TIMEOUT_S"),
