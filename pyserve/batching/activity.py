@@ -16,6 +16,7 @@ from pyserve.batching.steps import StepTimes
 
 if TYPE_CHECKING:
     from pyserve.batching.batcher import Batch
+    from pyserve.batching.queue import BatchQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ Listener = Callable[[StepState | None], object]
 
 
 class Activity:
-    """The one batcher of a process, for its one listener.
+    """The batchers of a process, for scrapes; and the one batcher of most, for its one listener.
 
     With two batchers, what a router knows of the process does not say whose batch a call would
     join: then nothing is told any more. Reports may come from the threads of several loops.
@@ -93,12 +94,24 @@ class Activity:
         self._lock = threading.Lock()
         self._listener: Listener | None = None
         self._queue: weakref.ref[object] | None = None
+        # They end with the objects that they belong to, and without a word.
+        self._queues: weakref.WeakSet[BatchQueue] = weakref.WeakSet()
         self._has_several = False
 
     @property
     def is_heard(self) -> bool:
         """Whether a report reaches anybody."""
         return self._listener is not None and not self._has_several
+
+    def note(self, queue: BatchQueue) -> None:
+        """Remember a queue for as long as it lives."""
+        with self._lock:
+            self._queues.add(queue)
+
+    def queues(self) -> list[BatchQueue]:
+        """Return those that live."""
+        with self._lock:
+            return list(self._queues)
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with each report, ``None`` at their end. It must not wait.

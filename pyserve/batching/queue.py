@@ -19,6 +19,7 @@ from grpc import StatusCode
 from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
 from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop
 from pyserve.batching.kept import keep_batch
+from pyserve.batching.measures import BatchMeasures
 from pyserve.batching.options import BatchOptions, size_of
 from pyserve.batching.runs import Call, Caller, Run, context_of
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
@@ -62,7 +63,19 @@ class BatchQueue:
         self._tasks: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
         self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
         self._steps = Steps()
+        self.measures = BatchMeasures()
+        PROCESS_ACTIVITY.note(self)
         self._traces = PROCESS_TRACING.batches(label)
+
+    @property
+    def label(self) -> str:
+        """What messages call the function."""
+        return self._label
+
+    @property
+    def size_max(self) -> float:
+        """The most that a batch may have."""
+        return self._options.max_batch_size
 
     @property
     def is_busy(self) -> bool:
@@ -190,6 +203,7 @@ class BatchQueue:
                 on_free=self._on_free,
             )
         self._steps.begin(run, batch, now)
+        self.measures.begin(len(batch.items), now - batch.arrivals[0])
         context = context_of(run.source)
         if self._traces is not None:
             self._traces.begin(run, batch, context)
@@ -247,6 +261,7 @@ class BatchQueue:
         """Start what follows ``run``; whatever can be done later is."""
         now = self._clock()
         duration_s = self._steps.end(run, now)
+        self.measures.end(duration_s, has_failed=has_failed)
         is_watched = self._traces is not None and self._traces.end(run, has_failed=has_failed)
         if PROCESS_DELAYS.is_on and (
             PROCESS_DELAYS.keeps_batch(now - run.batch.arrivals[0]) or has_failed or is_watched

@@ -48,7 +48,7 @@ from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.ingress import IngressSecurity, IngressServer
 from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
 from pyserve.observe.logs.sink import LogSink, set_up_logging
-from pyserve.observe.metrics import ProcessMetrics, ScrapePoint
+from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
 from pyserve.replica.garbage import settle
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
@@ -180,6 +180,9 @@ class _Mesh:
 
     def _make_metrics(self) -> ProcessMetrics:
         metrics = ProcessMetrics("controller")
+        loop = asyncio.get_running_loop()
+        metrics.add(on_loop(loop, self._controller.add_metrics))
+        metrics.add(on_loop(loop, self._ingresses.add_metrics))
         if self._ingress is not None:
             metrics.add(self._ingress.add_metrics)
         return metrics

@@ -47,12 +47,14 @@ from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import Desired, MeshState, Phase
 from pyserve.control.state.run import Run
 from pyserve.control.status.conditions import Conditions
+from pyserve.control.status.measures import add_controller, add_mesh
 from pyserve.control.status.report import application_statuses
 from pyserve.control.steps import Steps
 from pyserve.control.store import Store
 from pyserve.control.views.deployments import News
 from pyserve.control.views.registry import Registry
 from pyserve.errors import MeshNotFound
+from pyserve.observe.metrics import Scrape
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2
@@ -291,6 +293,12 @@ class Controller:
             target_capacity=self.target_capacity(),
             notices=[*self._notices(), *cordon_notices(self.state), *self.recovery.notices()],
         )
+
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add what this controller knows and does; in its loop."""
+        add_mesh(scrape, self.status(), self.state.counts)
+        add_controller(scrape, self._steps.times, self.registry.counts())
+        self.autoscaling.add_metrics(scrape)
 
     async def drain(self, grace_s: float) -> None:
         """Take no new application, drain every replica for ``grace_s`` and wait for their end."""

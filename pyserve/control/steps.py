@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from pyserve.control.pace import Pace
+from pyserve.observe.metrics.tally import Tally
 
 # The rest of the time is for what steps are about: joins, reports, and what routers are sent.
 _SHARE = 0.25
@@ -28,6 +29,9 @@ class Steps:
         step: does what there is to do; returns when it has something to do without an event.
         publish: tells routers what has changed, if its time has come.
         publish_at: returns when that is.
+
+    Attributes:
+        times: how long steps took.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Steps:
         self._publish = publish
         self._publish_at = publish_at
         self._loop = asyncio.get_running_loop()
+        self.times = Tally()
         self._pace = Pace(_SHARE, free_s=_FREE_S, wait_max_s=_WAIT_MAX_S)
         self._asked: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +79,9 @@ class Steps:
         # Of this thread: a machine that is busy with others is no reason to wait longer.
         begun, begun_cpu = self._loop.time(), time.thread_time()
         self._again_at = min((at for at in self._step(begun) if at is not None), default=None)
-        self._pace.spend(time.thread_time() - begun_cpu, self._loop.time())
+        ended = self._loop.time()
+        self.times.add(ended - begun)
+        self._pace.spend(time.thread_time() - begun_cpu, ended)
         self._end()
 
     def _end(self) -> None:

@@ -32,6 +32,7 @@ from pyserve.ingress.measures import add_table
 from pyserve.ingress.native_caller import NativeCaller
 from pyserve.ingress.watcher import Views
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
+from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.observe.traces.process import PROCESS_TRACING, OutgoingMetadata
 from pyserve.references import References
 from pyserve.references.remote import RemoteHolders
@@ -164,7 +165,8 @@ class InProcessRouter:
         caller, caller_id = "driver", str(os.getpid())
         if replica is not None:
             caller, caller_id = f"{replica.app_name}/{replica.deployment}", replica.replica_id
-        add_table(scrape, running.table.stats(), caller=caller, caller_id=caller_id)
+        table = running.table
+        add_table(scrape, table.stats(), table.measures(), caller=caller, caller_id=caller_id)
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none; made on first use."""
@@ -227,6 +229,7 @@ class InProcessRouter:
             return None
         metrics = ProcessMetrics("driver")
         metrics.add(self.add_metrics)
+        metrics.add(PROCESS_USER_METRICS.add_to)
         try:
             return ScrapePoint(metrics, Path(path).parent, self.controller.token)
         except OSError as error:

@@ -208,11 +208,13 @@ class IngressServer:
 
     def add_metrics(self, scrape: Scrape) -> None:
         """Add what this ingress and its router have counted."""
-        add_table(scrape, self._table.stats(), caller="ingress", caller_id=str(os.getpid()))
+        table, me = self._table, str(os.getpid())
+        add_table(scrape, table.stats(), table.measures(), caller="ingress", caller_id=me)
         if self._native is not None:
             counts = self._native.stats() | {"in_flight": self._native.in_flight()}
             access = self._security.access
-            add_ingress(scrape, counts, None if access is None else access.stats())
+            refusals = None if access is None else access.stats()
+            add_ingress(scrape, counts, self._native.doors(), refusals)
 
     def described(self) -> Sequence[Described]:
         """Return what is deployed, with descriptors; as ``pyserve.admin.desk.Front``."""

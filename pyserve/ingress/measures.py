@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pyserve.observe.metrics import Scrape
+from pyserve.observe.metrics.codes import code_name
 
 # By the counters of `_router.RoutingTable.stats`; docs/reference/ingress.md explains them.
 _OF_DEPLOYMENT = {
@@ -57,13 +59,19 @@ _FAULTS = {
 
 
 def add_table(
-    scrape: Scrape, table: Mapping[str, Mapping[str, object]], *, caller: str, caller_id: str
+    scrape: Scrape,
+    table: Mapping[str, Mapping[str, object]],
+    measures: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    caller: str,
+    caller_id: str,
 ) -> None:
     """Add what a router has done for each deployment.
 
     Args:
         scrape: Takes it.
         table: ``_router.RoutingTable.stats``.
+        measures: ``_router.RoutingTable.measures``; ``None``: times are left out.
         caller: Whose calls they are: ``ingress``, ``driver``, or ``application/Deployment``.
         caller_id: Which of these: a process id, or a replica.
     """
@@ -89,26 +97,66 @@ def add_table(
         for name, reason in _UNSENT.items():
             value = _count(stats, name)
             bare.add("pyserve_router_unsent_calls_total", value, reason=reason, **labels)
+        if measures is not None and (measured := measures.get(target)) is not None:
+            _add_measures(bare, measured, labels)
         in_flight = stats["in_flight"]
         assert isinstance(in_flight, dict), "it is by replica"
         for replica, value in in_flight.items():
             bare.add("pyserve_router_in_flight_calls", value, replica=replica, **labels)
 
 
+def _add_measures(bare: Scrape, measured: Mapping[str, Any], labels: dict[str, str]) -> None:
+    for outcome in ("ok", "failed"):
+        times = measured[f"latency_{outcome}"]
+        bare.add_native("pyserve_router_call_seconds", times, outcome=outcome, **labels)
+    for direction in ("early", "late"):
+        times = measured[f"prediction_{direction}"]
+        name = "pyserve_router_prediction_error_seconds"
+        bare.add_native(name, times, direction=direction, **labels)
+    bare.add_native("pyserve_router_parked_seconds", measured["parked_wait"], **labels)
+    for replica, times in measured["attempts"].items():
+        bare.add_native("pyserve_router_attempt_seconds", times, replica=replica, **labels)
+    for replica, value in measured["sent"].items():
+        bare.add("pyserve_router_picks_total", value, replica=replica, **labels)
+    for tier, value in measured["sent_by_tier"].items():
+        bare.add("pyserve_router_tier_picks_total", value, tier=tier, **labels)
+    for reason, value in measured["releases"].items():
+        bare.add("pyserve_router_releases_total", value, reason=reason, **labels)
+    for reason, value in measured["refused"].items():
+        bare.add("pyserve_router_refused_calls_total", value, reason=reason, **labels)
+    ends: dict[int | str, int] = {}
+    ends.update(measured["codes"])
+    ends.update(measured["http"], left=measured["left"])
+    for code, value in ends.items():
+        bare.add("pyserve_router_ended_calls_total", value, code=code_name(code), **labels)
+    bare.add("pyserve_router_request_bytes_total", measured["request_bytes"], **labels)
+    bare.add("pyserve_router_response_bytes_total", measured["response_bytes"], **labels)
+
+
 def add_ingress(
-    scrape: Scrape, counts: Mapping[str, int], access: Mapping[str, int] | None
+    scrape: Scrape,
+    counts: Mapping[str, int],
+    doors: Mapping[str, Mapping[str, int]],
+    access: Mapping[str, int] | None,
 ) -> None:
     """Add what clients of an ingress did.
 
     Args:
         scrape: Takes it.
         counts: ``_router.Ingress.stats``, with ``in_flight``.
+        doors: ``_router.Ingress.doors``.
         access: ``_router.AccessPolicy.stats``; ``None``: there are no rules.
     """
     scrape.add("pyserve_ingress_calls_total", counts["calls"])
     scrape.add("pyserve_ingress_open_calls", counts["in_flight"])
     scrape.add("pyserve_ingress_connections", counts["connections"])
     scrape.add("pyserve_ingress_connections_max", counts["connections_max"])
+    for door, requests in doors.items():
+        for status, value in requests.items():
+            if status == "open":
+                scrape.add("pyserve_ingress_open_requests", value, door=door)
+            else:
+                scrape.add("pyserve_ingress_requests_total", value, door=door, status=status)
     for name, by in _ENDED_BY.items():
         scrape.add("pyserve_ingress_ended_calls_total", counts[name], by=by)
     for name, limit in _LIMITS.items():

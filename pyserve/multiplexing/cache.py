@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from pyserve.errors import OptionError
 from pyserve.multiplexing.history import Failure, History, Record
+from pyserve.observe.metrics.tally import Tally
 
 Model = TypeVar("Model")
 
@@ -152,6 +153,7 @@ class ModelCache(Generic[Model]):
 
     def __init__(self, options: CacheOptions) -> None:
         self.options = options
+        self.load_times = Tally()
         self._stats = CacheStats()
         self._loaded: dict[str, Entry[Model]] = {}
         self._leaving: dict[str, Entry[Model]] = {}  # To be unloaded when nobody holds it.
@@ -265,6 +267,7 @@ class ModelCache(Generic[Model]):
         self._evict(victims, now)
         self._stats.loads += 1
         self._stats.load_s_total += load_s
+        self.load_times.add(load_s)
         entry.floor = self._floor
         self._loaded[model_id] = entry
         return Loaded(entry, stays=True, evicted=victims)

@@ -35,6 +35,11 @@ class Directory:
         with self._lock:
             return sorted({model_id for ids in self._ids_of.values() for model_id in ids})
 
+    def caches(self) -> list[object]:
+        """Return the caches that have reported and live."""
+        with self._lock:
+            return list(self._ids_of)
+
     def subscribe(self, callback: Callback) -> Callable[[], None]:
         """Call ``callback`` with ``models()`` after each change; return what ends that.
 

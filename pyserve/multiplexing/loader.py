@@ -21,6 +21,7 @@ from pyserve.multiplexing.directory import Directory
 from pyserve.multiplexing.history import Failure
 from pyserve.multiplexing.unloading import let_go
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, LoadDelay, wall_clock_from
+from pyserve.observe.metrics.tally import Tally
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT, Request, current_request
 
@@ -75,6 +76,7 @@ class Loader(Generic[Model]):
             weakref.WeakKeyDictionary()
         )
         self._tasks: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
+        self.unload_times = Tally()
         self._traces = PROCESS_TRACING.loads(label)
 
     async def get(self, model_id: str) -> Model:
@@ -118,7 +120,7 @@ class Loader(Generic[Model]):
         entry = self._cache.unload(model_id)
         self._report()
         if entry is not None:
-            await let_go(entry, self._label)
+            await self._let_go(entry)
         self._pump()
 
     async def preload(self, model_ids: Sequence[str]) -> None:
@@ -150,6 +152,16 @@ class Loader(Generic[Model]):
     def stats(self) -> CacheStats:
         """Return what the cache did and holds."""
         return self._cache.stats()
+
+    @property
+    def load_times(self) -> Tally:
+        """How long the loads took that succeeded."""
+        return self._cache.load_times
+
+    @property
+    def models_max(self) -> int:
+        """How many models there may be; ``UNLIMITED``."""
+        return self._options.max_num_models_per_replica
 
     # Waiting for a load.
 
@@ -241,7 +253,7 @@ class Loader(Generic[Model]):
 
     async def _run(self, start: Start[Model]) -> tuple[Model, int, float]:
         while start.evicted:  # Nothing here may keep a model whose memory the load needs.
-            await let_go(start.evicted.pop(), self._label)
+            await self._let_go(start.evicted.pop())
         started_at = self.loop.time()
         model = await self._function(start.model_id)
         return model, self._size_of(model), self.loop.time() - started_at
@@ -371,8 +383,13 @@ class Loader(Generic[Model]):
         if self._loads:  # Somebody may wait for this room.
             self._pump()
 
+    async def _let_go(self, entry: Entry[Model]) -> None:
+        begun = self.loop.time()
+        await let_go(entry, self._label)
+        self.unload_times.add(self.loop.time() - begun)
+
     def _let_go_soon(self, entry: Entry[Model]) -> None:
-        task = self.loop.create_task(let_go(entry, self._label))
+        task = self.loop.create_task(self._let_go(entry))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from pyserve.bridge import Pulse, keep_from_forks, running_endpoint
 from pyserve.config import DeploymentOptions
-from pyserve.replica.health import HealthMonitor
+from pyserve.replica.health import HealthMeasures, HealthMonitor
 from pyserve.replica.hooks import Questioner
 from pyserve.replica.load_reports import Counts, LoadReporter
 from pyserve.replica.membership import Membership
@@ -65,9 +65,16 @@ class SharedDuties:
     Args:
         make_membership: Makes the talk with the controller, in the loop that it is to use.
         on_command: Called with each command, in the loop of user code.
+        health: Counts the checks.
     """
 
-    def __init__(self, make_membership: MakeMembership, on_command: OnCommand) -> None:
+    def __init__(
+        self,
+        make_membership: MakeMembership,
+        on_command: OnCommand,
+        health: HealthMeasures | None = None,
+    ) -> None:
+        self._health = health
         self._membership = make_membership(on_command)
         self._monitor: HealthMonitor | None = None
         self.join = self._membership.join
@@ -84,7 +91,9 @@ class SharedDuties:
         """See ``Duties.watching``."""
         member, router = self._membership, options.request_router_config
         with contextlib.closing(Pulse(running_endpoint())) as pulse:
-            self._monitor = HealthMonitor(instance, options, member.report_health, pulse=pulse)
+            self._monitor = HealthMonitor(
+                instance, options, member.report_health, pulse=pulse, measures=self._health
+            )
             async with (
                 self._monitor,
                 StatsReporter(instance, router, member.report_routing_stats),
@@ -107,9 +116,16 @@ class ThreadedDuties:
     Args:
         make_membership: Makes the talk with the controller, in the loop that it is to use.
         on_command: Called with each command, in the loop of user code.
+        health: Counts the checks.
     """
 
-    def __init__(self, make_membership: MakeMembership, on_command: OnCommand) -> None:
+    def __init__(
+        self,
+        make_membership: MakeMembership,
+        on_command: OnCommand,
+        health: HealthMeasures | None = None,
+    ) -> None:
+        self._health = health
         self._user_loop = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
         self._make_membership = make_membership
@@ -162,7 +178,12 @@ class ThreadedDuties:
         member, user_loop = self._joined(), self._user_loop
         pulse = Pulse(running_endpoint())
         monitor = HealthMonitor(
-            instance, options, member.report_health, user_loop=user_loop, pulse=pulse
+            instance,
+            options,
+            member.report_health,
+            user_loop=user_loop,
+            pulse=pulse,
+            measures=self._health,
         )
         self._monitor = monitor
         reporter = StatsReporter(

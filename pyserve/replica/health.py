@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pyserve.bridge import Pulse
 from pyserve.config import DeploymentOptions
+from pyserve.observe.metrics.tally import Tally
 from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner
 
 _LOGGER = logging.getLogger(__name__)
@@ -25,6 +27,25 @@ class Report(Protocol):
         """Send it to the controller."""
 
 
+class HealthMeasures:
+    """What checks came to.
+
+    Attributes:
+        times: How long they took.
+        passed, failed: How many did.
+    """
+
+    def __init__(self) -> None:
+        self.times = Tally()
+        self.passed = self.failed = 0
+
+    def add(self, duration_s: float, *, is_healthy: bool) -> None:
+        """Count one."""
+        self.times.add(duration_s)
+        self.passed += is_healthy
+        self.failed += not is_healthy
+
+
 class HealthMonitor(Questioner[None]):
     """Checks while its context is entered.
 
@@ -34,6 +55,7 @@ class HealthMonitor(Questioner[None]):
         report: Called after every check that failed, and after the first that succeeds again.
         user_loop: Where a hook that is a coroutine function runs; ``None``: in the running loop.
         pulse: Of the loop that calls run in; ``None``: it is not looked at.
+        measures: Counts the checks.
     """
 
     def __init__(
@@ -44,6 +66,7 @@ class HealthMonitor(Questioner[None]):
         *,
         user_loop: asyncio.AbstractEventLoop | None = None,
         pulse: Pulse | None = None,
+        measures: HealthMeasures | None = None,
     ) -> None:
         method: Callable[[], object] | None = getattr(instance, "check_health", None)
         timeout_s = options.health_check_timeout_s
@@ -53,6 +76,7 @@ class HealthMonitor(Questioner[None]):
         self._period_s = options.health_check_period_s
         self._has_changed = asyncio.Event()
         self._report = report
+        self._measures = measures or HealthMeasures()
 
     def follow(self, options: DeploymentOptions) -> None:
         """Check as these options say; a pause that runs begins anew. In the loop that checks."""
@@ -75,7 +99,9 @@ class HealthMonitor(Questioner[None]):
         was_healthy = True
         while True:
             await self._pause()
+            begun = time.monotonic()
             reason = await _check(hook)
+            self._measures.add(time.monotonic() - begun, is_healthy=not reason)
             if reason:
                 _LOGGER.warning("the health check failed: %s", reason)
             if reason or not was_healthy:

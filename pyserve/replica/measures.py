@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyserve.api.context import ReplicaContext
-from pyserve.observe.metrics import ProcessMetrics, ScrapePoint
+from pyserve.batching import PROCESS_ACTIVITY
+from pyserve.multiplexing import PROCESS_DIRECTORY
+from pyserve.multiplexing.cache import UNLIMITED, CacheStats
+from pyserve.multiplexing.loader import Loader
+from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint, Tally
+from pyserve.observe.metrics.codes import code_name
+from pyserve.observe.metrics.user import PROCESS_USER_METRICS
+from pyserve.replica.health import HealthMeasures
+
+if TYPE_CHECKING:
+    from pyserve.batching.queue import BatchQueue
+    from pyserve.replica.watchdog import StallStats
 
 _LOGGER = logging.getLogger(__name__)
+# By the counters of `_router.Server.stats`.
+_BROKEN = {
+    "cancelled_by_client": "client",
+    "deadlines_exceeded": "deadline",
+    "shut_down": "shutdown",
+}
+_LOADS = {
+    "loaded": "loads",
+    "failed": "loads_failed",
+    "cancelled": "loads_cancelled",
+    "dropped": "loads_dropped",
+}
+
+Counts = Callable[[], Mapping[str, int]]
 
 
 class ReplicaMetrics:
@@ -16,11 +43,22 @@ class ReplicaMetrics:
 
     Args:
         metrics: Takes them.
+
+    Attributes:
+        health: Of its checks.
+        reconfigures: How long new configurations took.
+        initialization_s: How long it took until it was ready; ``None``: it is not yet.
     """
 
     def __init__(self, metrics: ProcessMetrics) -> None:
+        self.health = HealthMeasures()
+        self.reconfigures = Tally()
+        self.initialization_s: float | None = None
         self._metrics = metrics
         self._point: ScrapePoint | None = None
+        self._ends: list[Callable[[], None]] = []
+        for source in (self._add_life, add_batches, add_models, PROCESS_USER_METRICS.add_to):
+            metrics.add(source)
 
     def show(self, context: ReplicaContext, folder: Path | None, token: bytes) -> None:
         """Answer scrapes from here on, while user code is brought up too.
@@ -40,7 +78,149 @@ class ReplicaMetrics:
         except OSError as error:
             _LOGGER.warning("no metrics of this replica are shown: %s", error)
 
+    def serve(
+        self,
+        *,
+        counts: Counts,
+        measures: Callable[[], Mapping[str, Mapping[str, Any]]],
+        limit: Callable[[], int],
+        loop_counts: Counts,
+        stalls: Callable[[], StallStats] | None,
+    ) -> None:
+        """Tell of calls too, until ``end_serving``.
+
+        Args:
+            counts: ``_router.Server.stats``.
+            measures: ``_router.Server.measures``.
+            limit: Returns how many calls there may be at once.
+            loop_counts: ``_router.Endpoint.stats`` of the loop of user code.
+            stalls: Of that loop; ``None``: nobody looks.
+        """
+
+        def add(scrape: Scrape) -> None:
+            add_calls(scrape, counts(), limit())
+            add_methods(scrape, measures())
+            add_loop(scrape, loop_counts(), None if stalls is None else stalls())
+
+        self._ends.append(self._metrics.add(add))
+
+    def end_serving(self) -> None:
+        """Let go of what ``serve`` was given."""
+        while self._ends:
+            self._ends.pop()()
+
     def close(self) -> None:
         """Answer no more. Idempotent."""
         if self._point is not None:
             self._point.close()
+
+    def _add_life(self, scrape: Scrape) -> None:
+        if self.initialization_s is not None:
+            scrape.add("pyserve_replica_initialization_seconds", self.initialization_s)
+        scrape.add_histogram("pyserve_replica_reconfigure_seconds", self.reconfigures)
+        scrape.add_histogram("pyserve_replica_health_check_seconds", self.health.times)
+        for result, value in (("passed", self.health.passed), ("failed", self.health.failed)):
+            scrape.add("pyserve_replica_health_checks_total", value, result=result)
+
+
+def add_calls(scrape: Scrape, counts: Mapping[str, int], limit: int) -> None:
+    """Add what the native server has counted."""
+    scrape.add("pyserve_replica_in_flight_calls", counts["in_flight"])
+    scrape.add("pyserve_replica_calls_max", limit)
+    scrape.add("pyserve_replica_calls_total", counts["calls"])
+    scrape.add("pyserve_replica_refused_calls_total", counts["refused"])
+    scrape.add("pyserve_replica_connections", counts["connections"])
+    for name, reason in _BROKEN.items():
+        scrape.add("pyserve_replica_broken_calls_total", counts[name], reason=reason)
+
+
+def add_methods(scrape: Scrape, measures: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add how the calls of each method ended, and how long they took."""
+    for method, measured in measures.items():
+        scrape.add_native("pyserve_replica_call_seconds", measured["latency"], method=method)
+        ends: dict[int | str, int] = {}
+        ends.update(measured["codes"])
+        ends.update(measured["http"])
+        for code, value in ends.items():
+            scrape.add(
+                "pyserve_replica_ended_calls_total", value, method=method, code=code_name(code)
+            )
+        scrape.add(
+            "pyserve_replica_ended_calls_total", measured["left"], method=method, code="left"
+        )
+        scrape.add("pyserve_replica_request_bytes_total", measured["request_bytes"], method=method)
+        scrape.add(
+            "pyserve_replica_response_bytes_total", measured["response_bytes"], method=method
+        )
+
+
+def add_loop(scrape: Scrape, counts: Mapping[str, int], stalls: StallStats | None) -> None:
+    """Add how the loop of user code fares."""
+    scrape.add("pyserve_replica_loop_events_total", counts["events"])
+    scrape.add("pyserve_replica_loop_wakeups_total", counts["wakeups"])
+    scrape.add("pyserve_replica_loop_queue_length_max", counts["queue_length_max"])
+    if stalls is not None:
+        scrape.add("pyserve_replica_loop_stalls_total", stalls.count)
+        scrape.add("pyserve_replica_loop_stall_seconds_total", stalls.total_s)
+
+
+def add_batches(scrape: Scrape) -> None:
+    """Add what the batched functions of this process did."""
+    for function, queues in _by_label(PROCESS_ACTIVITY.queues()).items():
+        _add_batches_of(scrape, function, queues)
+
+
+def _add_batches_of(scrape: Scrape, function: str, queues: list[BatchQueue]) -> None:
+    """Add those of one function, which has a queue for each instance and loop."""
+    for queue in queues:
+        measures, stats = queue.measures, queue.stats()
+        scrape.add_histogram("pyserve_batch_wait_seconds", measures.waits, function=function)
+        scrape.add_histogram("pyserve_batch_execution_seconds", measures.runs, function=function)
+        scrape.add_histogram("pyserve_batch_size", measures.sizes, function=function)
+        scrape.add("pyserve_batches_failed_total", measures.failed, function=function)
+        for reason, value in stats.reasons.items():
+            scrape.add("pyserve_batches_total", value, function=function, reason=str(reason))
+        dropped = [("cancelled", stats.cancelled), *stats.dropped.items()]
+        for why, value in dropped:
+            name = "pyserve_batch_dropped_calls_total"
+            scrape.add(name, value, function=function, reason=str(why))
+        scrape.add("pyserve_batch_waiting_calls", stats.waiting, function=function)
+        scrape.add("pyserve_batch_running", stats.running, function=function)
+    size_max = max(queue.size_max for queue in queues)
+    scrape.add("pyserve_batch_size_max", size_max, function=function)
+
+
+def add_models(scrape: Scrape) -> None:
+    """Add what the model caches of this process did, and hold."""
+    loaders = [each for each in PROCESS_DIRECTORY.caches() if isinstance(each, Loader)]
+    for function, of_function in _by_label(loaders).items():
+        for loader in of_function:
+            _add_loader(scrape, function, loader)
+
+
+def _add_loader(scrape: Scrape, function: str, loader: Loader[Any]) -> None:
+    stats: CacheStats = loader.stats()
+    scrape.add_histogram("pyserve_model_load_seconds", loader.load_times, function=function)
+    scrape.add_histogram("pyserve_model_unload_seconds", loader.unload_times, function=function)
+    for result, value in (("hit", stats.hits), ("miss", stats.misses)):
+        scrape.add("pyserve_model_requests_total", value, function=function, result=result)
+    for outcome, name in _LOADS.items():
+        value = getattr(stats, name)
+        scrape.add("pyserve_model_loads_total", value, function=function, outcome=outcome)
+    scrape.add("pyserve_model_evictions_total", stats.evictions, function=function)
+    scrape.add("pyserve_model_unloads_total", stats.unloads, function=function)
+    scrape.add("pyserve_model_reloads_total", stats.reloads, function=function)
+    scrape.add("pyserve_models_loaded", stats.models, function=function)
+    if loader.models_max != UNLIMITED:
+        scrape.add("pyserve_models_max", loader.models_max, function=function)
+    scrape.add("pyserve_models_bytes", stats.bytes_used, function=function)
+    scrape.add("pyserve_models_loading", stats.loading, function=function)
+    scrape.add("pyserve_models_waiting", stats.waiting, function=function)
+    scrape.add("pyserve_models_held", stats.pinned, function=function)
+
+
+def _by_label(found: list[Any]) -> dict[str, list[Any]]:
+    by_label: dict[str, list[Any]] = {}
+    for each in found:
+        by_label.setdefault(each.label, []).append(each)
+    return by_label

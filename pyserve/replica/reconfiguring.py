@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from pyserve.observe.metrics.tally import Tally
 from pyserve.replica.loading import LoadError, reconfigure
 from pyserve.wire.v1 import mesh_pb2
 
@@ -21,6 +23,7 @@ class Reconfigurer:
         timeout_s: How long one may take.
         config: Number of the configuration that it has.
         report: Sends the outcome to the controller.
+        times: Takes how long each took.
     """
 
     def __init__(
@@ -30,10 +33,12 @@ class Reconfigurer:
         timeout_s: float,
         config: int,
         report: Callable[[mesh_pb2.Reconfigured], Awaitable[None]],
+        times: Tally | None = None,
     ) -> None:
         self._instance = instance
         self.timeout_s = timeout_s
         self._report = report
+        self._times = times or Tally()
         self._outcome = mesh_pb2.Reconfigured(config=config)
         self._wanted: mesh_pb2.Reconfigure | None = None
         self._task: asyncio.Task[None] | None = None
@@ -65,8 +70,10 @@ class Reconfigurer:
     async def _outcome_of(self, wanted: mesh_pb2.Reconfigure) -> mesh_pb2.Reconfigured:
         outcome = mesh_pb2.Reconfigured(config=wanted.config)
         config = json.loads(wanted.user_config_json)
+        begun = time.monotonic()
         try:
             await reconfigure(self._instance, config, timeout_s=self.timeout_s)
         except LoadError as error:
             outcome.summary, outcome.traceback = error.summary, error.traceback
+        self._times.add(time.monotonic() - begun)
         return outcome

@@ -12,6 +12,7 @@ import functools
 import gc
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import ReplicaContext, attachment, enter_replica, get_replica_context
 from pyserve.api.ingress import ingress_of
 from pyserve.batching import PROCESS_ACTIVITY, StepState
+from pyserve.bridge import running_endpoint
 from pyserve.config import DeploymentOptions, MeshSettings, host_port
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
@@ -128,6 +130,7 @@ class Worker:
                 tls=settings.tls,
             ),
             self._on_command,
+            self._metrics.health,
         )
         self.is_constructing = False
         """User code holds the loop: nothing is in flight, and only a signal can end it."""
@@ -152,7 +155,9 @@ class Worker:
         """Live until the drain has ended; return the exit status of the process."""
         try:
             assign = await self._unless_stopped(self._duties.join())
+            assigned_at = time.monotonic()
             loaded, instance = await self._bring_up(assign)
+            self._metrics.initialization_s = time.monotonic() - assigned_at
             await self._serve(assign, loaded, instance)
         except _StoppedEarly:
             pass
@@ -256,9 +261,18 @@ class Worker:
                 timeout_s=loaded.options.startup_timeout_s,
                 config=assign.config,
                 report=self._duties.report_reconfigured,
+                times=self._metrics.reconfigures,
             )
             await self._duties.announce(announced)
-            with self._watching_loop():
+            limit = loaded.options.ongoing_requests_limit()
+            with self._watching_loop() as watchdog:
+                self._metrics.serve(
+                    counts=server.native.stats,
+                    measures=server.native.measures,
+                    limit=lambda: self._limit or limit,
+                    loop_counts=running_endpoint().raw.stats,
+                    stalls=None if watchdog is None else watchdog.stats,
+                )
                 counts = partial(_counts, server)
                 watching = self._duties.watching(instance, loaded.options, counts)
                 async with watching, self._reconfigurer:
@@ -269,6 +283,7 @@ class Worker:
                 options = self._options or loaded.options
                 await self._drain(server, instance, options.graceful_shutdown_timeout_s)
         finally:
+            self._metrics.end_serving()
             self._reconfigurer = None  # It keeps the instance alive.
             self._place.close()
             if self._direct_ports is not None:
@@ -279,7 +294,7 @@ class Worker:
         await close(instance)
         gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
 
-    def _watching_loop(self) -> contextlib.AbstractContextManager[object]:
+    def _watching_loop(self) -> contextlib.AbstractContextManager[LoopWatchdog | None]:
         stall_s = self._settings.mesh.concurrency.loop_stall_s
         return LoopWatchdog(stall_s) if stall_s else contextlib.nullcontext()
 

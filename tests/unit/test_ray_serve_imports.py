@@ -31,7 +31,6 @@ _NAMES = {
 }
 _LATER = {
     "llm": _NAMES["llm"],
-    "metrics": _NAMES["metrics"],
     "schema": "CeleryAdapterConfig TaskProcessorConfig TaskResult",
     "task_consumer": _NAMES["task_consumer"],
 }

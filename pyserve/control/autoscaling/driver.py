@@ -18,6 +18,7 @@ from functools import partial
 from pyserve.config import AutoscalingConfig, AutoscalingPolicy, DeploymentID
 from pyserve.config.parts import REPLICAS_MAX
 from pyserve.control.autoscaling.latency import Fleet
+from pyserve.control.autoscaling.measures import add_scaling
 from pyserve.control.autoscaling.policies import (
     LATE_AFTER_S,
     PolicyAsker,
@@ -25,9 +26,11 @@ from pyserve.control.autoscaling.policies import (
     read_answers,
 )
 from pyserve.control.autoscaling.scaler import Outcome, Scaler
+from pyserve.control.autoscaling.status import scaling_status
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState, Phase, Version
 from pyserve.errors import MeshNotFound, UsageError, WrongMoment
+from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -38,6 +41,15 @@ _LOOK_AFTER_S, _LOOK_PERIOD_S = 0.1, 1.0
 # Replicas whose start says how long one takes.
 _STARTS_MAX = 5
 _FROM_OUTSIDE = "an external scaler says so"
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What was decided for one deployment: more, less, or nothing by fault of its policy."""
+
+    up: int = 0
+    down: int = 0
+    failures: int = 0
 
 
 @dataclass(slots=True)
@@ -70,6 +82,23 @@ class Autoscaling:
         self._look: asyncio.TimerHandle | None = None
         self._looked_at = -_LOOK_PERIOD_S
         self._lines = Seldom()
+        self._counts: dict[DeploymentKey, _Counts] = {}
+
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add what is decided, and upon what."""
+        for key, scaled in self._scaled.items():
+            counts = self._counts.get(key, _Counts())
+            asker = self._askers.get(key) or self._askers.get(key.application)
+            wanted = scaling_status(scaled.version)
+            if wanted is not None:
+                add_scaling(scrape, key, wanted, scaled.scaler.signals)
+            labels = {"application": key.application, "deployment": key.deployment}
+            for direction, value in (("up", counts.up), ("down", counts.down)):
+                name = "pyserve_autoscaling_decisions_total"
+                scrape.add(name, value, direction=direction, **labels)
+            scrape.add("pyserve_autoscaling_failures_total", counts.failures, **labels)
+            if asker is not None:
+                scrape.add_histogram("pyserve_autoscaling_policy_seconds", asker.times, **labels)
 
     # What replicas, routers and outer scalers say.
 
@@ -145,6 +174,8 @@ class Autoscaling:
             if known is None or known.version is not version or known.scaler.config != config:
                 self._scaled[key] = self._taken_up(key, version, config, known, now)
         self._keep_set_from_outside()
+        for key in self._counts.keys() - wanted.keys():
+            del self._counts[key]
         for owner in list(self._askers):
             if not self._is_asked(owner):
                 del self._askers[owner]
@@ -259,6 +290,7 @@ class Autoscaling:
         note.reason = reason
         if replicas != before:
             note.direction = 1 if replicas > before else -1
+            self._count(version, note.direction)
             note.target, note.since = replicas, since
             _LOGGER.info("%s: %d replicas instead of %d: %s", version.id, replicas, before, reason)
             self._changed()
@@ -340,8 +372,16 @@ class Autoscaling:
             for scaled in waiting:
                 self._failed(scaled, f"has not answered for {LATE_AFTER_S:g} s")
 
+    def _count(self, version: Version, direction: int) -> None:
+        for key, scaled in self._scaled.items():
+            if scaled.version is version:
+                counts = self._counts.setdefault(key, _Counts())
+                counts.up += direction > 0
+                counts.down += direction < 0
+
     def _failed(self, scaled: _Scaled, why: str) -> None:
         scaler = scaled.scaler
+        self._counts.setdefault(scaler.key, _Counts()).failures += 1
         scaler.on_policy_failed(why, scaled.version.num_replicas, self._loop.time())
         scaled.version.scaling.reason = scaler.outcome.reason
         if self._lines.allows():

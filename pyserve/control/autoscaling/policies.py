@@ -10,11 +10,13 @@ import contextvars
 import inspect
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyserve.api.code import import_attribute
 from pyserve.config import AutoscalingPolicy
+from pyserve.observe.metrics.tally import Tally
 
 # As Ray Serve gives the statistics of a replica; a policy is asked no more until it has answered.
 LATE_AFTER_S = 10.0
@@ -28,6 +30,9 @@ class PolicyAsker:
     Args:
         policy: Which one, and its arguments.
         sys_path: Where its driver finds modules.
+
+    Attributes:
+        times: How long it took to answer.
     """
 
     def __init__(self, policy: AutoscalingPolicy, sys_path: Sequence[str]) -> None:
@@ -35,6 +40,7 @@ class PolicyAsker:
         self._sys_path = sys_path
         self._decide: Callable[[object], object] | None = None
         self._asked_at: float | None = None
+        self.times = Tally()
 
     @property
     def is_busy(self) -> bool:
@@ -57,6 +63,7 @@ class PolicyAsker:
         self._asked_at = now
 
         def run() -> None:
+            begun = time.monotonic()
             try:
                 if self._decide is None:
                     self._decide = self._make()
@@ -66,6 +73,7 @@ class PolicyAsker:
                     answer, why = None, "is a coroutine function; write a plain one"
             except (Exception, SystemExit) as error:
                 answer, why = None, f"raised {type(error).__name__}: {error}"
+            self.times.add(time.monotonic() - begun)
             self._asked_at = None
             answered(answer, why)
 

@@ -52,7 +52,7 @@ class Scaler:
         now: Seconds, on the clock of all other times here.
 
     Attributes:
-        config: The same.
+        key, config: The same.
         signals: What is told of its load.
         outcome: What was decided last.
     """
@@ -60,10 +60,10 @@ class Scaler:
     def __init__(
         self, key: DeploymentKey, config: AutoscalingConfig, target: int, now: float
     ) -> None:
+        self.key = key
         self.config = config
         self.signals = Signals(config, now)
         self.outcome = Outcome(target, "as deployed", now, target)
-        self._key = key
         self._delays = Delays(config)
         self._latency = LatencyPolicy(config) if config.latency_target else None
         self._memory = _Memory()
@@ -115,9 +115,9 @@ class Scaler:
         # Made at once: a policy reads it in another thread.
         total = signals.total_recently(now) if fleet.running else float(signals.total)
         return AutoscalingContext(
-            deployment_id=DeploymentID(self._key.deployment, self._key.application),
-            deployment_name=self._key.deployment,
-            app_name=self._key.application,
+            deployment_id=DeploymentID(self.key.deployment, self.key.application),
+            deployment_name=self.key.deployment,
+            app_name=self.key.application,
             current_num_replicas=len(fleet.running),
             target_num_replicas=fleet.target,
             running_replicas=list(fleet.running),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from pyserve.observe.metrics import Scrape
 from pyserve.wire.v1 import control_pb2, ingress_pb2
 
 _LOGGER = logging.getLogger(__name__)
@@ -240,6 +241,12 @@ class Ingresses:
             uptime_s=max((each.uptime_s for each in listening), default=0.0),
             limits=listening[0].limits if listening else {},
         )
+
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add the state of each; in the loop of these."""
+        for status in self.statuses():
+            name, pid = "pyserve_ingress_status", str(status.pid)
+            scrape.add(name, 1, ingress_node=status.node, ingress_pid=pid, status=status.state)
 
     # What others want of them.
 

@@ -16,6 +16,7 @@ from pyserve.config.control import (
     START_FAILURES_PER_REPLICA_MAX,
     restart_delay_s,
 )
+from pyserve.control.state.counts import Counted
 from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica
 from pyserve.control.state.roster import Roster
 from pyserve.control.state.scaling import ScalingNote
@@ -149,6 +150,7 @@ class MeshState:
         conditions: how everything was at the last look.
         cordoned_nodes: whose replicas get no new calls.
         awaited: applications whose replicas shall join again first: they are as they were.
+        counts: of replicas, for metrics.
     """
 
     deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class MeshState:
     conditions: dict[ApplicationName | DeploymentKey, Condition] = field(default_factory=dict)
     cordoned_nodes: set[str] = field(default_factory=set)
     awaited: frozenset[ApplicationName] = frozenset()
+    counts: Counted = field(default_factory=Counted)
 
     def of_application(self, name: ApplicationName) -> Iterator[Desired]:
         """Yield the deployments of one application."""
@@ -225,6 +228,7 @@ class MeshState:
 
     def on_external(self, replica: Replica) -> None:
         """A replica that nobody here started has said Hello."""
+        self.counts.of(replica.key).starts += 1
         self.replicas[replica.id] = replica
 
     def _retarget(self, desired: Desired, version: Version | None) -> None:
@@ -240,6 +244,7 @@ class MeshState:
 
     def on_start(self, replica: Replica) -> None:
         """A process is being started for ``replica``."""
+        self.counts.of(replica.key).starts += 1
         self.replicas[replica.id] = replica
         version = self._version(replica)
         if version is not None:
@@ -302,6 +307,7 @@ class MeshState:
     def on_forget(self, key: DeploymentKey) -> None:
         """The deployment has ended."""
         del self.deployments[key]
+        self.counts.pop(key, None)
 
     # What replicas and processes do.
 
@@ -328,6 +334,7 @@ class MeshState:
         if replica.phase is not Phase.STARTING:
             return
         replica.phase, replica.ready_at = Phase.RUNNING, now
+        self.counts.of(replica.key).on_ready(now - replica.created_at)
         version = self._version(replica)
         if version is not None:
             version.proven = True
@@ -394,6 +401,7 @@ class MeshState:
         replica = self.replicas[replica_id]
         replica.joined, replica.left_at = False, now
         if replica.slot == EXTERNAL_SLOT:
+            self.counts.on_end(replica)
             del self.replicas[replica_id]
 
     def on_exited(self, replica_id: ReplicaId, *, summary: str, now: float) -> None:
@@ -402,6 +410,7 @@ class MeshState:
         if replica is None:
             return
         said = f"replica {replica.id} {summary}"
+        self.counts.on_end(replica)
         if replica.phase is Phase.STARTING:
             self._count_start_failure(replica, Failure(said))
         if replica.phase is not Phase.STOPPING:

@@ -74,6 +74,23 @@ class _News:
     patched: dict[DeploymentKey, mesh_pb2.ViewPatch] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class WatchCounts:
+    """Who watches, and what came of it.
+
+    Attributes:
+        watchers: how many there are.
+        lagging: those of them that are to get everything again.
+        version: of what is published.
+        updates: that were queued for a watcher.
+    """
+
+    watchers: int
+    lagging: int
+    version: int
+    updates: int
+
+
 class Registry:
     """The published views and everybody who watches them.
 
@@ -92,6 +109,13 @@ class Registry:
         self._offered: dict[Item, mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None] = {}
         self._dirty_since: float | None = None
         self._groups: dict[tuple[Interest, bool], _Group] = {}
+        self._updates = 0
+
+    def counts(self) -> WatchCounts:
+        """Return who watches."""
+        watchers = [each for group in self._groups.values() for each in group.watchers]
+        lagging = sum(each.lagging for each in watchers)
+        return WatchCounts(len(watchers), lagging, self.version, self._updates)
 
     def begin(self, version: int, *, held: bool) -> None:
         """Count from ``version`` on; before anybody watches."""
@@ -246,6 +270,7 @@ class Registry:
                 watcher.lagging = True
             if not watcher.lagging:
                 watcher.updates.append(update)
+                self._updates += 1
             watcher.on_update()
 
     def _snapshot(self, interest: Interest, group: _Group) -> bytes:

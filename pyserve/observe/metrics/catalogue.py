@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyserve.observe.metrics.catalogue_control import CONTROL
 from pyserve.observe.metrics.catalogue_replica import REPLICA
-from pyserve.observe.metrics.metric import Metric, counter, gauge
+from pyserve.observe.metrics.metric import Metric, counter, gauge, histogram
 
 __all__ = ["METRICS", "Metric"]
 
@@ -28,6 +28,11 @@ _PROCESSES = (
     counter(
         "pyserve_process_gc_collections_total", "Runs of Python's garbage collector.", "generation"
     ),
+    counter(
+        "pyserve_user_values_dropped_total",
+        "Values of user code with too many combinations of tags.",
+        "metric",
+    ),
     gauge("pyserve_scrape_sources_failed", "Parts of the process that this scrape lacks."),
 )
 _NODE = (
@@ -42,6 +47,14 @@ _INGRESS = (
         "Requests that ended, by whose answer they got: of a replica, of the ingress itself, or "
         "none because the client had left.",
         "by",
+    ),
+    gauge("pyserve_ingress_open_requests", "Requests that have not ended.", "door"),
+    counter(
+        "pyserve_ingress_requests_total",
+        "Requests that were answered, by protocol and class of the HTTP status; left: the client "
+        "did. A code of gRPC counts by the status that stands for it.",
+        "door",
+        "status",
     ),
     gauge("pyserve_ingress_connections", "Connections of clients that are open."),
     gauge("pyserve_ingress_connections_max", "How many there may be."),
@@ -77,6 +90,29 @@ _ROUTER = (
         "Calls that ended without a replica: queue_full, expired, cancelled, abandoned.",
         "reason",
     ),
+    histogram(
+        "pyserve_router_call_seconds",
+        "How long whole calls took; failed: by a replica's fault, or none took them.",
+        "outcome",
+    ),
+    histogram("pyserve_router_parked_seconds", "How long calls waited in the router."),
+    histogram("pyserve_router_attempt_seconds", "How long attempts took.", "replica"),
+    histogram(
+        "pyserve_router_prediction_error_seconds",
+        "By how much answers came earlier or later than the router had predicted.",
+        "direction",
+    ),
+    counter("pyserve_router_picks_total", "Attempts by the replica that was picked.", "replica"),
+    counter("pyserve_router_tier_picks_total", "Attempts by how near it is.", "tier"),
+    counter("pyserve_router_releases_total", "Parked calls that were sent, by why.", "reason"),
+    counter("pyserve_router_refused_calls_total", "Calls that no replica took, by why.", "reason"),
+    counter(
+        "pyserve_router_ended_calls_total",
+        "Calls by how they ended: gRPC's code, the class of HTTP's status, or left.",
+        "code",
+    ),
+    counter("pyserve_router_request_bytes_total", "Bytes of requests."),
+    counter("pyserve_router_response_bytes_total", "Bytes of answers."),
     counter("pyserve_router_retries_total", "Further attempts of calls that had started."),
     counter("pyserve_router_retries_refused_total", "Those that the budget had nothing left for."),
     counter("pyserve_router_hedges_total", "Second places of slow calls."),

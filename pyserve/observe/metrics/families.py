@@ -20,7 +20,7 @@ class Histogram(Protocol):
         """Upper bounds."""
 
     @property
-    def counts(self) -> list[int]:
+    def counts(self) -> Sequence[float]:
         """One more than there are bounds; not cumulative."""
 
     @property
@@ -69,7 +69,7 @@ class Family:
         exemplars: Mapping[int, Exemplar] | None = None,
     ) -> None:
         """Add what has been counted by bounds; ``exemplars`` by the numbers of their buckets."""
-        total = 0
+        total = 0.0
         counts = list(counted.counts)
         for number, bound in enumerate((*counted.bounds, float("inf"))):
             total += counts[number]
@@ -162,7 +162,7 @@ Source = Callable[[Scrape], object]
 @dataclass(frozen=True, slots=True)
 class _Counted:
     bounds: Sequence[float]
-    counts: list[int]
+    counts: Sequence[float]
     sum: float
 
 

@@ -1,10 +1,15 @@
-"""A deployment that calls another one."""
+"""Deployments that call each other, and do all that there are metrics of."""
 
 from __future__ import annotations
+
+import asyncio
 
 from starlette.requests import Request
 
 import pyserve
+from pyserve.metrics import Counter, Gauge, Histogram
+
+WORDS = Counter("shop_words", "Words.", tag_keys=("kind",))
 
 
 @pyserve.deployment(num_replicas=2)
@@ -30,3 +35,63 @@ class Shop:
 
 
 shop = Shop.bind(Prices.bind())
+
+
+@pyserve.deployment(
+    max_ongoing_requests=50,
+    health_check_period_s=0.2,
+    autoscaling_config={"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 40},
+)
+class Models:
+    """Batches, has two of three models, counts."""
+
+    def __init__(self) -> None:
+        self.level = Gauge("shop_level", "A level.")
+        self.sizes = Histogram("shop_sizes", "Sizes.", boundaries=[1, 10])
+
+    @pyserve.multiplexed(max_num_models_per_replica=2)
+    async def model(self, model_id: str) -> str:
+        return model_id.upper()
+
+    async def named(self) -> str:
+        """Return the model of this request."""
+        return await self.model(pyserve.get_multiplexed_model_id())
+
+    @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=0.01)
+    async def doubled(self, numbers: list[int]) -> list[int]:
+        """Return twice each number."""
+        WORDS.inc(len(numbers), tags={"kind": "number"})
+        self.sizes.observe(len(numbers))
+        self.level.set(7)
+        return [2 * number for number in numbers]
+
+
+@pyserve.deployment(max_ongoing_requests=1)
+class Narrow:
+    """Takes one call at a time, a fiftieth of a second each."""
+
+    async def __call__(self, request: Request) -> str:
+        del request
+        await asyncio.sleep(0.02)
+        return "done"
+
+
+narrow = Narrow.bind()
+
+
+@pyserve.deployment
+class Everything:
+    """Uses ``Models``."""
+
+    def __init__(self, models: pyserve.DeploymentHandle) -> None:
+        self.models = models
+
+    async def __call__(self, request: Request) -> int:
+        del request
+        for model_id in "abca":
+            await self.models.options(multiplexed_model_id=model_id).named.remote()
+        answers = [self.models.doubled.remote(number) for number in range(8)]
+        return sum([int(await answer) for answer in answers])
+
+
+everything = Everything.bind(Models.bind())

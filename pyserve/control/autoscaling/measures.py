@@ -1,0 +1,25 @@
+"""What autoscaling wants for one deployment, and upon what, as metrics. Pure."""
+
+from __future__ import annotations
+
+from pyserve.control.autoscaling.signals import Signals
+from pyserve.observe.metrics import Scrape
+from pyserve.types import DeploymentKey
+from pyserve.wire.v1 import control_pb2
+
+
+def add_scaling(
+    scrape: Scrape, key: DeploymentKey, wanted: control_pb2.Scaling, signals: Signals
+) -> None:
+    """Add numbers of replicas, and the calls that they are decided upon."""
+    labels = {"application": key.application, "deployment": key.deployment}
+    for name, value in (
+        ("target_replicas", wanted.target),
+        ("pending_replicas", wanted.pending),
+        ("min_replicas", wanted.min_replicas),
+        ("max_replicas", wanted.max_replicas),
+        ("replica_start_seconds", wanted.ready_after_s),
+        ("total_calls", signals.total),
+        ("parked_calls", signals.parked),
+    ):
+        scrape.add(f"pyserve_autoscaling_{name}", value, **labels)

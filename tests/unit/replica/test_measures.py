@@ -1,0 +1,178 @@
+"""What batches and models did becomes metrics of their replica."""
+
+import asyncio
+import gc
+
+import pytest
+
+import pyserve
+from pyserve.observe.metrics import Scrape, Tally
+from pyserve.replica.measures import add_batches, add_methods, add_models
+
+
+def _letters(items: list[str]) -> float:
+    return sum(map(len, items))
+
+
+class Found:
+    """Samples by family, with the labels that are asked for."""
+
+    def __init__(self, *sources) -> None:
+        scrape = Scrape({"replica": "A#1"})
+        for source in sources:
+            source(scrape)
+        self.families = {each.name: each for each in scrape.families()}
+
+    def value(self, name: str, suffix: str = "", **labels: str) -> float:
+        return sum(
+            each.value
+            for each in self.families[name].samples
+            if each.suffix == suffix and labels.items() <= each.labels.items()
+        )
+
+
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    gc.collect()  # Queues and caches of other tests.
+
+
+async def test_batches_are_measured_once_each():
+    class Model:
+        @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=10)
+        async def run(self, items: list[int]) -> list[int]:
+            if -1 in items:
+                raise ValueError("one is below zero")
+            return items
+
+    model, where = Model(), {"function": f"{Model.__qualname__}.run"}
+    await asyncio.gather(*map(model.run, range(8)))
+    with pytest.raises(ValueError, match="below zero"):
+        await asyncio.gather(*map(model.run, (-1, 1, 2, 3)))
+    found = Found(add_batches)
+
+    assert 3 == found.value("pyserve_batch_size", "_count", **where)
+    assert 12 == found.value("pyserve_batch_size", "_sum", **where)
+    assert 4 == found.value("pyserve_batch_size_max", **where)
+    assert 3 == found.value("pyserve_batches", "_total", reason="full", **where)
+    assert 1 == found.value("pyserve_batches_failed", "_total", **where)
+    for name in ("pyserve_batch_wait_seconds", "pyserve_batch_execution_seconds"):
+        assert 3 == found.value(name, "_count", **where)
+    assert 0 == found.value("pyserve_batch_waiting_calls", **where)
+
+
+async def test_the_wait_of_a_batch_is_that_of_its_oldest_call():
+    class Model:
+        @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=10)
+        async def run(self, items: list[int]) -> list[int]:
+            return items
+
+    model = Model()
+    first = asyncio.ensure_future(model.run(1))
+    # The time itself is what is measured here: it has to pass.
+    await asyncio.sleep(0.05)
+    await asyncio.gather(first, model.run(2))
+
+    where = {"function": f"{Model.__qualname__}.run"}
+    assert 0.045 <= Found(add_batches).value("pyserve_batch_wait_seconds", "_sum", **where) < 5
+
+
+async def test_calls_without_a_batch_are_counted_by_why():
+    class Model:
+        @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=10, batch_size_fn=_letters)
+        async def run(self, items: list[str]) -> list[str]:
+            return items
+
+    model = Model()
+    with pytest.raises(pyserve.PyserveError):
+        await model.run("too long")
+    gone = asyncio.ensure_future(model.run("a"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    await asyncio.gather(model.run("b"), model.run("c"))
+    found = Found(add_batches)
+
+    name, where = "pyserve_batch_dropped_calls", {"function": f"{Model.__qualname__}.run"}
+    assert 1 == found.value(name, "_total", reason="oversized", **where)
+    assert 1 == found.value(name, "_total", reason="cancelled", **where)
+
+
+@pytest.mark.parity("S-33")
+async def test_models_are_hits_misses_loads_and_evictions():
+    class Model:
+        @pyserve.multiplexed(max_num_models_per_replica=2)
+        async def get(self, model_id: str) -> str:
+            if model_id == "broken":
+                raise ValueError(model_id)
+            return model_id
+
+    model, where = Model(), {"function": f"{Model.__qualname__}.get"}
+    for model_id in "aabac":  # "b" goes for "c": it was used longest ago.
+        await model.get(model_id)
+    with pytest.raises(ValueError, match="broken"):
+        await model.get("broken")
+    found = Found(add_models)
+
+    requests = "pyserve_model_requests"
+    assert 2 == found.value(requests, "_total", result="hit", **where)
+    assert 4 == found.value(requests, "_total", result="miss", **where)
+    loads = "pyserve_model_loads"
+    assert 3 == found.value(loads, "_total", outcome="loaded", **where)
+    assert 1 == found.value(loads, "_total", outcome="failed", **where)
+    assert 3 == found.value("pyserve_model_load_seconds", "_count", **where)
+    assert found.value("pyserve_model_evictions", "_total", **where) >= 1
+    assert 1 <= found.value("pyserve_model_unload_seconds", "_count", **where)
+    assert found.value("pyserve_models_loaded", **where) <= 2
+    assert 2 == found.value("pyserve_models_max", **where)
+
+
+@pytest.mark.parity("S-35")
+@pytest.mark.parametrize(("order", "reloads"), [("abcabc", 3), ("aabbcc", 0)])
+async def test_models_that_chase_each_other_are_noticed(order: str, reloads: int):
+    """With room for two, three models by turns are loaded anew each time; in a row they are not."""
+
+    class Model:
+        @pyserve.multiplexed(max_num_models_per_replica=2)
+        async def get(self, model_id: str) -> str:
+            return model_id
+
+    model = Model()
+    for model_id in order:
+        await model.get(model_id)
+
+    where = {"function": f"{Model.__qualname__}.get"}
+    assert reloads == Found(add_models).value("pyserve_model_reloads", "_total", **where)
+
+
+def test_methods_are_told_by_how_calls_ended():
+    latency = {"buckets": [0.5, 1.0], "counts": [1, 2, 3], "sum": 7.5}
+    measured = {
+        "codes": {0: 3, 14: 2, 99: 1},
+        "http": {"2xx": 4},
+        "left": 5,
+        "latency": latency,
+        "request_bytes": 10,
+        "response_bytes": 20,
+    }
+    found = Found(lambda scrape: add_methods(scrape, {"/a.B/C": measured}))
+
+    name = "pyserve_replica_ended_calls"
+    ends = {each.labels["code"]: each.value for each in found.families[name].samples}
+    assert {"OK": 3, "UNAVAILABLE": 2, "UNKNOWN": 1, "2xx": 4, "left": 5} == ends
+    buckets = [
+        each.value
+        for each in found.families["pyserve_replica_call_seconds"].samples
+        if each.suffix == "_bucket"
+    ]
+    assert [1, 3, 6] == buckets
+    assert 20 == found.value("pyserve_replica_response_bytes", "_total", method="/a.B/C")
+
+
+def test_a_tally_costs_little():
+    """One search in a tuple and two additions: no object is made that outlives the call."""
+    tally = Tally()
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(1000):
+        tally.add(number / 1e5)
+    assert len(gc.get_objects()) <= before + 10
