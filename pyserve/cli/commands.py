@@ -23,6 +23,7 @@ _COMMANDS = {
     "cordon": ("pyserve.cli.cordon:cordon", "Take a replica, or a node, out of rotation."),
     "delete": ("pyserve.cli.delete:delete", "Drain and end an application."),
     "deploy": ("pyserve.cli.deploy:deploy", "Make a file's applications those of the mesh."),
+    "doctor": ("pyserve.cli.doctor:doctor", "Look for what is wrong, and say what to do."),
     "haproxy-config": (
         "pyserve.cli.haproxy_config:haproxy_config",
         "Write a configuration of HAProxy.",

@@ -337,7 +337,9 @@ def read_log_defaults(environment: Mapping[str, str] | None = None) -> tuple[str
     Raises:
         OptionError: a variable has a value that cannot be used.
     """
-    variables = _renamed(os.environ if environment is None else environment)
+    given = os.environ if environment is None else environment
+    # Looked for by name: a controller reads options often.
+    variables = _renamed({name: given[name] for name in logs.OF_DEPLOYMENTS if name in given})
     return read_level(variables), read_encoding(variables)
 
 

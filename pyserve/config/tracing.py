@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyserve.config import variables as read
 from pyserve.config.parts import Part
@@ -65,10 +65,12 @@ class TracingSettings:
         enabled: There are spans, and somebody to take them.
         exporter: Import path of what makes the exporters; None: OTLP over gRPC.
         sampling_ratio: Of requests that come without a decision.
+        endpoint: Where OTLP goes; "": nothing says it.
     """
 
     enabled: bool = False
     exporter: str | None = None
+    endpoint: str = field(default="", compare=False)
     sampling_ratio: float = 1.0
 
 
@@ -82,8 +84,8 @@ def read_tracing_settings(variables: Mapping[str, str]) -> TracingSettings:
     exporter = variables.get(_EXPORTER) or None
     if exporter is not None:
         check_import_path(_EXPORTER, exporter)
-    has_endpoint = any(variables.get(name) for name in _ENDPOINTS)
-    has_exporter = exporter is not None or has_endpoint
+    endpoint = next((variables[name] for name in _ENDPOINTS if variables.get(name)), "")
+    has_exporter = exporter is not None or bool(endpoint)
     is_asked = read.switch(variables, _ENABLED, default=has_exporter)
     if is_asked and not has_exporter:
         raise OptionError(
@@ -95,6 +97,7 @@ def read_tracing_settings(variables: Mapping[str, str]) -> TracingSettings:
     return TracingSettings(
         enabled=is_asked and not is_disabled,
         exporter=exporter,
+        endpoint=endpoint,
         sampling_ratio=_ratio(variables),
     )
 

@@ -74,21 +74,7 @@ class ControlClient:
         return control_pb2_grpc.ControlStub(self._channel)
 
     def _open(self, pem: Pem | None) -> grpc.Channel:
-        options: list[tuple[str, Any]] = [
-            ("grpc.max_send_message_length", -1),  # Classes by value may be large.
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.enable_http_proxy", 0),
-        ]
-        if self._target.startswith("unix:"):
-            options += UNIX_OPTIONS
-        if pem is None or self._tls is None:
-            return grpc.insecure_channel(self._target, options=options)
-        # grpc checks one DNS name, no URI and no pattern: without one, what was dialled.
-        names = [name for name in self._tls.names if "*" not in name and "://" not in name]
-        options += [("grpc.ssl_target_name_override", name) for name in names[:1]]
-        key, chain = pem.pair
-        credentials = grpc.ssl_channel_credentials(pem.roots, key, chain)
-        return grpc.secure_channel(self._target, credentials, options=options)
+        return open_channel(self._target, self._tls, pem)
 
     def deploy(
         self,
@@ -405,3 +391,28 @@ def spec_of(application: PackedApplication, packed: PackedDeployment) -> mesh_pb
             for each in packed.calls
         ],
     )
+
+
+def open_channel(target: str, tls: TlsFiles | None, pem: Pem | None) -> grpc.Channel:
+    """Return a channel to a process of the mesh.
+
+    Args:
+        target: ``host:port`` or ``unix:path``.
+        tls: Certificates; ``None``: it speaks plainly.
+        pem: What is in their files.
+    """
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_send_message_length", -1),  # Classes by value may be large.
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    if target.startswith("unix:"):
+        options += UNIX_OPTIONS
+    if pem is None or tls is None:
+        return grpc.insecure_channel(target, options=options)
+    # grpc checks one DNS name, no URI and no pattern: without one, what was dialled.
+    names = [name for name in tls.names if "*" not in name and "://" not in name]
+    options += [("grpc.ssl_target_name_override", name) for name in names[:1]]
+    key, chain = pem.pair
+    credentials = grpc.ssl_channel_credentials(pem.roots, key, chain)
+    return grpc.secure_channel(target, credentials, options=options)

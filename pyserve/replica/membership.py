@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 
 import grpc
@@ -179,6 +180,7 @@ class Membership:
 
     async def _follow(self, call: JoinCall) -> bool:
         """Speak on one stream until it ends; return whether the controller took us."""
+        self._hello.now = time.time()
         await call.write(mesh_pb2.ReplicaMessage(hello=self._hello))
         taken = False
         async for command in call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from pyserve.config import DeploymentOptions
@@ -71,7 +72,8 @@ class Members(Mapping[ReplicaId, Session]):
             raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
         place = replica.place if replica.place.address else place_of(hello)
         self._state.on_joined(replica.id, pid=hello.pid, place=place)
-        replica.admin = hello.admin
+        replica.admin, replica.release = hello.admin, hello.version
+        replica.clock_ahead_s = hello.now - time.time() if hello.now else 0.0
         session = Session(replica.id)
         former = self._sessions.pop(replica.id, None)
         if former is not None:

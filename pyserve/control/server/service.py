@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -249,6 +250,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         await self._ingresses.look()
         reply = self._controller.status()
         reply.ingresses.extend(self._ingresses.statuses())
+        reply.now = time.time()
         return reply
 
     async def Delete(

@@ -14,7 +14,7 @@ from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
 # The slot of replicas that nobody here started (compose, another engine): they fill none.
 EXTERNAL_SLOT = -1
 # What nobody reckons with who looks at those that have changed only.
-_UNNOTED = frozenset({"asked_at", "on_change"})
+_UNNOTED = frozenset({"asked_at", "clock_ahead_s", "on_change", "release"})
 
 
 class Phase(enum.Enum):
@@ -78,8 +78,10 @@ class Replica:
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
         config, config_told: numbers of the user_config it has taken on, and was told last.
         refusal: why it has not taken on what it was told.
+        release: of pyserve, in its process; "": it has not joined yet.
+        clock_ahead_s: of this machine's clock, when it joined; negative: behind.
         admin: ``host:port`` where it shows its metrics itself; "": its node does.
-        on_change: called with its id when anything of it has changed, but for ``asked_at``.
+        on_change: called with its id when anything of it has changed that others look at.
     """
 
     id: ReplicaId
@@ -113,6 +115,8 @@ class Replica:
     config_told: int = 0
     refusal: Failure | None = None
     admin: str = ""
+    release: str = ""
+    clock_ahead_s: float = 0.0
     on_change: Callable[[ReplicaId], None] | None = field(
         default=None, init=False, repr=False, compare=False
     )

@@ -112,4 +112,6 @@ def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
             direct_grpc=replica.place.direct_grpc,
         ),
         admin=replica.admin,
+        version=replica.release,
+        clock_ahead_s=replica.clock_ahead_s,
     )

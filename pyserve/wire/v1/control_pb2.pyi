@@ -155,7 +155,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses", "target_capacity", "admin")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses", "target_capacity", "admin", "now")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,7 @@ class StatusReply(_message.Message):
     INGRESSES_FIELD_NUMBER: _ClassVar[int]
     TARGET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     ADMIN_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
@@ -176,7 +177,8 @@ class StatusReply(_message.Message):
     ingresses: _containers.RepeatedCompositeFieldContainer[IngressStatus]
     target_capacity: float
     admin: str
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ..., target_capacity: _Optional[float] = ..., admin: _Optional[str] = ...) -> None: ...
+    now: float
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ..., target_capacity: _Optional[float] = ..., admin: _Optional[str] = ..., now: _Optional[float] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
     __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits", "state", "message", "since", "id", "pid", "version", "addresses", "admin")
@@ -339,20 +341,24 @@ class Scaling(_message.Message):
     def __init__(self, target: _Optional[int] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., pending: _Optional[int] = ..., min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., is_advisory: _Optional[bool] = ..., ready_after_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("replica_id", "state", "pid", "node", "endpoints", "admin")
+    __slots__ = ("replica_id", "state", "pid", "node", "endpoints", "admin", "version", "clock_ahead_s")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     ADMIN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_AHEAD_S_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     state: str
     pid: int
     node: str
     endpoints: _mesh_pb2.Endpoints
     admin: str
-    def __init__(self, replica_id: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., endpoints: _Optional[_Union[_mesh_pb2.Endpoints, _Mapping]] = ..., admin: _Optional[str] = ...) -> None: ...
+    version: str
+    clock_ahead_s: float
+    def __init__(self, replica_id: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., endpoints: _Optional[_Union[_mesh_pb2.Endpoints, _Mapping]] = ..., admin: _Optional[str] = ..., version: _Optional[str] = ..., clock_ahead_s: _Optional[float] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("application",)

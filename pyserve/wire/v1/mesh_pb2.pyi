@@ -49,7 +49,7 @@ class ReplicaMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., routing_stats: _Optional[_Union[RoutingStats, _Mapping]] = ..., reconfigured: _Optional[_Union[Reconfigured, _Mapping]] = ..., load: _Optional[_Union[ReplicaLoad, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone", "external", "admin")
+    __slots__ = ("replica_id", "application", "deployment", "version", "pid", "node", "zone", "external", "admin", "now")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class Hello(_message.Message):
     ZONE_FIELD_NUMBER: _ClassVar[int]
     EXTERNAL_FIELD_NUMBER: _ClassVar[int]
     ADMIN_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     application: str
     deployment: str
@@ -68,7 +69,8 @@ class Hello(_message.Message):
     zone: str
     external: External
     admin: str
-    def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., external: _Optional[_Union[External, _Mapping]] = ..., admin: _Optional[str] = ...) -> None: ...
+    now: float
+    def __init__(self, replica_id: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., external: _Optional[_Union[External, _Mapping]] = ..., admin: _Optional[str] = ..., now: _Optional[float] = ...) -> None: ...
 
 class External(_message.Message):
     __slots__ = ("spec", "ingress_deployment", "route_prefix", "route_prefix_is_default", "started_at")
