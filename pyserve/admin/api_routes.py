@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.routing import Route
 
-from pyserve.admin.api.counted import edges_of
+from pyserve.admin.api.counted import read_families
 from pyserve.admin.api.look import Look
 from pyserve.admin.api.resources import Api
 from pyserve.admin.api.sampler import Sampler
@@ -55,11 +55,14 @@ class _Looker:
             if sample.labels["state"] == "silent"
         )
         words = f"{silent:.0f} processes of this node did not say what they have counted"
+        counted = read_families(families)
         return Look(
             at_s=time.monotonic(),
             unix_s=time.time(),
             status=status,
-            edges=edges_of(families),
+            edges=counted.edges,
+            ends=counted.ends,
+            batches=counted.batches,
             models=self._front.models(),
             missing=(words,) if silent else (),
         )

@@ -1,4 +1,4 @@
-"""What the processes of a node have counted, as the routers' part of a look. Pure.
+"""What the processes of a node have counted, as the part of a look that counts. Pure.
 
 The same families that Prometheus scrapes: what a page shows and what a dashboard shows cannot
 differ.
@@ -7,11 +7,11 @@ differ.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import Routed
+from pyserve.admin.api.look import Batches, Routed
 from pyserve.observe.metrics import Family, Sample
 
 # Counters of a deployment's router, by what they are called here.
@@ -28,46 +28,56 @@ _COUNTS_BY = {
     "pyserve_router_ended_attempts": "outcome",
     "pyserve_router_unsent_calls": "reason",
 }
+_CODES = "pyserve_router_ended_calls"
+_RELEASES = "pyserve_router_releases"
+_ATTEMPTS = "pyserve_router_attempt_seconds"
 _PARKED, _IN_FLIGHT = "pyserve_router_parked_calls", "pyserve_router_in_flight_calls"
+# Histograms, by the label that tells them apart.
+_TIMES = {
+    "pyserve_router_call_seconds": "outcome",
+    "pyserve_router_parked_seconds": "",
+    "pyserve_router_prediction_error_seconds": "direction",
+}
+_ENDS = "pyserve_replica_ended_calls"
+_BATCH_TIMES = {
+    "pyserve_batch_size": "sizes",
+    "pyserve_batch_wait_seconds": "waits",
+    "pyserve_batch_execution_seconds": "runs",
+}
+_BATCHES, _BATCH_WAITING = "pyserve_batches", "pyserve_batch_waiting_calls"
 _Edge = tuple[str, str]
+_Counts = defaultdict[str, int]
 
 
-def edges_of(families: Iterable[Family]) -> dict[_Edge, Routed]:
-    """Return what routers have done, by caller and called deployment."""
-    found: defaultdict[_Edge, _Edges] = defaultdict(_Edges)
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a look takes from it, see ``Look``."""
+
+    edges: Mapping[_Edge, Routed]
+    ends: Mapping[str, Mapping[str, int]]
+    batches: Mapping[tuple[str, str], Batches]
+
+
+def read_families(families: Iterable[Family]) -> Counted:
+    """Return what routers and replicas have done."""
+    edges: defaultdict[_Edge, _Edges] = defaultdict(_Edges)
+    ends: defaultdict[str, _Counts] = defaultdict(_counts)
+    batches: defaultdict[tuple[str, str], _Batches] = defaultdict(_Batches)
     for family in families:
-        if family.name.startswith("pyserve_router_"):
-            for sample in family.samples:
-                labels = sample.labels
-                target = f"{labels['application']}/{labels['deployment']}"
-                found[labels["caller"], target].take(family.name, sample)
-    # An ingress knows all deployments, also those that nobody calls through it.
-    return {edge: each.routed() for edge, each in found.items() if each.counts["calls"]}
-
-
-@dataclass(slots=True)
-class _Edges:
-    """What samples say of one edge, until all of them have been seen."""
-
-    counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    in_flight: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    parked: int = 0
-
-    def take(self, name: str, sample: Sample) -> None:
-        value = int(sample.value)
-        if name in _COUNTS:
-            self.counts[_COUNTS[name]] += value
-        elif name in _COUNTS_BY:
-            self.counts[sample.labels[_COUNTS_BY[name]]] += value
-        elif name == _PARKED:
-            self.parked += value
-        elif name == _IN_FLIGHT:
-            self.in_flight[sample.labels["replica"]] += value
-
-    def routed(self) -> Routed:
-        return Routed(
-            counts=dict(self.counts), in_flight=dict(self.in_flight), parked_now=self.parked
-        )
+        for sample in family.samples:
+            labels = sample.labels
+            if family.name.startswith("pyserve_router_"):
+                edges[labels["caller"], _target(labels)].take(family.name, sample)
+            elif family.name == _ENDS:
+                ends[labels["replica"]][labels["code"]] += int(sample.value)
+            elif family.name in _BATCH_TIMES or family.name in (_BATCHES, _BATCH_WAITING):
+                batches[_target(labels), labels["function"]].take(family.name, sample)
+    return Counted(
+        # An ingress knows all deployments, also those that nobody calls through it.
+        {edge: each.routed() for edge, each in edges.items() if each.counts["calls"]},
+        {name: dict(each) for name, each in ends.items()},
+        {key: each.batches() for key, each in batches.items()},
+    )
 
 
 class Buckets:
@@ -75,19 +85,104 @@ class Buckets:
 
     def __init__(self) -> None:
         self._upto: dict[float, float] = {}
-        self._sum_s = 0.0
+        self._sum = 0.0
 
     def take(self, sample: Sample) -> None:
-        """Take one sample of the family; of several processes they are added up."""
+        """Take one sample of the family; those of several processes are added up."""
         if sample.suffix == "_bucket":
             bound = float(sample.labels["le"])
             self._upto[bound] = self._upto.get(bound, 0.0) + sample.value
         elif sample.suffix == "_sum":
-            self._sum_s += sample.value
+            self._sum += sample.value
 
     def histogram(self) -> Histogram:
         """Return it; the last bound is infinite, and so no bound."""
         bounds = sorted(self._upto)
         upto = [int(self._upto[bound]) for bound in bounds]
         counts = [now - before for before, now in zip([0, *upto], upto, strict=False)]
-        return Histogram.of(bounds[:-1], counts, self._sum_s) if bounds else Histogram()
+        return Histogram.of(bounds[:-1], counts, self._sum) if bounds else Histogram()
+
+
+def _counts() -> _Counts:
+    return defaultdict(int)
+
+
+def _buckets() -> defaultdict[str, Buckets]:
+    return defaultdict(Buckets)
+
+
+@dataclass(slots=True)
+class _Edges:
+    """What samples say of one edge, until all of them have been seen."""
+
+    counts: _Counts = field(default_factory=_counts)
+    codes: _Counts = field(default_factory=_counts)
+    releases: _Counts = field(default_factory=_counts)
+    in_flight: _Counts = field(default_factory=_counts)
+    times: defaultdict[str, Buckets] = field(default_factory=_buckets)
+    attempts: defaultdict[str, Buckets] = field(default_factory=_buckets)
+    parked: int = 0
+
+    def take(self, name: str, sample: Sample) -> None:
+        labels = sample.labels
+        if name in _TIMES:
+            self.times[labels.get(_TIMES[name], name)].take(sample)
+            return
+        if name == _ATTEMPTS:
+            self.attempts[labels["replica"]].take(sample)
+            return
+        value = int(sample.value)
+        if name in _COUNTS:
+            self.counts[_COUNTS[name]] += value
+        elif name in _COUNTS_BY:
+            self.counts[labels[_COUNTS_BY[name]]] += value
+        elif name == _CODES:
+            self.codes[labels["code"]] += value
+        elif name == _RELEASES:
+            self.releases[labels["reason"]] += value
+        elif name == _PARKED:
+            self.parked += value
+        elif name == _IN_FLIGHT:
+            self.in_flight[labels["replica"]] += value
+
+    def routed(self) -> Routed:
+        times = {name: each.histogram() for name, each in self.times.items()}
+        nothing = Histogram()
+        return Routed(
+            counts=dict(self.counts),
+            codes=dict(self.codes),
+            answered=times.get("ok", nothing),
+            failed=times.get("failed", nothing),
+            parked=times.get("pyserve_router_parked_seconds", nothing),
+            early=times.get("early", nothing),
+            late=times.get("late", nothing),
+            releases=dict(self.releases),
+            replicas={name: each.histogram() for name, each in self.attempts.items()},
+            in_flight=dict(self.in_flight),
+            parked_now=self.parked,
+        )
+
+
+@dataclass(slots=True)
+class _Batches:
+    """The same of one batched function."""
+
+    reasons: _Counts = field(default_factory=_counts)
+    times: defaultdict[str, Buckets] = field(default_factory=_buckets)
+    waiting: int = 0
+
+    def take(self, name: str, sample: Sample) -> None:
+        if name in _BATCH_TIMES:
+            self.times[_BATCH_TIMES[name]].take(sample)
+        elif name == _BATCHES:
+            self.reasons[sample.labels["reason"]] += int(sample.value)
+        else:
+            self.waiting += int(sample.value)
+
+    def batches(self) -> Batches:
+        times = {name: each.histogram() for name, each in self.times.items()}
+        return Batches(reasons=dict(self.reasons), waiting_now=self.waiting, **times)
+
+
+def _target(labels: Mapping[str, str]) -> str:
+    return f"{labels['application']}/{labels['deployment']}"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import Routed
+from pyserve.admin.api.look import Batches, Routed
 from pyserve.admin.api.overview import Between, deployment
+from pyserve.admin.api.rounding import rate, seconds, share
 
 
 def deployment_details(between: Between, application: str, name: str) -> dict[str, Any] | None:
@@ -30,8 +31,33 @@ def deployment_details(between: Between, application: str, name: str) -> dict[st
         "interval_s": round(between.passed_s, 3),
         "counts": dict(routed.counts),
         "releases": dict(routed.releases),
+        "batches": [
+            _batches(function, each, between.passed_s)
+            for (of, function), each in sorted(between.batches.items())
+            if of == target
+        ],
         "latency": histogram(routed.answered),
         "parked_wait": histogram(routed.parked),
+    }
+
+
+def _batches(function: str, found: Batches, passed_s: float) -> dict[str, Any]:
+    left = sum(found.reasons.values())
+    reasons = sorted(found.reasons.items(), key=lambda item: item[1], reverse=True)
+    return {
+        "function": function,
+        "batches_per_second": rate(left, passed_s),
+        "size_mean": seconds(found.sizes.mean_s),
+        "wait_mean_s": seconds(found.waits.mean_s),
+        "wait_p99_s": seconds(found.waits.quantile(0.99)),
+        "run_mean_s": seconds(found.runs.mean_s),
+        "waiting": found.waiting_now,
+        "reasons": [
+            {"reason": reason, "batches": count, "share": share(count, left)}
+            for reason, count in reasons
+            if count
+        ],
+        "sizes": histogram(found.sizes),
     }
 
 

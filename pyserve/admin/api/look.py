@@ -17,6 +17,9 @@ _NOTHING = Histogram()
 INGRESS = "ingress"
 """The caller in edges that begin outside of the mesh."""
 
+LEFT = "left"
+"""In the place of a code: the caller did not wait for one."""
+
 ERRORS = frozenset(
     (
         *("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
@@ -25,27 +28,6 @@ ERRORS = frozenset(
 )
 """Those for which OpenTelemetry's conventions for servers call a span failed, and refusals of the
 mesh itself. Others tell a client what is wrong with its request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """What one router knows of its calls to one replica.
-
-    Attributes:
-        ended: How long those took that the replica ended, well or not.
-        failed: Those of them that were its fault.
-    """
-
-    ended: Histogram = _NOTHING
-    failed: int = 0
-
-    def since(self, earlier: Attempts) -> Attempts:
-        """Return what has come since an earlier look."""
-        return Attempts(self.ended.since(earlier.ended), _since(self.failed, earlier.failed))
-
-    def plus(self, other: Attempts) -> Attempts:
-        """Return both together."""
-        return Attempts(self.ended.plus(other.ended), self.failed + other.failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +44,7 @@ class Routed:
         early: By how much calls ended sooner than predicted.
         late: By how much they ended later.
         releases: Parked calls that were sent, by what let them go.
-        replicas: By id.
+        replicas: How long attempts took that a replica ended, by its id.
         in_flight: Calls that replicas have now, by id.
         parked_now: Calls that wait for a replica now.
     """
@@ -75,19 +57,19 @@ class Routed:
     early: Histogram = _NOTHING
     late: Histogram = _NOTHING
     releases: Mapping[str, int] = field(default_factory=dict)
-    replicas: Mapping[str, Attempts] = field(default_factory=dict)
+    replicas: Mapping[str, Histogram] = field(default_factory=dict)
     in_flight: Mapping[str, int] = field(default_factory=dict)
     parked_now: int = 0
 
     @property
     def ended(self) -> int:
         """Calls that were answered, well or not."""
-        return sum(self.codes.values())
+        return ended(self.codes)
 
     @property
     def errors(self) -> int:
         """Those of them whose answers blame the service or the mesh."""
-        return sum(count for code, count in self.codes.items() if code in ERRORS)
+        return errors(self.codes)
 
     def since(self, earlier: Routed) -> Routed:
         """Return what has come since an earlier look."""
@@ -101,7 +83,7 @@ class Routed:
             late=self.late.since(earlier.late),
             releases=_counts_since(self.releases, earlier.releases),
             replicas={
-                name: each.since(earlier.replicas.get(name, Attempts()))
+                name: each.since(earlier.replicas.get(name, _NOTHING))
                 for name, each in self.replicas.items()
             },
             in_flight=self.in_flight,
@@ -112,7 +94,7 @@ class Routed:
         """Return both together."""
         replicas = dict(self.replicas)
         for name, each in other.replicas.items():
-            replicas[name] = replicas.get(name, Attempts()).plus(each)
+            replicas[name] = replicas.get(name, _NOTHING).plus(each)
         return Routed(
             counts=_together(self.counts, other.counts),
             codes=_together(self.codes, other.codes),
@@ -129,6 +111,35 @@ class Routed:
 
 
 @dataclass(frozen=True, slots=True)
+class Batches:
+    """What the replicas of a deployment did with one batched function.
+
+    Attributes:
+        reasons: Batches by why they left.
+        sizes: How many calls they had; the bounds are numbers of calls.
+        waits: How long the oldest call of each waited.
+        runs: How long they took.
+        waiting_now: Calls that wait for a batch now.
+    """
+
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    sizes: Histogram = _NOTHING
+    waits: Histogram = _NOTHING
+    runs: Histogram = _NOTHING
+    waiting_now: int = 0
+
+    def since(self, earlier: Batches) -> Batches:
+        """Return what has come since an earlier look."""
+        return Batches(
+            _counts_since(self.reasons, earlier.reasons),
+            self.sizes.since(earlier.sizes),
+            self.waits.since(earlier.waits),
+            self.runs.since(earlier.runs),
+            self.waiting_now,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """A mesh at one moment.
 
@@ -138,6 +149,9 @@ class Look:
         status: What the controller says.
         edges: What routers have done, by caller and called deployment. Names are
             "application/Deployment"; calls from outside come from ``INGRESS`` and "driver".
+        ends: Calls of each replica by the words of codes, by its id, from all callers.
+        batches: What the batched functions of a deployment did, by "application/Deployment" and
+            function.
         models: Those that a replica has, by its id, as far as routers know.
         missing: Processes that did not answer, in words.
     """
@@ -146,6 +160,8 @@ class Look:
     unix_s: float
     status: control_pb2.StatusReply
     edges: Mapping[tuple[str, str], Routed] = field(default_factory=dict)
+    ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    batches: Mapping[tuple[str, str], Batches] = field(default_factory=dict)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
@@ -157,6 +173,30 @@ class Look:
         return {
             key: each.since(earlier.edges.get(key, nothing)) for key, each in self.edges.items()
         }
+
+    def ends_since(self, earlier: Look | None) -> dict[str, dict[str, int]]:
+        """Return how calls of each replica ended since an earlier look; as above."""
+        before = {} if earlier is None else earlier.ends
+        return {name: _counts_since(each, before.get(name, {})) for name, each in self.ends.items()}
+
+    def batches_since(self, earlier: Look | None) -> dict[tuple[str, str], Batches]:
+        """Return what batches left since an earlier look; as above."""
+        if earlier is None:
+            return dict(self.batches)
+        nothing = Batches()
+        return {
+            key: each.since(earlier.batches.get(key, nothing)) for key, each in self.batches.items()
+        }
+
+
+def ended(codes: Mapping[str, int]) -> int:
+    """Count calls that were answered, well or not."""
+    return sum(count for code, count in codes.items() if code != LEFT)
+
+
+def errors(codes: Mapping[str, int]) -> int:
+    """Count those of them whose answers blame the service or the mesh."""
+    return sum(count for code, count in codes.items() if code in ERRORS)
 
 
 def by_target(edges: Mapping[tuple[str, str], Routed]) -> dict[str, Routed]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyserve.admin.api.events import events_of
-from pyserve.admin.api.look import Attempts, Look, Routed, by_target
+from pyserve.admin.api.histograms import Histogram
+from pyserve.admin.api.look import Batches, Look, Routed, by_target, ended, errors
 from pyserve.admin.api.odd import Served, odd_ones
 from pyserve.admin.api.rounding import rate, seconds, share
 from pyserve.wire.v1 import control_pb2
@@ -34,6 +35,8 @@ class Between:
         passed_s: The time between them, above 0.
         edges: What routers did in it, by caller and called deployment.
         routed: What all routers did in it, by "application/Deployment".
+        ends: How calls of replicas ended in it, by id.
+        batches: What batches left in it, as ``Look.batches``.
         odd: What is odd about replicas, by id.
     """
 
@@ -41,6 +44,8 @@ class Between:
     passed_s: float
     edges: Mapping[tuple[str, str], Routed]
     routed: Mapping[str, Routed]
+    ends: Mapping[str, Mapping[str, int]]
+    batches: Mapping[tuple[str, str], Batches]
     odd: Mapping[str, str]
 
     @classmethod
@@ -52,13 +57,24 @@ class Between:
             now: The later one.
             long_ago: Since when replicas are compared; ``None``: since their start.
         """
-        longer = by_target(now.edges_since(long_ago))
+        longer, ends = by_target(now.edges_since(long_ago)), now.ends_since(long_ago)
         odd: dict[str, str] = {}
         for routed in longer.values():
-            odd |= odd_ones({name: _served(each) for name, each in routed.replicas.items()})
+            served = {
+                name: _served(each, ends.get(name, {})) for name, each in routed.replicas.items()
+            }
+            odd |= odd_ones(served)
         passed_s = max(now.at_s - then.at_s, 1e-3)
         edges = now.edges_since(then)
-        return cls(now, passed_s, edges, by_target(edges), odd)
+        return cls(
+            now=now,
+            passed_s=passed_s,
+            edges=edges,
+            routed=by_target(edges),
+            ends=now.ends_since(then),
+            batches=now.batches_since(then),
+            odd=odd,
+        )
 
 
 def overview(between: Between) -> dict[str, Any]:
@@ -164,13 +180,14 @@ def prediction(routed: Routed) -> dict[str, Any]:
     }
 
 
-def _served(attempts: Attempts) -> Served:
-    # A histogram of both: where errors are answered at once, odd times are theirs.
-    return Served(attempts.ended.count, attempts.failed, attempts.ended.mean_s)
+def _served(attempts: Histogram, codes: Mapping[str, int]) -> Served:
+    # Times of good and bad answers: where errors come at once, odd times are theirs.
+    return Served(max(attempts.count, ended(codes)), errors(codes), attempts.mean_s)
 
 
 def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus) -> dict[str, Any]:
-    attempts = routed.replicas.get(found.replica_id, Attempts())
+    attempts = routed.replicas.get(found.replica_id, Histogram())
+    codes = between.ends.get(found.replica_id, {})
     models = between.now.models.get(found.replica_id, ())
     return {
         "id": found.replica_id,
@@ -179,11 +196,11 @@ def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus)
         "node": found.node,
         "address": found.endpoints.address,
         "in_flight": routed.in_flight.get(found.replica_id, 0),
-        "calls_per_second": rate(attempts.ended.count, between.passed_s),
-        "error_share": share(attempts.failed, attempts.ended.count),
-        "mean_s": seconds(attempts.ended.mean_s),
-        "p50_s": seconds(attempts.ended.quantile(0.5)),
-        "p99_s": seconds(attempts.ended.quantile(0.99)),
+        "calls_per_second": rate(attempts.count, between.passed_s),
+        "error_share": share(errors(codes), ended(codes)),
+        "mean_s": seconds(attempts.mean_s),
+        "p50_s": seconds(attempts.quantile(0.5)),
+        "p99_s": seconds(attempts.quantile(0.99)),
         "models": list(models[:_MODELS_SHOWN_MAX]),
         "models_left_out": len(models[_MODELS_SHOWN_MAX:]),
         "odd": between.odd.get(found.replica_id, ""),

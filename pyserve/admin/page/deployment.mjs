@@ -72,27 +72,25 @@ function prediction(found) {
 }
 
 function batches(found) {
-  return found.map((each) => h("section", { key: each.method },
-    h("h2", null, `Batches of ${each.method}`),
+  return found.map((each) => h("section", { key: each.function },
+    h("h2", null, `Batches of ${each.function}`),
     facts([
       ["batches/s", number(each.batches_per_second)],
       ["calls in one, mean", number(each.size_mean)],
-      ["waited, mean", duration(each.wait_mean_s)],
+      ["first call waited, mean", duration(each.wait_mean_s)],
+      ["p99", duration(each.wait_p99_s)],
       ["ran, mean", duration(each.run_mean_s)],
-      ["waiting now", number(each.queued)],
+      ["waiting now", number(each.waiting)],
     ]),
-    table(`Why batches of ${each.method} left`, ["why it left", ["batches", true], ["share", true]],
-      each.reasons.map((reason) => ({
-        key: reason.reason,
-        cells: [reason.reason, number(reason.batches), percent(reason.share)],
-      })),
-      "No batch left between the last two looks."),
-    each.sizes && sizes(each)));
-}
-
-function sizes(each) {
-  return table(`Sizes of batches of ${each.method}`, ["calls in a batch", ["batches", true]],
-    each.sizes.map(([size, count]) => ({ key: size, cells: [size, number(count)] })), "");
+    h("div", { class: "charts" },
+      histogram("Calls in a batch", each.sizes, [], number),
+      h("div", { class: "reasons" }, table(`Why batches of ${each.function} left`,
+        ["why it left", ["batches", true], ["share", true]],
+        each.reasons.map((reason) => ({
+          key: reason.reason,
+          cells: [reason.reason, number(reason.batches), percent(reason.share)],
+        })),
+        "No batch left between the last two looks.")))));
 }
 
 function counts(found) {

@@ -67,11 +67,11 @@ export function spark(values, width = 96, heightPx = 20) {
   }, h("polyline", { points: points.filter((point) => point !== null).join(" ") }));
 }
 
-/** A histogram of times, from its first bucket that holds something to its last. */
-export function histogram(title, found, marks = []) {
+/** A histogram, of times if nothing else is said, from its first bucket that holds something to its last. */
+export function histogram(title, found, marks = [], bound = duration) {
   const total = found.counts.reduce((sum, count) => sum + count, 0);
   if (total === 0) {
-    return h("p", { class: "none" }, `${title}: no calls between the last two looks.`);
+    return h("p", { class: "none" }, `${title}: none between the last two looks.`);
   }
   const first = Math.max(0, found.counts.findIndex((count) => count > 0) - 1);
   const last = found.counts.findLastIndex((count) => count > 0);
@@ -79,8 +79,8 @@ export function histogram(title, found, marks = []) {
   const most = Math.max(...shown);
   const wide = 46;
   const high = 72;
-  const label = (place) => place < found.buckets.length ? duration(found.buckets[place])
-    : `> ${duration(found.buckets.at(-1))}`;
+  const label = (place) => place < found.buckets.length ? bound(found.buckets[place])
+    : `> ${bound(found.buckets.at(-1))}`;
   const said = shown.map((count, place) => `up to ${label(first + place)}: ${count}`).join(", ");
   return h("figure", null,
     h("figcaption", null, title, marks.map((mark) => h("span", { class: "mark" }, mark))),

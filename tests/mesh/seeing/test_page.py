@@ -31,11 +31,6 @@ _PAGES = {
 
 
 @pytest.fixture
-def environment(mesh_environment: dict[str, str]) -> dict[str, str]:
-    return {**mesh_environment, "PYSERVE_METRICS_PORT": "0"}
-
-
-@pytest.fixture
 def visitor() -> Iterator[Visitor]:
     with visiting() as running:
         yield running

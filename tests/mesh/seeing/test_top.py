@@ -17,11 +17,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def environment(mesh_environment: dict[str, str]) -> dict[str, str]:
-    return {**mesh_environment, "PYSERVE_METRICS_PORT": "0"}
-
-
 def look(environment: dict[str, str]) -> dict[str, Any]:
     """Look once."""
     done = pyserve("top", "--once", "--json", environment=environment)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import INGRESS, Attempts, Look, Routed
+from pyserve.admin.api.look import INGRESS, Look, Routed
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0)
@@ -19,8 +20,19 @@ def times(*each_s: float) -> Histogram:
     return Histogram.of(BOUNDS, counts, sum(each_s))
 
 
+@dataclass(frozen=True)
+class Attempts:
+    """What a replica did."""
+
+    ended: Histogram
+    failed: int
+
+    def plus(self, other: Attempts) -> Attempts:
+        return Attempts(self.ended.plus(other.ended), self.failed + other.failed)
+
+
 def attempts(count: int, each_s: float, failed: int = 0) -> Attempts:
-    """Return what a router knows of a replica that took the same time for each of its calls."""
+    """Return what a replica did that took the same time for each of its calls."""
     return Attempts(times(*[each_s] * count), failed)
 
 
@@ -36,7 +48,7 @@ def routed(**replicas: Attempts) -> Routed:
         codes={"OK": ended.count - failed, "INTERNAL": failed},
         answered=ended,
         failed=times(*[0.005] * failed),
-        replicas=of_ids,
+        replicas={name: each.ended for name, each in of_ids.items()},
         in_flight=dict.fromkeys(of_ids, 2),
         parked_now=1,
     )
@@ -92,9 +104,16 @@ def look(
     at_s: float,
     edges: Mapping[tuple[str, str], Routed] | None = None,
     reply: control_pb2.StatusReply | None = None,
+    **failed: int,
 ) -> Look:
-    """Return a look."""
-    return Look(at_s, 2_000.0 + at_s, reply or status(), edges or {})
+    """Return a look; calls that ``failed`` are by replicas, whose names end with ``_N``."""
+    of_ids = {name.replace("_", "#"): count for name, count in failed.items()}
+    ends: dict[str, dict[str, int]] = {}
+    for routed_ in (edges or {}).values():
+        for name, each in routed_.replicas.items():
+            bad = of_ids.get(name, 0)
+            ends[name] = {"OK": each.count - bad, "INTERNAL": bad}
+    return Look(at_s, 2_000.0 + at_s, reply or status(), edges or {}, ends)
 
 
 CART = (INGRESS, "shop/Cart")

@@ -9,7 +9,7 @@ from tests.unit.admin.builders import CART, attempts, look, routed, status, time
 
 
 def between(then: Routed, now: Routed) -> Between:
-    return Between.of(look(0.0, {CART: then}), look(2.0, {CART: now}), None)
+    return Between.of(look(0.0, {CART: then}), look(2.0, {CART: now}, Cart_2=5), None)
 
 
 THEN = routed(Cart_1=attempts(10, 0.005), Cart_2=attempts(10, 0.005))
