@@ -583,6 +583,7 @@ class ReplicaRoute:
         address: str,  # "host:port"
         unix_path: str,  # "" if none
         max_ongoing_requests: int,
+        proves_itself: bool = False,  # whoever answers there without the mesh token is not it
     ) -> ReplicaRoute: ...
 
 @final

@@ -148,6 +148,7 @@ class BuiltinServices:
             address=f"127.0.0.1:{self._port}",
             unix_path=str(self._socket),
             max_ongoing_requests=_ONGOING_MAX,
+            proves_itself=True,
         )
         route = functools.partial(
             _router.DeploymentRoute,

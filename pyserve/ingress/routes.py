@@ -98,4 +98,5 @@ def _replica_route(replica: mesh_pb2.ReplicaView) -> _router.ReplicaRoute:
         address=replica.endpoints.address,
         unix_path=replica.endpoints.unix_path,
         max_ongoing_requests=replica.max_ongoing_requests,
+        proves_itself=replica.endpoints.proves_itself,
     )

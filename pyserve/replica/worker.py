@@ -340,6 +340,7 @@ class Worker:
         return mesh_pb2.Endpoints(
             address=host_port(advertised, port),
             unix_path=str(place.path) if place.is_bound else "",
+            proves_itself=True,
             **{name: host_port(advertised, port) for name, port in direct.items()},
         )
 

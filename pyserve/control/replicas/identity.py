@@ -57,6 +57,7 @@ def ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
         unix_path=ready.endpoints.unix_path,
         direct_http=ready.endpoints.direct_http,
         direct_grpc=ready.endpoints.direct_grpc,
+        proves_itself=ready.endpoints.proves_itself,
     )
 
 

@@ -46,6 +46,7 @@ class Place:
 
     Attributes:
         direct_http, direct_grpc: ``host:port`` for balancers outside of the mesh; "": none.
+        proves_itself: whoever answers at the address without the mesh token is not it.
     """
 
     node: str = ""
@@ -54,6 +55,7 @@ class Place:
     unix_path: str = ""
     direct_http: str = ""
     direct_grpc: str = ""
+    proves_itself: bool = False
 
 
 @dataclass(slots=True)

@@ -181,6 +181,7 @@ def _replica_view(replica: Replica, *, is_told: bool) -> mesh_pb2.ReplicaView:
             unix_path=place.unix_path,
             direct_http=place.direct_http,
             direct_grpc=place.direct_grpc,
+            proves_itself=place.proves_itself,
         ),
         max_ongoing_requests=replica.options.ongoing_requests_limit(),
         routing_stats_json=replica.routing_stats_json if is_told else "",

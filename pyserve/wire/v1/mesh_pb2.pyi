@@ -109,16 +109,18 @@ class Ready(_message.Message):
     def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., replica_metadata_json: _Optional[str] = ..., config: _Optional[int] = ...) -> None: ...
 
 class Endpoints(_message.Message):
-    __slots__ = ("address", "unix_path", "direct_http", "direct_grpc")
+    __slots__ = ("address", "unix_path", "direct_http", "direct_grpc", "proves_itself")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     UNIX_PATH_FIELD_NUMBER: _ClassVar[int]
     DIRECT_HTTP_FIELD_NUMBER: _ClassVar[int]
     DIRECT_GRPC_FIELD_NUMBER: _ClassVar[int]
+    PROVES_ITSELF_FIELD_NUMBER: _ClassVar[int]
     address: str
     unix_path: str
     direct_http: str
     direct_grpc: str
-    def __init__(self, address: _Optional[str] = ..., unix_path: _Optional[str] = ..., direct_http: _Optional[str] = ..., direct_grpc: _Optional[str] = ...) -> None: ...
+    proves_itself: bool
+    def __init__(self, address: _Optional[str] = ..., unix_path: _Optional[str] = ..., direct_http: _Optional[str] = ..., direct_grpc: _Optional[str] = ..., proves_itself: _Optional[bool] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("summary", "traceback", "user_code")

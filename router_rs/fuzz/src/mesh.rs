@@ -188,6 +188,7 @@ fn deployment(address: String) -> DeploymentRoute {
         address,
         unix_path: String::new(),
         max_ongoing_requests: 1000,
+            proves_itself: true,
     };
     DeploymentRoute {
         application: "a".to_owned(),

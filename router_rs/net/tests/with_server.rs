@@ -87,6 +87,7 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         address: bound.name(),
         unix_path: String::new(),
         max_ongoing_requests: assumed,
+        proves_itself: true,
     };
     let front = Front::start(vec![deployment(vec![route])]);
     Fixture { held, server, address: bound.name(), threads, front }

@@ -32,7 +32,9 @@ pub(crate) struct ReplicaRoute {
 #[pymethods]
 impl ReplicaRoute {
     #[new]
-    #[pyo3(signature = (*, replica_id, node, zone, address, unix_path, max_ongoing_requests))]
+    #[pyo3(signature = (
+        *, replica_id, node, zone, address, unix_path, max_ongoing_requests, proves_itself = false,
+    ))]
     fn new(
         replica_id: String,
         node: String,
@@ -40,6 +42,7 @@ impl ReplicaRoute {
         address: String,
         unix_path: String,
         max_ongoing_requests: u32,
+        proves_itself: bool,
     ) -> Self {
         let route = dispatch::ReplicaRoute {
             replica_id,
@@ -48,6 +51,7 @@ impl ReplicaRoute {
             address,
             unix_path,
             max_ongoing_requests,
+            proves_itself,
         };
         Self { route }
     }

@@ -84,6 +84,8 @@ pub(crate) struct ReplicaTarget {
     pub unix_path: Option<PathBuf>,
     /// The mesh token; empty: prove nothing.
     pub token: Arc<[u8]>,
+    /// It has to prove the token too; false: it is of a release that cannot.
+    pub proves_itself: bool,
     /// For the way over TCP.
     pub tls: Option<Arc<ClientTls>>,
     pub limits: ReplicaLimits,
@@ -118,6 +120,8 @@ pub(crate) enum DialError {
     WrongReplica { expected: String, found: String },
     #[error("the replica answered the handshake without a nonce")]
     NoNonce,
+    #[error("who answers in the place of replica {replica_id} does not have the mesh token")]
+    Unproven { replica_id: String },
 }
 
 impl DialError {
@@ -216,7 +220,7 @@ async fn dial_member(
         Connection::open(stream, peer.uri(), LivenessConfig::MESH, Some(Box::new(on_silence)))
             .await
             .map_err(|error| DialError::handshake(&error))?;
-    match introduce(&connection, &replica.token, &replica.replica_id).await {
+    match introduce(&connection, replica).await {
         Ok(()) => Ok(connection),
         Err(error) => {
             connection.retire();

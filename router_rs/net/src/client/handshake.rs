@@ -6,29 +6,33 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, request};
 
 use super::connection::Connection;
-use super::dial::DialError;
+use super::dial::{DialError, ReplicaTarget};
 use crate::grpc::CONTENT_TYPE_GRPC;
-use crate::mesh::names::{HELLO_PATH, NONCE, PROOF, PROVE_PATH, RELAY, REPLICA_ID};
-use crate::mesh::proof::{from_hex, proof};
+use crate::mesh::names::{
+    HELLO_PATH, NONCE, PROOF, PROVE_PATH, RELAY, REPLICA_ID, REPLICA_PROOF, ROUTER_NONCE,
+};
+use crate::mesh::proof::{from_hex, nonce, proof, to_hex, verify_replica};
 use crate::mesh::relay::read_offer;
 
-/// Asks who answers, then proves the token.
+/// Asks who answers and has it prove the token, then proves it too.
 ///
-/// A peer that refuses the proof stays usable as a stranger: its load trailers and refusal marks
-/// are not honoured, and it honours none of our metadata.
+/// A replica that has died leaves its port to whoever takes it, another user of the machine too:
+/// that one would get calls. A peer that refuses the router's proof stays usable as a stranger: its
+/// load trailers and refusal marks are not honoured, and it honours none of our metadata.
 ///
 /// # Errors
-/// The peer is another replica than `replica_id`, or no replica at all.
+/// The peer is another replica, no replica at all, or does not have the token.
 pub(crate) async fn introduce(
     connection: &Rc<Connection>,
-    token: &[u8],
-    replica_id: &str,
+    replica: &ReplicaTarget,
 ) -> Result<(), DialError> {
-    let (status, hello) = ask(connection, HELLO_PATH, None).await?;
+    let ReplicaTarget { token, replica_id, proves_itself, .. } = replica;
+    let asked = nonce().ok_or(DialError::NoNonce)?;
+    let (status, hello) = ask(connection, HELLO_PATH, (ROUTER_NONCE, to_hex(&asked))).await?;
     let found = text(&hello, &REPLICA_ID);
-    if status != StatusCode::OK || found != Some(replica_id) {
+    if status != StatusCode::OK || found != Some(replica_id.as_str()) {
         return Err(DialError::WrongReplica {
-            expected: replica_id.to_owned(),
+            expected: replica_id.clone(),
             found: found.unwrap_or("no replica").to_owned(),
         });
     }
@@ -36,8 +40,12 @@ pub(crate) async fn introduce(
     if token.is_empty() {
         return Ok(());
     }
+    let claimed = text(&hello, &REPLICA_PROOF).unwrap_or_default();
+    if *proves_itself && !verify_replica(token, &asked, replica_id, claimed) {
+        return Err(DialError::Unproven { replica_id: replica_id.clone() });
+    }
     let claim = proof(token, &nonce, replica_id);
-    let (status, proven) = ask(connection, PROVE_PATH, Some(&claim)).await?;
+    let (status, proven) = ask(connection, PROVE_PATH, (PROOF, claim)).await?;
     if status == StatusCode::OK {
         connection.trust();
         if let Some(head_bytes_max) = text(&proven, &RELAY).and_then(read_offer) {
@@ -50,12 +58,9 @@ pub(crate) async fn introduce(
 async fn ask(
     connection: &Rc<Connection>,
     path: &'static str,
-    claim: Option<&str>,
+    said: (HeaderName, String),
 ) -> Result<(StatusCode, HeaderMap), DialError> {
-    let mut request = post(path);
-    if let Some(claim) = claim {
-        request = request.header(PROOF, claim);
-    }
+    let request = post(path).header(said.0, said.1);
     let request = request.body(()).expect("invariant: constant path and hex are valid");
     let started = connection.start(request, true).map_err(DialError::Handshake)?;
     let response =

@@ -41,6 +41,8 @@ pub struct ReplicaRoute {
     pub unix_path: String,
     /// Calls it takes at once from one router.
     pub max_ongoing_requests: u32,
+    /// Whoever answers there and does not prove the mesh token is not it.
+    pub proves_itself: bool,
 }
 
 /// A service that a deployment registered.

@@ -257,6 +257,7 @@ impl RoutingTable {
             address: replica.address.clone(),
             unix_path: is_near.then(|| PathBuf::from(&replica.unix_path)),
             token: Arc::clone(&self.token),
+            proves_itself: replica.proves_itself,
             tls: self.config.tls.clone(),
             limits: self.config.limits,
         }

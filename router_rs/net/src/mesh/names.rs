@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// All metadata of the mesh begins with this.
 pub const PREFIX: &str = "pyserve-";
 
-/// First request of a router's handshake; the answer carries [`REPLICA_ID`] and [`NONCE`].
+/// First request of a router's handshake, with [`ROUTER_NONCE`]; the answer carries [`REPLICA_ID`],
+/// [`NONCE`] and [`REPLICA_PROOF`].
 pub const HELLO_PATH: &str = "/pyserve.mesh/Hello";
 /// Second request of the handshake; carries [`PROOF`], the answer is 200 or 403.
 pub const PROVE_PATH: &str = "/pyserve.mesh/Prove";
@@ -26,6 +27,10 @@ pub const TOKEN: HeaderName = HeaderName::from_static("pyserve-token-bin");
 pub const REPLICA_ID: HeaderName = HeaderName::from_static("pyserve-replica-id");
 /// Fresh random bytes of the server, in hex; one per connection.
 pub const NONCE: HeaderName = HeaderName::from_static("pyserve-nonce");
+/// Fresh random bytes of the router, in hex, which the server's proof is for.
+pub const ROUTER_NONCE: HeaderName = HeaderName::from_static("pyserve-router-nonce");
+/// What [`super::proof::replica_proof`] returns for the router's nonce.
+pub const REPLICA_PROOF: HeaderName = HeaderName::from_static("pyserve-replica-proof");
 /// What [`super::proof::proof`] returns for the nonce.
 pub const PROOF: HeaderName = HeaderName::from_static("pyserve-proof");
 /// In the answer to [`PROVE_PATH`]: the version of the frames at [`RELAY_PATH`], and the longest head

@@ -1,25 +1,59 @@
-//! The proof that a router knows the mesh token, without sending the token.
+//! The proofs that a router and a replica know the mesh token, without sending the token.
 
 use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
 
-/// Separates this use of the token from any other.
-const PURPOSE: &[u8] = b"pyserve-proof";
+/// Each separates a use of the token from any other. None begins another one, since a nonce may
+/// begin as its sender likes.
+const OF_ROUTER: &[u8] = b"pyserve-proof";
+const OF_REPLICA: &[u8] = b"pyserve-replica-proof";
+
+/// Random bytes that a proof is for. A replica proves nothing for other lengths: where the nonce
+/// ends and the id begins is known by it.
+const NONCE_BYTES: usize = 16;
+
+/// Fresh random bytes; `None`: the system has none.
+pub fn nonce() -> Option<Vec<u8>> {
+    let mut nonce = vec![0; NONCE_BYTES];
+    SystemRandom::new().fill(&mut nonce).is_ok().then_some(nonce)
+}
 
 /// HMAC-SHA256 of the purpose, the nonce's bytes and the replica's id, in lower-case hex.
 ///
 /// `nonce` is the decoded nonce, not its hex form.
 pub fn proof(token: &[u8], nonce: &[u8], replica_id: &str) -> String {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, token);
-    to_hex(hmac::sign(&key, &statement(nonce, replica_id)).as_ref())
+    sign(token, OF_ROUTER, nonce, replica_id)
+}
+
+/// As `proof`, of a replica to the router that has sent the nonce; `None`: that is no nonce, or
+/// there is no token.
+pub fn replica_proof(token: &[u8], nonce: &[u8], replica_id: &str) -> Option<String> {
+    let is_usable = nonce.len() == NONCE_BYTES && !token.is_empty();
+    is_usable.then(|| sign(token, OF_REPLICA, nonce, replica_id))
 }
 
 /// Whether `claimed` is the proof, compared in constant time. An empty token trusts nobody.
 pub fn verify(token: &[u8], nonce: &[u8], replica_id: &str, claimed: &str) -> bool {
+    is_signed(token, OF_ROUTER, nonce, replica_id, claimed)
+}
+
+/// As `verify`, for `replica_proof`.
+pub fn verify_replica(token: &[u8], nonce: &[u8], replica_id: &str, claimed: &str) -> bool {
+    is_signed(token, OF_REPLICA, nonce, replica_id, claimed)
+}
+
+fn sign(token: &[u8], purpose: &[u8], nonce: &[u8], replica_id: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token);
+    to_hex(hmac::sign(&key, &statement(purpose, nonce, replica_id)).as_ref())
+}
+
+fn is_signed(token: &[u8], purpose: &[u8], nonce: &[u8], replica_id: &str, claimed: &str) -> bool {
     let Some(claimed) = from_hex(claimed) else {
         return false;
     };
     let key = hmac::Key::new(hmac::HMAC_SHA256, token);
-    !token.is_empty() && hmac::verify(&key, &statement(nonce, replica_id), &claimed).is_ok()
+    let said = statement(purpose, nonce, replica_id);
+    !token.is_empty() && hmac::verify(&key, &said, &claimed).is_ok()
 }
 
 /// Lower-case hex.
@@ -41,8 +75,8 @@ pub fn from_hex(hex: &str) -> Option<Vec<u8>> {
     Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-fn statement(nonce: &[u8], replica_id: &str) -> Vec<u8> {
-    [PURPOSE, nonce, replica_id.as_bytes()].concat()
+fn statement(purpose: &[u8], nonce: &[u8], replica_id: &str) -> Vec<u8> {
+    [purpose, nonce, replica_id.as_bytes()].concat()
 }
 
 #[cfg(test)]
@@ -64,6 +98,27 @@ mod tests {
     #[test]
     fn an_empty_token_verifies_nothing() {
         assert!(!verify(b"", b"nonce", "replica", &proof(b"", b"nonce", "replica")));
+    }
+
+    #[test]
+    fn neither_side_can_show_the_proof_of_the_other() {
+        let nonce = nonce().expect("random bytes");
+        let of_replica = replica_proof(b"token", &nonce, "r").expect("usable");
+        assert!(verify_replica(b"token", &nonce, "r", &of_replica));
+        assert!(!verify_replica(b"other", &nonce, "r", &of_replica));
+        assert!(!verify_replica(b"token", &nonce, "s", &of_replica));
+        assert!(!verify(b"token", &nonce, "r", &of_replica));
+        assert!(!verify_replica(b"token", &nonce, "r", &proof(b"token", &nonce, "r")));
+        // Whoever could choose where a purpose ends would have one side speak for the other.
+        assert!(!OF_REPLICA.starts_with(OF_ROUTER));
+    }
+
+    #[test]
+    fn a_replica_proves_nothing_for_what_is_no_nonce() {
+        for nonce in [&[][..], &[0; 15], &[0; 17]] {
+            assert_eq!(None, replica_proof(b"token", nonce, "r"));
+        }
+        assert_eq!(None, replica_proof(b"", &[0; 16], "r"));
     }
 
     #[test]

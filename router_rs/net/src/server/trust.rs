@@ -1,21 +1,17 @@
 //! The server's half of the mesh handshake (design decisions 12 and 13).
 
-use h2::server::SendResponse;
-use http::{HeaderValue, Response, StatusCode};
-use ring::rand::{SecureRandom, SystemRandom};
-
 use super::connection::ConnectionState;
 use crate::grpc::Framed;
 use crate::mesh::{names, proof, relay};
-
-const NONCE_BYTES: usize = 16;
+use h2::server::SendResponse;
+use http::{HeaderValue, Response, StatusCode};
 
 pub(super) fn is_handshake(head: &http::request::Parts) -> bool {
     matches!(head.uri.path(), names::HELLO_PATH | names::PROVE_PATH)
 }
 
-/// Answers Hello with the replica's id and a fresh nonce, Prove with 200 or 403. A server that
-/// is no replica answers 404.
+/// Answers Hello with the replica's id, a fresh nonce, and the proof that the server is a member for
+/// the router's; Prove with 200 or 403. A server that is no replica answers 404.
 pub(super) fn answer(
     connection: &ConnectionState,
     head: &http::request::Parts,
@@ -26,7 +22,7 @@ pub(super) fn answer(
     if config.replica_id.is_empty() {
         *response.status_mut() = StatusCode::NOT_FOUND;
     } else if head.uri.path() == names::HELLO_PATH {
-        hello(connection, &mut response);
+        hello(connection, head.headers.get(names::ROUTER_NONCE), &mut response);
     } else {
         *response.status_mut() = prove(connection, head.headers.get(names::PROOF));
         if response.status() == StatusCode::OK {
@@ -37,15 +33,21 @@ pub(super) fn answer(
     let _ = respond.send_response(response, true);
 }
 
-fn hello(connection: &ConnectionState, response: &mut Response<()>) {
-    let mut nonce = vec![0; NONCE_BYTES];
-    if SystemRandom::new().fill(&mut nonce).is_err() {
+fn hello(connection: &ConnectionState, asked: Option<&HeaderValue>, response: &mut Response<()>) {
+    let Some(nonce) = proof::nonce() else {
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         return;
-    }
+    };
+    let config = &connection.server.config;
     let headers = response.headers_mut();
     let printable = "invariant: ids and hex are printable ASCII";
-    let id = HeaderValue::from_str(&connection.server.config.replica_id).expect(printable);
+    if let Some(proof) = asked
+        .and_then(|asked| proof::from_hex(asked.to_str().ok()?))
+        .and_then(|asked| proof::replica_proof(&config.token, &asked, &config.replica_id))
+    {
+        headers.insert(names::REPLICA_PROOF, proof.parse().expect(printable));
+    }
+    let id = HeaderValue::from_str(&config.replica_id).expect(printable);
     headers.insert(names::REPLICA_ID, id);
     headers.insert(names::NONCE, proof::to_hex(&nonce).parse().expect(printable));
     connection.nonce.replace(nonce);

@@ -85,6 +85,7 @@ impl Replica {
             address: self.address.clone(),
             unix_path: String::new(),
             max_ongoing_requests: capacity,
+            proves_itself: true,
         }
     }
 

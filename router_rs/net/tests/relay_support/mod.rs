@@ -25,6 +25,7 @@ pub(crate) fn replica(replica_id: &str, port: u16) -> ReplicaRoute {
         address: format!("127.0.0.1:{port}"),
         unix_path: String::new(),
         max_ongoing_requests: 1000,
+        proves_itself: true,
     }
 }
 

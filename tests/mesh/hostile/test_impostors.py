@@ -1,0 +1,45 @@
+"""A port is whose process binds it, and when a replica has died that may be anybody's."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import grpc
+import pytest
+
+from services.echo import echo_pb2
+from tests.mesh.calls.mesh import RESTART_TIMEOUT_S, EchoMesh, echo_mesh
+from tests.mesh.hostile.impostor import Impostor
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+ATTEMPTS = 5
+
+
+async def test_whoever_takes_the_port_of_a_dead_replica_gets_no_call() -> None:
+    """Its Unix socket answers nobody then, so routers go by TCP until they hear of its death."""
+    async with echo_mesh() as mesh:
+        for _ in range(ATTEMPTS):
+            await eventually(lambda: _is_answered(mesh), RESTART_TIMEOUT_S, "a replica serves")
+            (replica,) = mesh.replicas()
+            impostor = Impostor(int(replica.address.rpartition(":")[2]))
+            with impostor.waiting():
+                os.kill(replica.pid, signal.SIGKILL)
+                while replica in mesh.replicas():
+                    await _is_answered(mesh)
+            assert [] == impostor.calls
+            if impostor.greeted.is_set():
+                break
+        else:
+            pytest.fail("no router came by, so nothing is shown")
+        await eventually(lambda: _is_answered(mesh), RESTART_TIMEOUT_S, "the next one serves")
+
+
+async def _is_answered(mesh: EchoMesh) -> bool:
+    try:
+        await mesh.stub.Echo(echo_pb2.EchoRequest(payload=b"secret"), timeout=1.0)
+    except grpc.aio.AioRpcError:
+        return False
+    return True
