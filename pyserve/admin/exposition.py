@@ -24,6 +24,11 @@ def write(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
     return text, content_type
 
 
+def content_type_of(accept: str) -> str:
+    """Return the content type that ``write`` chooses; of the few that there are."""
+    return choose_encoder(accept[:_ACCEPT_LENGTH_MAX])[1]
+
+
 class _Families:
     """As much of a registry of prometheus_client as its encoders ask for."""
 

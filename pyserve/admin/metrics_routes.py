@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from pyserve.admin.exposition import write
+from pyserve.admin.exposition import content_type_of, write
+from pyserve.admin.rationing import Rationed
 from pyserve.admin.targets import targets_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from pyserve.admin.desk import Desk
+    from pyserve.observe.metrics import Family
+
+# Texts of one scrape. More are asked for by nobody but to have them written; Prometheus's own
+# format will do for those.
+_FORMATS_MAX = 4
 
 
 def routes(desk: Desk) -> list[Route]:
@@ -27,27 +33,48 @@ def routes(desk: Desk) -> list[Route]:
 
 class _Metrics:
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        # One scrape at a time: two Prometheus servers ask for the same numbers.
-        self._turn = asyncio.Lock()
+        # Two Prometheus servers ask for the same numbers.
+        self._pages = Rationed(lambda: _page(desk))
 
     async def get(self, request: Request) -> Response:
-        async with self._turn:
-            families = await self._desk.gathering.gather()
-            accept = request.headers.get("accept", "")
-            # Of a large node it is megabytes of text, which must not hold up the loop.
-            text, content_type = await asyncio.to_thread(write, families, accept)
+        page = await self._pages.get()
+        text, content_type = await page.text(request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type})
+
+
+async def _page(desk: Desk) -> _Page:
+    return _Page(await desk.gathering.gather())
+
+
+class _Page:
+    """The numbers of one scrape, written once for each format."""
+
+    def __init__(self, families: list[Family]) -> None:
+        self._families = families
+        self._turn = asyncio.Lock()
+        self._texts: dict[str, bytes] = {}
+
+    async def text(self, accept: str) -> tuple[bytes, str]:
+        content_type = content_type_of(accept)
+        async with self._turn:
+            if content_type not in self._texts and len(self._texts) >= _FORMATS_MAX:
+                accept, content_type = "", content_type_of("")
+            if content_type not in self._texts:
+                # Of a large node it is megabytes of text, which must not hold up the loop.
+                text, _ = await asyncio.to_thread(write, self._families, accept)
+                self._texts[content_type] = text
+            return self._texts[content_type], content_type
 
 
 class _Targets:
     def __init__(self, desk: Desk) -> None:
+        assert desk.status is not None, "the route is there"
         self._desk = desk
+        self._replies = Rationed(desk.status)
 
     async def get(self, _request: Request) -> Response:
-        assert self._desk.status is not None, "the route is there"
         try:
-            reply = await self._desk.status()
+            reply = await self._replies.get()
         except ConnectionError as error:
             # Prometheus keeps the targets that it has.
             return JSONResponse({"error": str(error)}, status_code=503)

@@ -1,0 +1,82 @@
+"""Whoever asks gets what was made for him and others together, and with pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from pyserve.admin.rationing import Rationed
+
+TIMEOUT_S = 10.0
+
+
+class Work:
+    """Counts what is made, and lets the test say when it is done."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.released = asyncio.Event()
+        self.arrived = asyncio.Event()
+
+    async def __call__(self) -> int:
+        self.begun += 1
+        self.arrived.set()
+        await self.released.wait()
+        return self.begun
+
+
+async def test_all_who_come_meanwhile_share_the_next_one() -> None:
+    work = Work()
+    rationed = Rationed(work)
+    first = asyncio.create_task(rationed.get())
+    await work.arrived.wait()
+    others = [asyncio.create_task(rationed.get()) for _ in range(50)]
+    await asyncio.sleep(0)
+    work.released.set()
+
+    async with asyncio.timeout(TIMEOUT_S):
+        assert 1 == await first
+        assert {2} == set(await asyncio.gather(*others))
+
+
+async def test_a_quarter_of_the_time_goes_into_it_at_most() -> None:
+    loop = asyncio.get_running_loop()
+    took: list[tuple[float, float]] = []
+
+    async def make() -> None:
+        begun = loop.time()
+        await asyncio.sleep(0.02)
+        took.append((begun, loop.time()))
+
+    rationed = Rationed(make)
+    for _ in range(3):
+        await rationed.get()
+    for (begun, ended), (next_begun, _) in itertools.pairwise(took):
+        assert next_begun - ended >= 2.9 * (ended - begun)
+
+
+async def test_who_goes_takes_nothing_from_the_others() -> None:
+    work = Work()
+    rationed = Rationed(work)
+    gone, stays = (asyncio.create_task(rationed.get()) for _ in range(2))
+    await work.arrived.wait()
+    gone.cancel()
+    work.released.set()
+
+    assert 1 == await stays
+
+
+async def test_a_failure_is_told_and_the_next_one_is_made() -> None:
+    failures = [ValueError("no"), None]
+
+    async def make() -> int:
+        if error := failures.pop(0):
+            raise error
+        return 1
+
+    rationed = Rationed(make)
+    with pytest.raises(ValueError, match="no"):
+        await rationed.get()
+    assert 1 == await rationed.get()
