@@ -190,6 +190,13 @@ class ServerCall:
     def model_id(self) -> str:
         """Metadata ``multiplexed_model_id`` in any of its spellings, or ``""``."""
 
+    @property
+    def traceparent(self) -> str:
+        """The W3C trace context of a call that is sampled (flag 01); ``""`` for all others."""
+
+    def elapsed(self) -> float:
+        """Seconds since the head of the call came here."""
+
     def set_response_subtype(self, subtype: str) -> None:
         """Answer with another codec than the request's; before anything is queued."""
 
@@ -613,6 +620,127 @@ class DeploymentRoute:
     ) -> DeploymentRoute: ...
 
 @final
+class CallRecords:
+    """Finished calls through a table that are worth keeping, and who of them is sampled.
+
+    A call is sampled as its ``traceparent`` says. One that has none begins a trace if
+    ``samples_root``, in ``sampling_ratio`` of the cases. A ratio of ``None`` samples nobody at all.
+    A sampled call goes to replicas with a ``traceparent`` of its attempt, any other with what it
+    came with. ``tracestate`` and ``baggage`` go as they came.
+
+    At most 4096 calls wait to be taken, then the oldest go; of failed and slow ones at most 1000 a
+    second are kept.
+    """
+
+    def __new__(
+        cls,
+        *,
+        sampling_ratio: float | None = 0.0,
+        slowest: int = 1000,  # so many of the slowest calls of the last minutes
+        samples_root: bool = True,
+    ) -> CallRecords: ...
+    def set_sampling_ratio(self, ratio: float | None) -> None: ...
+    def set_keep_all(self, on: bool) -> None:
+        """Keep every call that ends, while on; those that are kept for nothing else for ``all``."""
+
+    def take(self, limit: int) -> list[CallRecord]:
+        """Take up to ``limit``, oldest first. Each is taken once."""
+
+    def stats(self) -> dict[str, int]:
+        """``recorded``, ``dropped`` (not taken in time, or too many at once), ``waiting``."""
+
+@final
+class CallRecord:
+    """One finished call. Times are nanoseconds, from the call's start if nothing else is said."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def kept_for(self) -> str:
+        """The first that holds: sampled, asked (by its client), failed, slow, all.
+
+        Failed are codes that are the mesh's fault and not the request's, and statuses from 500 on.
+        """
+
+    @property
+    def trace_id(self) -> bytes:
+        """16 bytes, or ``b""`` if the call has none."""
+
+    @property
+    def span_id(self) -> bytes:
+        """8 bytes: the span of the call here, or ``b""`` if it is not sampled."""
+
+    @property
+    def parent_id(self) -> bytes:
+        """8 bytes: the span of its caller, or ``b""``."""
+
+    @property
+    def tracestate(self) -> str: ...
+    @property
+    def is_sampled(self) -> bool: ...
+    @property
+    def door(self) -> str:
+        """grpc, connect, grpc-web, json, rest, http, websocket, or handle."""
+
+    @property
+    def method(self) -> str:
+        """``/pkg.Service/Method``; of plain HTTP the verb and the route prefix, ``POST /shop``."""
+
+    @property
+    def application(self) -> str: ...
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def peer(self) -> str:
+        """As ``ServerCall.peer``; ``""`` for a handle of this process."""
+
+    @property
+    def model_id(self) -> str: ...
+    @property
+    def start_unix_ns(self) -> int: ...
+    @property
+    def duration_ns(self) -> int: ...
+    @property
+    def parked_ns(self) -> int:
+        """Of the duration: waited in the router, before or between attempts."""
+
+    @property
+    def first_byte_ns(self) -> int:
+        """When the head of the answer came, or -1."""
+
+    @property
+    def code(self) -> int:
+        """Of gRPC; 0 for plain HTTP."""
+
+    @property
+    def http_status(self) -> int:
+        """Of plain HTTP, else 0; 499 where the client left."""
+
+    @property
+    def refused(self) -> str:
+        """Why no replica took it, see ``DeploymentMeasures.refused``; ``""`` if one did."""
+
+    @property
+    def answered_by(self) -> str:
+        """``replica``; ``ingress``, also for the router of a handle; ``client``: it left."""
+
+    @property
+    def request_bytes(self) -> int: ...
+    @property
+    def response_bytes(self) -> int: ...
+    @property
+    def explanation(self) -> str:
+        """The line of ``x-pyserve-explain``: of calls that ask, and 100 sampled ones a second."""
+
+    @property
+    def attempts(self) -> list[tuple[str, bytes, int, int, int, str, str]]:
+        """Replica, span (``b""``: none), start, head of the answer (-1: none), end, why, outcome.
+
+        Why: first, refused_before, connect_failed_before, retry, hedge. Outcome: ok, failed,
+        refused, connect_failed, late, cancelled, superseded. At most 32.
+        """
+
+@final
 class RoutingTable:
     """Deployments, their routers and their replica connections; shared by ingress and channels."""
 
@@ -626,6 +754,7 @@ class RoutingTable:
         tls: ClientTls | None = None,  # for connections to replicas over TCP
         connect_timeout_s: float = 2.0,  # of a replica, the handshake included
         idle_timeout_s: float | None = None,  # a replica that sends nothing for a whole request
+        records: CallRecords | None = None,  # judges all calls
     ) -> RoutingTable: ...
     def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
         """Replace the table. Replicas that are gone get nothing new; their calls go on."""

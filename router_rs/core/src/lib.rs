@@ -36,6 +36,7 @@ mod replica;
 mod rng;
 mod router;
 mod slab;
+mod slowest;
 mod time;
 
 pub use access::{
@@ -55,4 +56,5 @@ pub use router::{
     Out, Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats, ReplicaView,
     RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
 };
+pub use slowest::Slowest;
 pub use time::Nanos;

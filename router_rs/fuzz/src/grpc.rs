@@ -87,6 +87,7 @@ pub fn headers(data: &[u8]) {
         message(text);
     }
     pair(name, bytes);
+    router_net::fuzzing::trace_context(bytes);
     let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
     timeout(&value);
     status(&value);

@@ -20,6 +20,7 @@ pub mod mesh;
 mod phase;
 mod random;
 pub mod server;
+pub mod trace_context;
 pub mod transcode;
 mod windows;
 

@@ -18,6 +18,7 @@ mod limits;
 mod measures;
 mod payload;
 mod ranker;
+mod records;
 mod ring;
 mod routing;
 mod runtime;
@@ -46,6 +47,8 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ranker::Ranker>()?;
     module.add_class::<table::ReplicaRoute>()?;
     module.add_class::<table::DeploymentRoute>()?;
+    module.add_class::<records::CallRecords>()?;
+    module.add_class::<records::CallRecord>()?;
     module.add_class::<table::RoutingTable>()?;
     module.add_class::<limits::IngressLimits>()?;
     module.add_class::<table::Ingress>()?;

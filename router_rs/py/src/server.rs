@@ -312,6 +312,15 @@ impl ServerCall {
         self.exchange.model_id()
     }
 
+    #[getter]
+    fn traceparent(&self) -> &str {
+        self.exchange.traceparent()
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.exchange.elapsed().as_secs_f64()
+    }
+
     fn set_response_subtype(&self, subtype: &str) -> PyResult<()> {
         let value = content_type(subtype).map_err(PyValueError::new_err)?;
         // It goes with the answer, whose command wakes the thread: Python need not be told.

@@ -19,6 +19,7 @@ use crate::convert;
 use crate::limits::IngressLimits;
 use crate::measures;
 use crate::ranker::Ranker;
+use crate::records::CallRecords;
 use crate::routing::RouterSettings;
 use crate::runtime::{self, ensure_not_forked};
 use crate::tls::{ClientTls, ServerTls};
@@ -191,7 +192,9 @@ impl RoutingTable {
     #[new]
     #[pyo3(signature = (
         *, node, zone, token, seed, tls = None, connect_timeout_s = 2.0, idle_timeout_s = None,
+        records = None,
     ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
         node: String,
         zone: String,
@@ -200,6 +203,7 @@ impl RoutingTable {
         tls: Option<&ClientTls>,
         connect_timeout_s: f64,
         idle_timeout_s: Option<f64>,
+        records: Option<&CallRecords>,
     ) -> PyResult<Self> {
         let silence = idle_timeout_s.map(|value| convert::duration("idle_timeout_s", value));
         let limits = ReplicaLimits {
@@ -208,7 +212,9 @@ impl RoutingTable {
         };
         let tls = tls.map(|tls| Arc::clone(&tls.tls));
         let config = TableConfig { node, zone, token, seed, tls, limits };
-        Ok(Self { table: dispatch::RoutingTable::new(config), version: Mutex::new(0) })
+        let records = records.map(|records| Arc::clone(&records.records));
+        let table = dispatch::RoutingTable::recorded(config, records);
+        Ok(Self { table, version: Mutex::new(0) })
     }
 
     fn apply(

@@ -27,15 +27,13 @@ class Observed:
     server: aio.Server
     address: str
     channel: grpc.aio.Channel
+    calls: list[_router.ServerCall]  # as the replica got them
+    route: _router.DeploymentRoute
 
     async def call(self, path: str = PATH, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
         """Make one call of gRPC."""
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(path)
         return await method(b"ping", timeout=_PATIENCE_S, metadata=metadata)
-
-
-async def _call(request: bytes, _context: aio.ServicerContext) -> bytes:
-    return request * 2
 
 
 async def _fail(_request: bytes, context: aio.ServicerContext) -> bytes:
@@ -48,23 +46,30 @@ async def _http(call: HttpCall) -> None:
 
 
 @asynccontextmanager
-async def observed() -> AsyncIterator[Observed]:
+async def observed(records: _router.CallRecords | None = None) -> AsyncIterator[Observed]:
     """Listen, with one replica behind."""
+    calls: list[_router.ServerCall] = []
+
+    async def call(request: bytes, context: aio.ServicerContext) -> bytes:
+        calls.append(context.call)
+        return request * 2
+
     server = aio.Server(settings=ServerSettings(replica_id="r-1", token=_TOKEN, http=_http))
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-        "Call": grpc.unary_unary_rpc_method_handler(_call),
+        "Call": grpc.unary_unary_rpc_method_handler(call),
         "Fail": grpc.unary_unary_rpc_method_handler(_fail),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("app.Echo", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    table = _router.RoutingTable(node="n", zone="", token=_TOKEN, seed=1)
-    table.apply(1, [_route(port)])
+    table = _router.RoutingTable(node="n", zone="", token=_TOKEN, seed=1, records=records)
+    route = _route(port)
+    table.apply(1, [route])
     ingress = _router.Ingress(table, addresses=["127.0.0.1:0"], io_threads=1, tls=None)
     (address,) = ingress.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            yield Observed(ingress, table, server, address, channel)
+            yield Observed(ingress, table, server, address, channel, calls, route)
     finally:
         ingress.drain()
         ingress.stop()

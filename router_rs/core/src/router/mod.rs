@@ -420,7 +420,7 @@ impl Router {
         self.totals.sent += 1;
         self.measures.on_sent(slot, self.fleet.replicas[slot as usize].tier);
         let ticket = Ticket(self.calls.key_at(index));
-        Assignment { ticket, replica: self.fleet.id(slot), is_leased: false }
+        Assignment { ticket, replica: self.fleet.id(slot), is_leased: false, sent_at: now }
     }
 
     fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {

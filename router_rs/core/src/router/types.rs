@@ -123,6 +123,8 @@ pub struct Assignment {
     pub replica: ReplicaId,
     /// The replica keeps a place for it, under the name by which it was asked.
     pub is_leased: bool,
+    /// Since when the call has its place.
+    pub sent_at: Nanos,
 }
 
 /// What becomes of an offered call.

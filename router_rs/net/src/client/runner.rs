@@ -36,6 +36,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         encodings: channel.config.encodings,
         is_response_streaming: new.is_response_streaming,
     };
+    let received = Instant::now();
     let mut user = User::new(Arc::clone(&call), rules);
     let parts = match head(&channel, &new.path, new.metadata, new.content_type, encoding) {
         Ok(parts) => parts,
@@ -44,15 +45,14 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
     if channel.is_closed() {
         return user.finish(Some(closed()));
     }
-    if call.link().deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+    if call.link().deadline.is_some_and(|deadline| deadline <= received) {
         return user.finish(Some(deadline_exceeded()));
     }
     if let Some(message) = new.message {
         user.push_only(message);
     }
     let options = channel.options(new.options);
-    let (door, share) = (Door::Handle, None);
-    let head = Head { parts, door, timeout_since: None, options, ranked: Vec::new(), share };
+    let head = Head::new(parts, Door::Handle, received, options);
     let stop = CloseListener::new(&channel);
     let limits = Limits::new(call.link().deadline, &stop);
     let ending = match &channel.destination {

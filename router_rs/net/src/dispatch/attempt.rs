@@ -281,7 +281,9 @@ impl<C: Caller> Exchange<'_, C> {
             let chosen = self.hedged.as_ref().or(ticket);
             let replica = chosen.and_then(|ticket| ticket.target().as_replica());
             explained.choose(replica.map_or("", |it| &it.replica_id));
-            download.explain(explained.line());
+            if self.journal.is_asked {
+                download.explain(explained.line());
+            }
         }
         self.caller.on_sent(permit.connection());
         poll_fn(|cx| {

@@ -26,6 +26,11 @@ pub(crate) trait Caller {
     /// The call goes out over `connection`; told once for each attempt.
     fn on_sent(&mut self, connection: &Connection);
 
+    /// Who it is, as grpc writes addresses, by what its request's head says; empty: this process.
+    fn peer(&self, _headers: &HeaderMap) -> String {
+        String::new()
+    }
+
     /// The next piece of the request; not called again after the last one.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>>;
 

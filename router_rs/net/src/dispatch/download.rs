@@ -140,12 +140,14 @@ impl Download {
 
     /// Moves what can be moved; ready when the answer is over in one way or another.
     pub(crate) fn poll<C: Caller>(&mut self, caller: &mut C, cx: &mut Context<'_>) -> Poll<Answer> {
+        let mut clock = Clock::default();
         let response = match &mut self.phase {
             Phase::Head(response) => Some(ready!(Pin::new(response).poll(cx))),
             Phase::Headed(response) => response.take(),
             Phase::Body(_) => None,
         };
         if let Some(response) = response {
+            self.seen.head_at = response.is_ok().then(|| clock.now());
             let stream = match response {
                 Ok(response) => self.on_head(caller, response),
                 Err(error) => Err(Answer::Broken { error, before_head: true }),
@@ -165,7 +167,7 @@ impl Download {
         }
         let Phase::Body(body) = &mut self.phase else { return Poll::Pending };
         if let Err(answer) =
-            ready!(body.poll_data(caller, &mut self.has_spoken, &mut self.seen, cx))
+            ready!(body.poll_data(caller, (&mut self.has_spoken, &mut self.seen, &mut clock), cx))
         {
             return Poll::Ready(answer);
         }
@@ -258,8 +260,7 @@ impl Body {
     fn poll_data<C: Caller>(
         &mut self,
         caller: &mut C,
-        has_spoken: &mut bool,
-        seen: &mut Seen,
+        (has_spoken, seen, clock): (&mut bool, &mut Seen, &mut Clock),
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Answer>> {
         while !self.is_over {
@@ -272,7 +273,7 @@ impl Body {
                 match ready!(data) {
                     Some(Ok(chunk)) => {
                         *has_spoken = true;
-                        seen.first_data_at.get_or_insert_with(Instant::now);
+                        seen.first_data_at.get_or_insert_with(|| clock.now());
                         seen.bytes += chunk.len() as u64;
                         self.chunk = chunk;
                     }
@@ -294,6 +295,16 @@ impl Body {
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// The time, which is read once in a turn: of most answers head and data come together.
+#[derive(Debug, Default)]
+struct Clock(Option<Instant>);
+
+impl Clock {
+    fn now(&mut self) -> Instant {
+        *self.0.get_or_insert_with(Instant::now)
     }
 }
 

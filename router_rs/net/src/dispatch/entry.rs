@@ -1,5 +1,6 @@
 //! One deployment: its router behind a short lock, and the calls that wait there.
 
+mod draws;
 mod explained;
 mod members;
 mod refused;
@@ -10,7 +11,7 @@ pub(crate) use refused::{Crowd, Refused};
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -26,13 +27,14 @@ use tokio::sync::Notify;
 use super::guards::{TicketGuard, WaiterGuard};
 use super::kept::KeptBudget;
 use super::loads::{self, Loads};
+use super::records::CallRecords;
 use super::settings::Wish;
 use super::table::Clock;
 use super::tally::Tally;
 use crate::BriefMutex;
 use crate::client::dial::Target;
-use crate::grpc::CodeSet;
 use crate::random::any_u64;
+use draws::Draws;
 
 /// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,
 /// never across I/O.
@@ -41,11 +43,14 @@ pub(crate) struct DeploymentEntry {
     pub application: String,
     pub deployment: String,
     pub budget: Arc<KeptBudget>,
-    /// The bits of a [`CodeSet`].
+    /// The bits of a `CodeSet`.
     retry_codes: AtomicU32,
     clock: Clock,
     pub(super) loads: Loads,
     pub(super) tally: Tally,
+    draws: Draws,
+    /// Who keeps finished calls.
+    records: Option<Arc<CallRecords>>,
     locked: BriefMutex<Locked>,
     /// Tells the ticker that something is due earlier than it sleeps.
     pub(super) earlier: Notify,
@@ -111,7 +116,9 @@ impl DeploymentEntry {
         config: RouterConfig,
         clock: Clock,
         budget: Arc<KeptBudget>,
+        records: Option<Arc<CallRecords>>,
     ) -> Self {
+        let draws = Draws::new(config.seed);
         let locked = Locked {
             router: Router::new(config),
             members: Vec::new(),
@@ -127,16 +134,19 @@ impl DeploymentEntry {
         let earlier = Notify::new();
         let loads = Loads::new(any_u64());
         let (retry_codes, tally) = (AtomicU32::default(), Tally::default());
-        Self { application, deployment, budget, retry_codes, clock, loads, tally, locked, earlier }
-    }
-
-    /// Answers with these codes are tried again, if their call may be.
-    pub(super) fn retry_codes(&self) -> CodeSet {
-        CodeSet::from_bits(self.retry_codes.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn set_retry_codes(&self, codes: CodeSet) {
-        self.retry_codes.store(codes.bits(), Ordering::Relaxed);
+        Self {
+            application,
+            deployment,
+            budget,
+            retry_codes,
+            clock,
+            loads,
+            tally,
+            draws,
+            records,
+            locked,
+            earlier,
+        }
     }
 
     /// Asks for a replica for a new call. On an I/O thread only.
@@ -151,7 +161,7 @@ impl DeploymentEntry {
             return Admission::Refused(refused);
         }
         let decision = locked.router.offer(wish.offer(deadline), now);
-        self.admit(locked, decision, Wakers::new())
+        self.admit(locked, decision, Wakers::new(), now)
     }
 
     /// A place at the replica of that name, whatever its load; `None` when it is no member.
@@ -198,12 +208,14 @@ impl DeploymentEntry {
         is_taken
     }
 
-    pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) {
+    /// Returns what time it is.
+    pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) -> Nanos {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
         let locked = &mut *guard;
         locked.router.complete(ticket, outcome, now, &mut locked.released);
         self.finish(guard);
+        now
     }
 
     /// A parked call's caller is gone, or its release was never looked at.
@@ -263,13 +275,14 @@ impl DeploymentEntry {
         mut locked: MutexGuard<'_, Locked>,
         decision: Decision,
         mut wakers: Wakers,
+        now: Nanos,
     ) -> Admission {
         let admission = match decision {
             Decision::Send(assignment) => Admission::Send(self.guard(&locked, assignment)),
             Decision::Parked(waiter) => {
                 locked.waiting.insert(waiter, Waiting::Parked(None));
                 locked.tell_slow(&mut wakers);
-                Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter))
+                Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter, now))
             }
             Decision::Refused(refusal) => Admission::Refused(Refused::of(refusal, &locked.router)),
         };
@@ -278,7 +291,7 @@ impl DeploymentEntry {
         drop(locked);
         wake_all(wakers);
         if is_asking {
-            loads::on_call(self, self.clock.now());
+            loads::on_call(self, now);
         }
         admission
     }

@@ -1,6 +1,8 @@
 //! One call from its offer to its end: waits for a replica, sends, and goes elsewhere while the
 //! call has not started anywhere.
 
+mod observed;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,18 +16,21 @@ use super::caller::{Caller, Gone};
 use super::collect::{Awaited, Collection};
 use super::door::Door;
 use super::entry::{Admission, DeploymentEntry, Refused};
-use super::explain::{self, Explained};
+use super::explain::Explained;
 use super::guards::TicketGuard;
 use super::place::Placement;
 use super::ranker::{Followed, Ranker};
+use super::records::{Journal, Why};
 use super::settings::{CallOptions, Wish};
 use super::stopwatch;
-use super::tally::{End, Seen};
+use super::tally::Seen;
 use super::upload::Upload;
 use crate::client::dial::Target;
 use crate::grpc::{Code, Status};
 use crate::io::Alarm;
 use crate::mesh::names::{self, ASKER, BYPASS, EXPLAIN};
+use crate::trace_context::TRACEPARENT;
+use observed::Last;
 
 /// How a call ended, as far as the exchange knows.
 #[derive(Debug)]
@@ -61,7 +66,8 @@ pub(crate) struct Exchange<'a, C> {
     attempts: u32,
     /// Of the attempt that is running, or has ended last.
     pub seen: Seen,
-    /// For a call that asks why it goes where it goes.
+    pub(super) journal: Journal,
+    /// For a call that asks why it goes where it goes, or is sampled.
     pub(super) explained: Option<Explained>,
     /// The second place, when that has won.
     pub(super) hedged: Option<TicketGuard>,
@@ -72,6 +78,10 @@ pub(crate) struct Exchange<'a, C> {
 pub(crate) struct Head {
     pub parts: request::Parts,
     pub door: Door,
+    /// When it came.
+    pub received: Instant,
+    /// Of plain HTTP: the route prefix that led here, without a slash at its end.
+    pub prefix: String,
     /// When the head came with just the timeout that the limits hold; `None`: it has another.
     pub timeout_since: Option<Instant>,
     pub options: CallOptions,
@@ -98,6 +108,21 @@ pub(crate) trait Stop: std::fmt::Debug {
 
 /// How often the call was sent before, once it has started somewhere (gRPC A6).
 const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
+
+// === impl Head ===
+
+impl Head {
+    /// That of a gRPC call which comes from nowhere else.
+    pub(crate) fn new(
+        parts: request::Parts,
+        door: Door,
+        received: Instant,
+        options: CallOptions,
+    ) -> Self {
+        let (prefix, ranked) = (String::new(), Vec::new());
+        Self { parts, door, received, prefix, timeout_since: None, options, ranked, share: None }
+    }
+}
 
 // === impl Failure ===
 
@@ -126,6 +151,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             listener: None,
             attempts: 0,
             seen: Seen::default(),
+            journal: Journal::default(),
             explained: None,
             hedged: None,
         }
@@ -153,46 +179,50 @@ impl<'a, C: Caller> Exchange<'a, C> {
     ///
     /// Dropping the future resets what was sent and gives the place back.
     pub(crate) async fn through(&mut self, entry: &Arc<DeploymentEntry>) -> Ending {
-        if explain::is_asked(&self.head.parts.headers) {
+        self.begin(entry);
+        if self.journal.wants_explanation() {
             self.explained = Some(entry.explain(&self.wish(), self.head.share));
         }
         let decision = stopwatch::Decision::begin();
         let mut admission = entry.offer(&self.wish());
         decision.end();
-        let mut last = None;
-        let ending = loop {
-            let ticket = match self.wait_for_place(entry, admission, last.as_ref()).await {
+        let (mut failed, mut why) = (None, Why::First);
+        let (ending, last) = loop {
+            let ticket = match self.wait_for_place(entry, admission, failed.as_ref()).await {
                 Ok(ticket) => ticket,
-                Err(ending) => break ending,
+                Err(ending) => break (ending, None),
             };
-            self.claim(&ticket);
+            self.claim(&ticket, why);
             let _followed = self.follow(&ticket);
             let attempt = self.attempt(ticket.target(), Some(&ticket)).await;
-            // The place that has lost is given back.
-            let ticket = self.hedged.take().unwrap_or(ticket);
+            let ticket = self.keep_winner(ticket);
             match attempt {
                 Attempt::Over(ending, outcome) => {
-                    ticket.complete_begun(outcome, self.seen.first_data_at);
-                    break ending;
+                    break (ending, Some(self.give_back(ticket, outcome)));
                 }
                 Attempt::Elsewhere(outcome, failure) => {
                     if !self.upload.may_repeat() {
-                        ticket.complete(outcome);
-                        break Ending::Failed(failure);
+                        break (Ending::Failed(failure), Some(self.give_back(ticket, outcome)));
                     }
+                    self.journal.on_attempt(&ticket, outcome, &self.seen);
+                    why = Why::after(outcome);
                     admission = ticket.reoffer(outcome);
-                    last = Some(failure);
+                    failed = Some(failure);
                 }
                 Attempt::Again(outcome, again) => {
+                    self.journal.on_attempt(&ticket, outcome, &self.seen);
+                    why = Why::Retry;
                     admission = match self.retry(ticket, outcome, &again) {
-                        Admission::Refused(_) => break self.tell(again.held),
+                        Admission::Refused(_) => break (self.tell(again.held), None),
                         admission => admission,
                     };
-                    last = again.held.failure();
+                    failed = again.held.failure();
                 }
             }
+            // What was seen of that attempt is not the answer.
+            self.seen = Seen::default();
         };
-        self.conclude(entry, ending)
+        self.conclude(entry, ending, last)
     }
 
     /// Tells the listener, if there is one, where the call goes now.
@@ -202,19 +232,8 @@ impl<'a, C: Caller> Exchange<'a, C> {
         Followed::begin(listener, &replica.replica_id, &self.head.parts)
     }
 
-    /// The call is over for the router, which counts it. Adds to a failure what the router saw, for
-    /// a call that asks.
-    fn conclude(&self, entry: &DeploymentEntry, mut ending: Ending) -> Ending {
-        let end = End::of(&ending, &self.seen, self.head.door);
-        entry.tally.count(end, self.upload.sent_bytes(), self.seen.bytes);
-        if let (Ending::Failed(failure), Some(explained)) = (&mut ending, &self.explained) {
-            failure.explanation = Some(Box::new(explained.line()));
-        }
-        ending
-    }
-
     /// Another attempt of a call that started, if it may have one.
-    fn retry(&mut self, ticket: TicketGuard, outcome: Outcome, again: &Again) -> Admission {
+    fn retry(&mut self, mut ticket: TicketGuard, outcome: Outcome, again: &Again) -> Admission {
         if !self.upload.may_repeat() {
             ticket.complete(outcome);
             return Admission::Refused(Refused::Spent);
@@ -229,7 +248,8 @@ impl<'a, C: Caller> Exchange<'a, C> {
         match held {
             Held::Failure(failure) => Ending::Failed(failure),
             Held::Answer(mut head) => {
-                if let Some(explained) = &self.explained {
+                let explained = self.explained.as_ref().filter(|_| self.journal.is_asked);
+                if let Some(explained) = explained {
                     head.headers.insert(EXPLAIN, explained.line());
                 }
                 match self.caller.head(*head, true) {
@@ -249,6 +269,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         let ticket = match placement {
             Placement::Any => return self.through(entry).await,
             Placement::Replica(replica_id) => {
+                self.begin(entry);
                 let ticket = entry.pin(&replica_id, self.model());
                 self.head.parts.headers.insert(BYPASS, HeaderValue::from_static("1"));
                 ticket.ok_or_else(|| {
@@ -256,47 +277,49 @@ impl<'a, C: Caller> Exchange<'a, C> {
                     format!("{application}/{deployment} has no replica {replica_id:?}")
                 })
             }
-            Placement::Reserved(reservation) => reservation.take().ok_or_else(|| {
-                let replica_id = reservation.replica_id();
-                format!("the place at replica {replica_id:?} was released or used before")
-            }),
+            Placement::Reserved(reservation) => {
+                self.begin(entry);
+                reservation.take().ok_or_else(|| {
+                    let replica_id = reservation.replica_id();
+                    format!("the place at replica {replica_id:?} was released or used before")
+                })
+            }
         };
-        let ending = match ticket {
+        let (ending, last) = match ticket {
             Ok(ticket) => self.at(ticket).await,
-            Err(text) => not_started(Status::new(Code::Unavailable, text)),
+            Err(text) => (not_started(Status::new(Code::Unavailable, text)), None),
         };
-        self.conclude(entry, ending)
+        self.conclude(entry, ending, last)
     }
 
     /// Sends the call to this place, and nowhere else.
-    async fn at(&mut self, ticket: TicketGuard) -> Ending {
-        self.claim(&ticket);
-        match self.attempt(ticket.target(), None).await {
-            Attempt::Over(ending, outcome) => {
-                ticket.complete_begun(outcome, self.seen.first_data_at);
-                ending
-            }
+    async fn at(&mut self, ticket: TicketGuard) -> (Ending, Option<Last>) {
+        self.claim(&ticket, Why::First);
+        let attempt = self.attempt(ticket.target(), None).await;
+        let (ending, outcome) = match attempt {
+            Attempt::Over(ending, outcome) => (ending, outcome),
             Attempt::Elsewhere(outcome, mut failure) => {
                 let replica_id =
                     ticket.target().as_replica().map_or("", |target| &target.replica_id);
                 let text = format!("replica {replica_id:?}: {}", failure.status.message);
                 failure.status = Status::new(failure.status.code, text);
-                ticket.complete(outcome);
-                Ending::Failed(failure)
+                (Ending::Failed(failure), outcome)
             }
-            Attempt::Again(outcome, again) => {
-                ticket.complete(outcome);
-                self.tell(again.held)
-            }
-        }
+            Attempt::Again(outcome, again) => (self.tell(again.held), outcome),
+        };
+        (ending, Some(self.give_back(ticket, outcome)))
     }
 
-    /// Says under which name the replica keeps a place for this attempt, if it does.
-    pub(super) fn claim(&mut self, ticket: &TicketGuard) {
+    /// Says under which name the replica keeps a place for this attempt, if it does, and which span
+    /// it is in.
+    pub(super) fn claim(&mut self, ticket: &TicketGuard, why: Why) {
         let headers = &mut self.head.parts.headers;
         match ticket.asker() {
             Some(asker) => drop(headers.insert(ASKER, asker.clone())),
             None => drop(headers.remove(ASKER)),
+        }
+        if let Some(context) = self.journal.on_place(ticket, why) {
+            headers.insert(TRACEPARENT, context);
         }
     }
 
@@ -336,7 +359,9 @@ impl<'a, C: Caller> Exchange<'a, C> {
             Admission::Send(ticket) => Ok(ticket),
             Admission::Refused(refused) => Err(refused),
             Admission::Parked(mut waiter) => {
-                match poll_fn(|cx| self.poll_or_end(cx, |cx| waiter.poll(cx))).await {
+                let waited = poll_fn(|cx| self.poll_or_end(cx, |cx| waiter.poll(cx))).await;
+                self.note_wait(entry, &waiter, &waited);
+                match waited {
                     // Refused for its deadline, whoever notices that first.
                     Err(Ending::Failed(failure)) if failure.status.is_late() => {
                         drop(waiter);
@@ -348,6 +373,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         };
         placed.map_err(|refused| {
             entry.tally.refuse(refused);
+            self.journal.on_refused(refused);
             if self.explained.is_some() {
                 let seen = entry.explain(&self.wish(), self.head.share);
                 self.explained = Some(Explained { refused: Some(refused), ..seen });

@@ -33,8 +33,13 @@ impl Explained {
         self.chosen = self.names.iter().find(|(_, name)| name == chosen).map(|(id, _)| *id);
     }
 
-    /// One line of JSON: what was seen, and what became of the call.
+    /// As [`Explained::text`], for a header.
     pub(super) fn line(&self) -> HeaderValue {
+        HeaderValue::try_from(self.text()).unwrap_or_else(|_| HeaderValue::from_static("{}"))
+    }
+
+    /// One line of JSON: what was seen, and what became of the call.
+    pub(super) fn text(&self) -> String {
         let fate = match (self.refused, self.chosen) {
             (Some(refused), _) => Fate::Refused(refused.word()),
             (None, Some(chosen)) => Fate::Sent(chosen),
@@ -45,8 +50,7 @@ impl Explained {
             known.map_or_else(String::new, |(_, name)| name.clone())
         };
         let told = Told { fate, deployment: &self.deployment, share: self.share };
-        let text = in_ascii(&self.seen.to_json(told, name_of));
-        HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
+        in_ascii(&self.seen.to_json(told, name_of))
     }
 }
 

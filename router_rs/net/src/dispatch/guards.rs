@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use router_core::{Assignment, Outcome, Ticket, WaiterId};
+use router_core::{Assignment, Nanos, Outcome, Ticket, WaiterId};
 
 use super::entry::{Admission, DeploymentEntry, Refused};
 use crate::client::dial::Target;
@@ -13,7 +13,7 @@ use crate::grpc::CodeSet;
 
 /// An answer whose end comes so long after its first data is a stream. A unary answer is often two
 /// reads as well, but those follow each other at once.
-const STREAM_MIN: Duration = Duration::from_millis(1);
+pub(super) const STREAM_MIN: Duration = Duration::from_millis(1);
 
 /// A place at a replica. Completed exactly once: by its methods, or as cancelled when dropped.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct TicketGuard {
     ticket: Option<Ticket>,
     target: Arc<Target>,
     is_leased: bool,
+    sent_at: Nanos,
 }
 
 impl TicketGuard {
@@ -30,8 +31,8 @@ impl TicketGuard {
         assignment: Assignment,
         target: Arc<Target>,
     ) -> Self {
-        let Assignment { ticket, is_leased, .. } = assignment;
-        Self { entry, ticket: Some(ticket), target, is_leased }
+        let Assignment { ticket, is_leased, sent_at, .. } = assignment;
+        Self { entry, ticket: Some(ticket), target, is_leased, sent_at }
     }
 
     /// The deployment whose place it is.
@@ -53,14 +54,25 @@ impl TicketGuard {
         &self.target
     }
 
-    pub(crate) fn complete(mut self, outcome: Outcome) {
-        if let Some(ticket) = self.ticket.take() {
-            self.entry.complete(ticket, outcome);
+    /// Since when the call has the place.
+    pub(super) fn sent_at(&self) -> Nanos {
+        self.sent_at
+    }
+
+    /// Gives the place back, once; what time it is.
+    pub(crate) fn complete(&mut self, outcome: Outcome) -> Nanos {
+        match self.ticket.take() {
+            Some(ticket) => self.entry.complete(ticket, outcome),
+            None => self.entry.now(),
         }
     }
 
     /// As [`TicketGuard::complete`], of an answer whose first data came then.
-    pub(crate) fn complete_begun(self, outcome: Outcome, first_data_at: Option<Instant>) {
+    pub(crate) fn complete_begun(
+        &mut self,
+        outcome: Outcome,
+        first_data_at: Option<Instant>,
+    ) -> Nanos {
         let outcome = match (outcome, first_data_at) {
             (Outcome::Done { load, is_failure, .. }, Some(at)) if at.elapsed() >= STREAM_MIN => {
                 let first_message_at = Some(self.entry.at(at));
@@ -68,7 +80,7 @@ impl TicketGuard {
             }
             (outcome, _) => outcome,
         };
-        self.complete(outcome);
+        self.complete(outcome)
     }
 
     /// Gives the place back and asks for another; only for calls that did not start.
@@ -113,11 +125,16 @@ impl Drop for TicketGuard {
 pub(crate) struct WaiterGuard {
     entry: Arc<DeploymentEntry>,
     waiter: Option<WaiterId>,
+    since: Nanos,
 }
 
 impl WaiterGuard {
-    pub(super) fn new(entry: Arc<DeploymentEntry>, waiter: WaiterId) -> Self {
-        Self { entry, waiter: Some(waiter) }
+    pub(super) fn new(entry: Arc<DeploymentEntry>, waiter: WaiterId, since: Nanos) -> Self {
+        Self { entry, waiter: Some(waiter), since }
+    }
+
+    pub(super) fn since(&self) -> Nanos {
+        self.since
     }
 
     /// Ready once; must be polled within a `LocalRuntime`.

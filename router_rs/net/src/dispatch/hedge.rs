@@ -17,6 +17,7 @@ use super::attempt::Attempt;
 use super::caller::{Caller, Gone};
 use super::exchange::{Ending, Exchange};
 use super::guards::TicketGuard;
+use super::records::Why;
 use super::silence::Silence;
 use super::upload::Upload;
 use crate::client::answer::{AnswerBody, CallError};
@@ -103,7 +104,7 @@ impl<C: Caller> Exchange<'_, C> {
         }
         let ticket = first.hedge()?;
         let Acquired::Open(connection) = acquire(ticket.target()) else { return None };
-        self.claim(&ticket);
+        self.claim(&ticket, Why::Hedge);
         let mut upload = self.upload.again();
         let may_relay = self.may_relay(&connection);
         let started = if may_relay && let Some(started) = self.start_relayed(&connection) {
@@ -163,7 +164,7 @@ impl Race {
         let Poll::Ready(response) = Pin::new(&mut second.started.response).poll(cx) else {
             return Poll::Pending;
         };
-        let Some(Second { started, ticket, .. }) = self.second.take() else {
+        let Some(Second { started, mut ticket, .. }) = self.second.take() else {
             return Poll::Pending;
         };
         if response.is_err() && self.first.is_some() {

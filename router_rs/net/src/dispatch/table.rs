@@ -13,6 +13,7 @@ use router_core::{Measures, Nanos, ReplicaId, ReplicaSpec, RouterStats, SplitMix
 use super::entry::DeploymentEntry;
 use super::kept::KeptBudget;
 use super::ranker::Advice;
+use super::records::CallRecords;
 use super::repeatable::Repeatable;
 use super::settings::{RouterSettings, config_of};
 use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
@@ -43,6 +44,7 @@ pub struct RoutingTable {
     token: Arc<[u8]>,
     clock: Clock,
     budget: Arc<KeptBudget>,
+    records: Option<Arc<CallRecords>>,
     /// Changes are serial; readers take the current snapshot out only when `version` moved.
     state: Mutex<State>,
     version: AtomicU64,
@@ -101,6 +103,11 @@ impl Rules {
 impl RoutingTable {
     /// An empty table.
     pub fn new(config: TableConfig) -> Arc<Self> {
+        Self::recorded(config, None)
+    }
+
+    /// As [`RoutingTable::new`]; `records` judges all calls.
+    pub fn recorded(config: TableConfig, records: Option<Arc<CallRecords>>) -> Arc<Self> {
         let state = State {
             snapshot: Arc::default(),
             deployments: BTreeMap::new(),
@@ -111,6 +118,7 @@ impl RoutingTable {
             config,
             clock: Clock::start(),
             budget: Arc::default(),
+            records,
             state: Mutex::new(state),
             version: AtomicU64::new(1),
         })
@@ -207,6 +215,7 @@ impl RoutingTable {
             config_of(route, seed),
             self.clock,
             Arc::clone(&self.budget),
+            self.records.clone(),
         ));
         Known {
             entry,

@@ -16,6 +16,7 @@ pub(crate) struct Seen {
     pub http: Option<StatusCode>,
     /// Of gRPC.
     pub code: Option<Code>,
+    pub head_at: Option<Instant>,
     pub first_data_at: Option<Instant>,
     /// Of the body, without its heads.
     pub bytes: u64,

@@ -16,7 +16,7 @@ use super::connection::ConnectionState;
 use super::grpc_end::{GrpcEnd, refuse};
 use super::host::{check_authority, check_host};
 use super::http2_end::Http2End;
-use super::plain::{Kind, Manner, PlainEnd, REQUEST_ID, Transport, body_too_large};
+use super::plain::{Kind, Manner, PlainEnd, Transport, body_too_large};
 use super::plain_head::{Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
 use super::upstream::{GrpcRoute, HttpRoute, Upstream};
@@ -28,7 +28,7 @@ use crate::dispatch::{
 use crate::grpc::{
     ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
-use crate::mesh::names::{self, WEBSOCKET};
+use crate::mesh::names::{self, REQUEST_ID, WEBSOCKET};
 use crate::transcode::{Opened, Transcoded, Transcoding, refusal};
 
 /// A body of unknown length, or a long one, is offered to a replica so long after its head at the
@@ -112,7 +112,10 @@ fn admit_grpc(
             count_here(front, Door::Grpc, Some(StatusCode::METHOD_NOT_ALLOWED));
             return refuse_method(respond);
         }
-        Ok(()) => admit_call(connection, parts, Door::Grpc, &asker),
+        Ok(()) => {
+            request_id::complete(&mut parts.headers);
+            admit_call(connection, parts, Door::Grpc, &asker)
+        }
         Err(status) => Err(status),
     };
     match admitted {
@@ -153,7 +156,16 @@ fn admit_call(
     let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
     let deadline = if is_own { deadline } else { bound };
     let timeout_since = is_own.then_some(received);
-    let head = Head { parts, door, timeout_since, options, ranked: Vec::new(), share };
+    let head = Head {
+        parts,
+        door,
+        received,
+        prefix: String::new(),
+        timeout_since,
+        options,
+        ranked: Vec::new(),
+        share,
+    };
     Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
 }
 
@@ -366,7 +378,8 @@ fn prepare<T: Transport>(
     request_id.set_sensitive(true);
     parts.headers.insert(REQUEST_ID, request_id);
     // A client may say more than the clock can count, which is for ever.
-    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let received = Instant::now();
+    let until = timeout.and_then(|timeout| received.checked_add(timeout));
     let (mut deadline, mut acceptance) = (until, None);
     if client.kind() == Kind::WebSocket {
         parts.headers.insert(names::UPGRADE, WEBSOCKET);
@@ -375,9 +388,18 @@ fn prepare<T: Transport>(
         }
     }
     let options = CallOptions { is_idempotent, ..options(connection) };
-    let HttpRoute { upstream, mirror, share, .. } = route;
+    let HttpRoute { upstream, mirror, share, prefix } = route;
     let door = door_of(client.kind());
-    let head = Head { parts, door, timeout_since: None, options, ranked: Vec::new(), share };
+    let head = Head {
+        parts,
+        door,
+        received,
+        prefix,
+        timeout_since: None,
+        options,
+        ranked: Vec::new(),
+        share,
+    };
     Ok(Forward { head, deadline, acceptance, upstream, mirror })
 }
 

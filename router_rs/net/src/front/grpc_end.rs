@@ -15,6 +15,7 @@ use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange::Failure;
 use crate::grpc::{CONTENT_TYPE_GRPC, Status};
+use crate::io::Peer;
 use crate::mesh::names::ANSWERED_BY;
 
 /// Passes everything on as it is; failures are Trailers-Only, or trailers.
@@ -49,6 +50,10 @@ impl ClientEnd for GrpcEnd {
 impl Caller for GrpcEnd {
     fn on_sent(&mut self, connection: &Connection) {
         self.http.on_sent(connection);
+    }
+
+    fn peer(&self, headers: &HeaderMap) -> String {
+        Peer::Tcp(self.connection.client(headers).peer).uri()
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
+use http::{HeaderMap, HeaderValue, StatusCode, response};
 
 use super::connection::ConnectionState;
 use super::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
@@ -16,10 +16,8 @@ use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange::Failure;
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
-use crate::io::Alarm;
-
-/// Names a request in logs, of ours and of its client's.
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+use crate::io::{Alarm, Peer};
+use crate::mesh::names::REQUEST_ID;
 
 /// What carries a plain HTTP request and its answer: an end that can be broken off.
 pub(super) trait Transport: Caller {
@@ -280,6 +278,10 @@ pub(super) fn body_too_large(limit: u64) -> HttpFailure {
 impl<T: Transport> Caller for PlainEnd<T> {
     fn on_sent(&mut self, connection: &Connection) {
         self.transport.on_sent(connection);
+    }
+
+    fn peer(&self, headers: &HeaderMap) -> String {
+        Peer::Tcp(self.connection.client(headers).peer).uri()
     }
 
     /// Clients of streams that applications write piece by piece take a chunk for a message.

@@ -5,12 +5,14 @@ use std::cell::RefCell;
 use http::{HeaderMap, HeaderValue};
 use router_core::SplitMix64;
 
-use super::plain::REQUEST_ID;
-use crate::mesh::names::spelled;
+use crate::mesh::names::{REQUEST_ID, spelled};
 use crate::random::any_u64;
 
 /// A longer name of a client is replaced: every log line would carry it. Arbitrary.
 const BYTES_MAX: usize = 256;
+
+/// What Ray Serve's gRPC clients send.
+const OTHER_NAME: &str = "request_id";
 
 /// Where the groups of a UUID are parted.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
@@ -26,6 +28,17 @@ pub(super) fn of(headers: &HeaderMap) -> HeaderValue {
     let given = spelled(headers, &REQUEST_ID);
     let is_usable = |value: &&HeaderValue| !value.is_empty() && value.len() <= BYTES_MAX;
     given.filter(is_usable).cloned().unwrap_or_else(fresh)
+}
+
+/// Gives a call a name that has none, so that all who take part in it call it the same. A client of
+/// gRPC may have sent it as `request_id` too.
+pub(super) fn complete(headers: &mut HeaderMap) {
+    if spelled(headers, &REQUEST_ID).is_none() && !headers.contains_key(OTHER_NAME) {
+        let mut id = fresh();
+        // Each is another: in HPACK's table it would take the place of what is said again.
+        id.set_sensitive(true);
+        headers.insert(REQUEST_ID, id);
+    }
 }
 
 /// A random UUID (version 4, RFC 9562), as Ray Serve makes them. It need not be secret, only
@@ -72,6 +85,22 @@ mod tests {
         }
         for name in [String::new(), "x".repeat(BYTES_MAX + 1)] {
             assert_eq!(36, of(&with(&name)).len());
+        }
+    }
+
+    #[test]
+    fn a_call_gets_a_name_unless_it_has_one() {
+        let mut headers = HeaderMap::new();
+        complete(&mut headers);
+        let name = headers[REQUEST_ID].clone();
+        assert_eq!(36, name.len());
+        complete(&mut headers);
+        assert_eq!(name, headers[REQUEST_ID]);
+        for other in ["request_id", "x_request_id"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(other, HeaderValue::from_static("a"));
+            complete(&mut headers);
+            assert_eq!(1, headers.len(), "{other}");
         }
     }
 

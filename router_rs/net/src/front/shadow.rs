@@ -40,8 +40,8 @@ pub(super) fn start(
         let upload = Upload::new(kept, body.is_empty());
         let ranked = mirror.rank(&parts).await;
         let options = CallOptions { priority: i8::MIN, ..CallOptions::default() };
-        let (door, share) = (Door::Mirror, None);
-        let head = Head { parts, door, timeout_since: None, options, ranked, share };
+        let head = Head::new(parts, Door::Mirror, Instant::now(), options);
+        let head = Head { ranked, ..head };
         let limits = Limits::new(Some(deadline), &Forever);
         let mut shadow = Shadow { body: body.into_iter().peekable() };
         let mut exchange = Exchange::new(&mut shadow, head, upload, limits);

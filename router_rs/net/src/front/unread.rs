@@ -8,10 +8,10 @@ use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::connection::ConnectionState;
-use super::plain::REQUEST_ID;
 use super::wire::Unread;
 use super::{date, request_id};
 use crate::grpc::HttpFailure;
+use crate::mesh::names::REQUEST_ID;
 
 /// hyper's own bound; more is "too large" as well.
 const FIELDS_MAX: usize = 100;

@@ -83,6 +83,9 @@ pub fn passes(name: &HeaderName) -> bool {
 /// Metadatum with the model that a call is for, as it is sent.
 pub const MODEL_ID: HeaderName = HeaderName::from_static("multiplexed_model_id");
 
+/// Names a request in logs, of ours and of its client's.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
 /// Metadatum of calls that belong together.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 

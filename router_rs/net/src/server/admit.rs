@@ -205,7 +205,8 @@ pub(super) fn exchange(
 ) -> Arc<Exchange> {
     let sink = connection.server.sink.clone();
     let link = Link::new(next_token(), deadline, sink, connection.thread.clone());
-    Arc::new(Exchange { link, head, method, connection: connection.info.clone(), is_http })
+    let (since, info) = (Instant::now(), connection.info.clone());
+    Arc::new(Exchange { link, head, since, method, connection: info, is_http })
 }
 
 /// Starts the task of a call that has a place at the gate.
@@ -227,7 +228,6 @@ fn spawn(
         registration,
         unary: None,
         is_announced: false,
-        since: Instant::now(),
         said: Said::default(),
         is_user_done: true,
         waiting: VecDeque::new(),

@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -38,8 +37,6 @@ pub(super) struct CallTask {
     pub(super) unary: Option<Message>,
     /// Python knows of the call, and must be told of its end.
     pub(super) is_announced: bool,
-    /// When the call was let in.
-    pub(super) since: Instant,
     pub(super) said: Said,
     /// User code has ended, or never began.
     pub(super) is_user_done: bool,
@@ -302,13 +299,13 @@ impl CallTask {
     }
 
     fn load(&self) -> HeaderValue {
-        let took = self.said.took().unwrap_or_else(|| self.since.elapsed());
+        let took = self.said.took().unwrap_or_else(|| self.exchange.elapsed());
         self.connection.server.load_after(self.method.weight, took)
     }
 
     /// The answer is about to be whole.
     fn conclude(&mut self, end: End) {
-        self.said.conclude(end, self.since.elapsed());
+        self.said.conclude(end, self.exchange.elapsed());
     }
 
     fn conclude_by(&mut self, status: &Status) {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
 
@@ -12,6 +13,7 @@ use crate::grpc::subtype;
 use crate::io::{Peer, Stream, TlsSession};
 use crate::link::{Link, Mailbox};
 use crate::mesh::names;
+use crate::trace_context::{TRACEPARENT, TraceContext};
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -85,6 +87,8 @@ impl ConnectionInfo {
 pub struct Exchange {
     pub(super) link: Link,
     pub head: http::request::Parts,
+    /// When the call was let in.
+    pub(super) since: Instant,
     /// The registered method's index, -1 for an unregistered path.
     pub method: i32,
     pub connection: Arc<ConnectionInfo>,
@@ -119,6 +123,18 @@ impl Exchange {
     pub fn is_framed(&self) -> bool {
         self.connection.is_trusted()
             && self.head.headers.get(names::FRAMING).is_some_and(|value| value == "1")
+    }
+
+    /// The trace context of a call that is sampled; empty for all others.
+    pub fn traceparent(&self) -> &str {
+        let is_sampled = TraceContext::of(&self.head.headers).is_some_and(|it| it.is_sampled);
+        let value = self.head.headers.get(TRACEPARENT).filter(|_| is_sampled);
+        value.and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// How long the call has been here.
+    pub fn elapsed(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// The model that the call is for; empty for none.

@@ -228,6 +228,10 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
         self.end.on_sent(connection);
     }
 
+    fn peer(&self, headers: &HeaderMap) -> String {
+        self.end.peer(headers)
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         Poll::Ready(match ready!(self.poll_request(cx))? {
             Ok(piece) => Ok(piece),

@@ -307,14 +307,18 @@ pub fn ok_trailers() -> HeaderMap {
 // === table and ingress ===
 
 pub fn table(token: &[u8]) -> Arc<RoutingTable> {
-    RoutingTable::new(TableConfig {
+    RoutingTable::new(table_config(token))
+}
+
+pub fn table_config(token: &[u8]) -> TableConfig {
+    TableConfig {
         node: NODE.to_owned(),
         zone: String::new(),
         token: token.to_vec(),
         seed: 7,
         tls: None,
         limits: ReplicaLimits::default(),
-    })
+    }
 }
 
 pub fn open_service(name: &str) -> ServiceRoute {

@@ -1,6 +1,7 @@
 //! Calls that are sent more than once: the deployment's side.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use router_core::{Decision, Nanos, Outcome, Release, Router, Ticket};
@@ -8,8 +9,18 @@ use router_core::{Decision, Nanos, Outcome, Release, Router, Ticket};
 use super::{Admission, DeploymentEntry, Refused};
 use crate::dispatch::guards::TicketGuard;
 use crate::dispatch::settings;
+use crate::grpc::CodeSet;
 
 impl DeploymentEntry {
+    /// Answers with these codes are tried again, if their call may be.
+    pub(in crate::dispatch) fn retry_codes(&self) -> CodeSet {
+        CodeSet::from_bits(self.retry_codes.load(Ordering::Relaxed))
+    }
+
+    pub(in crate::dispatch) fn set_retry_codes(&self, codes: CodeSet) {
+        self.retry_codes.store(codes.bits(), Ordering::Relaxed);
+    }
+
     pub(in crate::dispatch) fn reoffer(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -39,7 +50,7 @@ impl DeploymentEntry {
         }
         let decision = again(&mut locked.router, now, &mut locked.released);
         let wakers = locked.hand_out();
-        self.admit(guard, decision, wakers)
+        self.admit(guard, decision, wakers, now)
     }
 
     /// Sends a call that started once more, if it may; `pushback` is how long its replica wants it
