@@ -233,7 +233,7 @@ class Exchange:
         if self._streams and not wanted:
             raise KindError(
                 f"{self.label} yields, so it answers with a stream; call it with "
-                f".options(stream=True)"
+                f".options(stream=True) and remote, for a broadcast takes one value of each replica"
             )
 
     # --- arguments that somebody else holds ---------------------------------------------

@@ -33,6 +33,12 @@ async def test_a_handle_for_streams_broadcasts_as_any_other(echo):
 
 
 @pytest.mark.parity("G-52")
+def test_a_generator_says_that_a_broadcast_takes_values(echo):
+    with pytest.raises(TypeError, match="a broadcast takes one value of each replica"):
+        echo.options(stream=True).broadcast("numbers", 3).results(timeout_s=10)
+
+
+@pytest.mark.parity("G-52")
 def test_exceptions_are_raised_or_returned(echo):
     broadcast = echo.broadcast("fail", "no")
 
