@@ -113,7 +113,10 @@ class DeployWatch:
             replica.serves and replica.version == self.versions[key]
             for replica in state.of_deployment(key)
         )
-        return ready, version.num_replicas if version is not None else 0
+        if version is None:
+            # Given up: of as many as were wanted last.
+            return ready, self._told.get(key, (0, 0))[1]
+        return ready, version.num_replicas
 
 
 @dataclass(eq=False)

@@ -198,6 +198,7 @@ async def test_failed_second_deploy_leaves_the_first_serving(mesh):
     echo = (await mesh.status())["Echo"]
     assert "HEALTHY" == echo.state
     assert "no model" in echo.message
+    assert {1} == {event.progress.wanted for event in events if event.HasField("progress")}
 
 
 async def test_dead_replica_is_replaced_at_once(mesh):
