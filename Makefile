@@ -87,8 +87,8 @@ compose: wheel ## The mesh as containers, from the build to their end; skipped w
 	$(PY) -m pytest tests/compose
 
 # Where the native half has not changed since, the tests take that of this tree, also in `test`.
-.PHONY: versions
-versions: build ## Two neighbouring releases in one mesh; builds the earlier one if need be
+.PHONY: earlier-wheel
+earlier-wheel: build ## The wheel of the earlier release that `versions` tests with, where need be
 	@commit=$$($(PY) -c 'from tests.mesh.versions.releases import EARLIER; print(EARLIER)') \
 	&& place=target/versions/$$commit \
 	&& if ! ls $$place/*.whl >/dev/null 2>&1 \
@@ -98,6 +98,9 @@ versions: build ## Two neighbouring releases in one mesh; builds the earlier one
 		&& git archive $$commit | tar -x -C $$place/tree \
 		&& cd $$place/tree && VIRTUAL_ENV="$(CURDIR)/$(VENV)" CARGO_TARGET_DIR="$(CURDIR)/target" \
 			"$(CURDIR)/$(BIN)/maturin" build --release --locked --quiet --out ..; fi
+
+.PHONY: versions
+versions: earlier-wheel ## Two neighbouring releases in one mesh
 	$(PY) -m pytest tests/mesh/versions tests/unit/wire tests/unit/control/test_older_state.py
 
 .PHONY: parity
