@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyserve.config import NodeSettings, host_port
+from pyserve.config import NodeSettings, host_port, is_loopback
 
 _LOOPBACK = "127.0.0.1"
 _ANY = ("0.0.0.0", "::", "[::]")  # noqa: S104  # compared, not bound
@@ -26,5 +26,6 @@ def advertised_address(node: NodeSettings, bound: str, reached_at: str = "") -> 
         host = node.advertise_host
     elif host in _ANY:
         # A name that this node has for itself is the best guess where nobody says another.
-        host = reached_at or node.node_id
+        is_known = reached_at and not is_loopback(reached_at)
+        host = reached_at if is_known else node.node_id
     return host_port(host, int(port))

@@ -61,7 +61,7 @@ _ALIASES = {
     **routing.ALIASES,
 }
 # Ray Serve's counterpart means nothing here either, so neither name is a mistake.
-_WITHOUT_MEANING = {"PYSERVE_PROXY_USE_GRPC"}
+_WITHOUT_MEANING = {"PYSERVE_FREEZE_GC_ON_STARTUP", "PYSERVE_PROXY_USE_GRPC"}
 # What Kubernetes sets in every container beside a service called pyserve, or pyserve-something
 # (kubernetes.io/docs/concepts/services-networking/service, "Environment variables").
 _OF_KUBERNETES = re.compile(

@@ -47,6 +47,7 @@ from pyserve.ingress.security import IngressSecurity
 from pyserve.ingress.watcher import Way
 from pyserve.observe.logs.sink import set_up_logging
 from pyserve.observe.metrics import ProcessMetrics
+from pyserve.replica.endpoints import advertised_host
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 
@@ -201,7 +202,9 @@ class _Process:
         )
         if self._admin is not None:
             self._admin.start()
-            ingress.admin = advertised_address(settings.node, self._admin.address)
+            host = self._admin.address.rpartition(":")[0]
+            reached_at = advertised_host(settings.node, controller.controller, host)
+            ingress.admin = advertised_address(settings.node, self._admin.address, reached_at)
 
     async def _mesh_status(self) -> control_pb2.StatusReply:
         return await mesh_status(self._locate(), self._tls)

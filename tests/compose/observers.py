@@ -31,7 +31,9 @@ def observe(project: Project) -> None:
         return
     project.compose("--profile", "observe", "up", "-d", "--no-recreate", *_NEEDED)
     wait_until(
-        lambda: _up(project) == dict.fromkeys(("services", "collector", "prometheus"), "1"),
+        lambda: (
+            _up(project) == dict.fromkeys(("pyserve", "services", "collector", "prometheus"), "1")
+        ),
         _TIMEOUT_S,
         "Prometheus scrapes all that it shall",
     )
@@ -57,7 +59,9 @@ def _figure() -> dict[str, Any]:
 
 
 def _up(project: Project) -> dict[str, str]:
-    return {each["metric"]["job"]: each["value"][1] for each in _asked(project, "up")}
+    return {
+        each["metric"]["job"]: each["value"][1] for each in _asked(project, "min by (job) (up)")
+    }
 
 
 def _asked(project: Project, query: str) -> list[dict[str, Any]]:

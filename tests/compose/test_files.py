@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from click.testing import CliRunner
 from pyserve.api.graph import pack
 from pyserve.cli.commands import commands
 from pyserve.cli.target import load_application
+from pyserve.config.metrics import DEFAULT_METRICS_PORT
 from pyserve.types import ApplicationName
 from tests.compose.project import ROOT
+from tests.support.prometheus import promtool, why_not
 
 # Compose 1.29 refuses these, 2 takes them.
 _TOO_NEW = {"name", "include", "configs"}
@@ -101,7 +104,10 @@ def test_services_and_observers_find_each_other() -> None:
     }
     scraped = content("services/observe/prometheus.yml")["scrape_configs"]
     targets = [
-        target for job in scraped for each in job["static_configs"] for target in each["targets"]
+        target
+        for job in scraped
+        for each in job.get("static_configs", ())
+        for target in each["targets"]
     ]
     assert {f"collector:{port}" for port in shown} == {
         each for each in targets if each.startswith("collector:")
@@ -115,6 +121,38 @@ def test_every_part_of_the_collector_is_in_a_pipeline_and_memory_is_looked_at_fi
     for kind in ("receivers", "processors", "exporters"):
         assert collector[kind].keys() == {name for each in pipelines for name in each[kind]}
     assert {"memory_limiter"} == {each["processors"][0] for each in pipelines}
+
+
+def test_prometheus_finds_the_mesh_and_may_read_its_token() -> None:
+    (job,) = [
+        each
+        for each in content("services/observe/prometheus.yml")["scrape_configs"]
+        if each["job_name"] == "pyserve"
+    ]
+    (discovery,) = job["http_sd_configs"]
+    assert f"http://ingress:{DEFAULT_METRICS_PORT}/-/targets" == discovery["url"]
+    token = SERVICES["ingress"]["environment"]["PYSERVE_TOKEN_FILE"]
+    for each in (job, discovery):
+        assert token == each["authorization"]["credentials_file"]
+    prometheus = OBSERVERS["prometheus"]
+    assert f"mesh:{Path(token).parent}:ro" in prometheus["volumes"]
+    # The token is for its owner only.
+    assert f"USER {prometheus['user']}" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    # Off loopback, where Prometheus is from the other containers' point of view.
+    assert all("0.0.0.0" == role["environment"]["PYSERVE_BIND_HOST"] for role in ROLES.values())
+
+
+@pytest.mark.external
+@pytest.mark.skipif(why_not("promtool") is not None, reason=str(why_not("promtool")))
+def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
+    for name in ("alerts.yml", "token"):
+        (tmp_path / name).write_text((ROOT / "deploy/alerts.yml").read_text(encoding="utf-8"))
+    config = (ROOT / "services/observe/prometheus.yml").read_text(encoding="utf-8")
+    for folder in ("/etc/prometheus", "/var/lib/pyserve"):
+        config = config.replace(folder, str(tmp_path))
+    path = tmp_path / "prometheus.yml"
+    path.write_text(config)
+    assert "SUCCESS" in promtool("check", "config", str(path))
 
 
 def _port(listener: dict[str, str]) -> int:

@@ -91,7 +91,7 @@ class Autoscaling:
             asker = self._askers.get(key) or self._askers.get(key.application)
             wanted = scaling_status(scaled.version)
             if wanted is not None:
-                add_scaling(scrape, key, wanted, scaled.scaler.signals)
+                add_scaling(scrape, key, wanted, scaled.scaler)
             labels = {"application": key.application, "deployment": key.deployment}
             for direction, value in (("up", counts.up), ("down", counts.down)):
                 name = "pyserve_autoscaling_decisions_total"

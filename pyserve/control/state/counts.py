@@ -19,12 +19,14 @@ class ReplicaCounts:
         ready: Those that became ready.
         ends: Those that ended, by how: ``stopped``, ``killed``, ``died``, ``failed_to_start``.
         start_times: From a start to a ready replica.
+        stop_times: From the word to stop to the end of the process.
     """
 
     starts: int = 0
     ready: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     start_times: Tally = field(default_factory=Tally)
+    stop_times: Tally = field(default_factory=Tally)
 
     def on_ready(self, took_s: float) -> None:
         """One has become ready."""
@@ -42,9 +44,12 @@ class Counted(dict[DeploymentKey, ReplicaCounts]):
             found = self[key] = ReplicaCounts()
         return found
 
-    def on_end(self, replica: Replica) -> None:
+    def on_end(self, replica: Replica, now: float) -> None:
         """One has ended, in the phase that it is in."""
+        counts = self.of(replica.key)
+        if replica.stopping_at is not None:
+            counts.stop_times.add(now - replica.stopping_at)
         how = "killed" if replica.killed else "stopped"
         if replica.phase is not Phase.STOPPING:
             how = "failed_to_start" if replica.phase is Phase.STARTING else "died"
-        self.of(replica.key).ends[how] += 1
+        counts.ends[how] += 1

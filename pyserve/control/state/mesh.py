@@ -401,7 +401,7 @@ class MeshState:
         replica = self.replicas[replica_id]
         replica.joined, replica.left_at = False, now
         if replica.slot == EXTERNAL_SLOT:
-            self.counts.on_end(replica)
+            self.counts.on_end(replica, now)
             del self.replicas[replica_id]
 
     def on_exited(self, replica_id: ReplicaId, *, summary: str, now: float) -> None:
@@ -410,7 +410,7 @@ class MeshState:
         if replica is None:
             return
         said = f"replica {replica.id} {summary}"
-        self.counts.on_end(replica)
+        self.counts.on_end(replica, now)
         if replica.phase is Phase.STARTING:
             self._count_start_failure(replica, Failure(said))
         if replica.phase is not Phase.STOPPING:

@@ -31,6 +31,8 @@ def add_mesh(
         scrape.add("pyserve_deployment_replica_ready_total", counted.ready, **labels)
         times = counted.start_times
         scrape.add_histogram("pyserve_deployment_replica_start_seconds", times, **labels)
+        times = counted.stop_times
+        scrape.add_histogram("pyserve_deployment_replica_stop_seconds", times, **labels)
         for how, value in counted.ends.items():
             scrape.add("pyserve_deployment_replica_ends_total", value, how=how, **labels)
 

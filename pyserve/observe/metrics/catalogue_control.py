@@ -28,12 +28,14 @@ _DEPLOYMENTS = (
         "how",
     ),
     histogram("pyserve_deployment_replica_start_seconds", "From a start to a ready replica."),
+    histogram("pyserve_deployment_replica_stop_seconds", "From the word to stop to the end."),
 )
 _SCALING = (
     gauge("pyserve_autoscaling_target_replicas", "Replicas that autoscaling wants."),
     gauge("pyserve_autoscaling_pending_replicas", "How many it would want but for a delay."),
     gauge("pyserve_autoscaling_min_replicas", "The least that it may want."),
     gauge("pyserve_autoscaling_max_replicas", "The most that it may want."),
+    gauge("pyserve_autoscaling_target_ongoing_calls", "Calls that a replica shall have."),
     gauge("pyserve_autoscaling_total_calls", "Calls that it reckons with: running and waiting."),
     gauge("pyserve_autoscaling_parked_calls", "Those of them that wait in routers."),
     gauge("pyserve_autoscaling_replica_start_seconds", "How long it expects a start to take."),

@@ -14,3 +14,21 @@ def test_the_transport_of_the_proxy_is_accepted_quietly(name: str, value: str):
 
     assert read_settings(environment) == read_settings({**environment, name: value})
     assert [] == older_names({name: value}) == unknown_names({**environment, name: value})
+
+
+@pytest.mark.parity("S-59")
+@pytest.mark.parametrize("prefix", ["RAY_SERVE_", "PYSERVE_"])
+def test_what_else_throughput_mode_switches_is_accepted(prefix: str):
+    """Values whole and ports of replicas have their meaning; the collector never looks anyway."""
+    environment = {"PYSERVE_HOME": "/tmp/pyserve"}
+    direct = {"RAY_SERVE_": "ENABLE_DIRECT_INGRESS", "PYSERVE_": "DIRECT_INGRESS"}[prefix]
+    names = ("USE_GRPC_BY_DEFAULT", "FREEZE_GC_ON_STARTUP", direct)
+    switches = {f"{prefix}{name}": "1" for name in names}
+    found = read_settings({**environment, **switches})
+
+    assert found.calls.by_reference is False
+    assert found.direct_ingress.enabled
+    assert found == read_settings(
+        {**environment, "PYSERVE_USE_GRPC_BY_DEFAULT": "1", "PYSERVE_DIRECT_INGRESS": "1"}
+    )
+    assert [] == unknown_names({**environment, **switches})
