@@ -93,8 +93,7 @@ def make_on_traced_call(
 
     def on_call(token: int, call: _router.ServerCall, message: bytes | None) -> None:
         number = call.method
-        traceparent = sampled_traceparent(call)
-        if traceparent:
+        if call.traceparent:
             is_http = number == http_number
             span, context = _serve_http(spans, call) if is_http else _serve_rpc(spans, call)
             traced = cast("_router.ServerCall", TracedCall(call, span))
@@ -103,14 +102,6 @@ def make_on_traced_call(
             starters[number](token, call, message)
 
     return on_call
-
-
-def sampled_traceparent(call: _router.ServerCall) -> str:
-    """Return the ``traceparent`` of a call that is sampled, ``""`` of others."""
-    for key, value in call.metadata():
-        if key == "traceparent":
-            return str(value) if str(value)[-2:] == "01" else ""
-    return ""
 
 
 def _serve_rpc(spans: Spans, call: _router.ServerCall) -> Any:

@@ -179,9 +179,10 @@ def open_session(
         variables = {**options.environment(), **(environment or {})}
         settings = settings or read_settings()
         session = _attach_or_start(addresses, settings, options, run, variables)
+        if run is None:  # A command makes no calls of its own.
+            _trace(tracing)
         attach(session)
         atexit.register(_end_at_exit)
-    _trace(tracing)
     return session
 
 
@@ -192,14 +193,18 @@ def find_session(settings: MeshSettings | None = None) -> Session | None:
         address = find_mesh(settings or read_settings())
         if address is not None:
             session = Session(address, None)
+            if settings is None:  # Else it is a command, which makes no calls of its own.
+                _trace(read_tracing({}))
             attach(session)
             atexit.register(_end_at_exit)
-            _trace(read_tracing({}))
     return session
 
 
 def _trace(settings: TracingSettings) -> None:
-    """Trace the calls of this process's handles, if the settings say so; before the first."""
+    """Trace the calls of this process's handles, if the settings say so.
+
+    Before the end of the session is arranged: it brings the last spans, and exporters end after it.
+    """
     node = read_settings().node.node_id
     instance = f"{node}-{os.getpid()}"
     identity = ProcessIdentity(service="pyserve-driver", instance=instance, node=node)

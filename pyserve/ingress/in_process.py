@@ -30,6 +30,7 @@ from pyserve.errors import MeshUnavailable
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.measures import add_table
 from pyserve.ingress.native_caller import NativeCaller
+from pyserve.ingress.records import CallRecords
 from pyserve.ingress.watcher import Views
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
@@ -254,12 +255,18 @@ class _Running:
     ) -> None:
         self._tls = tls
         self._defaults = defaults
+        # Calls of a replica belong to the request that it answers; only scripts begin traces. Where
+        # nothing is traced, nobody would take the records.
+        self._records: CallRecords | None = None
+        if PROCESS_TRACING.spans is not None:
+            self._records = CallRecords(samples_root=replica_context() is None)
         self.table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
             token=controller.token,
             seed=secrets.randbits(64),
             tls=None if self._tls is None else self._tls.client,
+            records=None if self._records is None else self._records.native,
         )
         self._views: Views = {}
         self._feed_of = (controller, node)
@@ -322,7 +329,11 @@ class _Running:
             defaults=self._defaults,
             for_handles=True,
         )
-        follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
+        tasks: list[asyncio.Task[None]] = []
+        if self._tls is not None:
+            tasks.append(asyncio.create_task(self._tls.follow()))
+        if self._records is not None:
+            tasks.append(asyncio.create_task(self._records.follow()))
         feed.start()
         try:
             await feed.wait_version(timeout_s=FIRST_VIEW_TIMEOUT_S)
@@ -332,8 +343,9 @@ class _Running:
             self._ready.set_result(None)
             await self._stop.wait()
         finally:
-            if follower is not None:
-                follower.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await feed.close()
 
     def _note(self, views: Views) -> Sequence[_router.DeploymentRoute]:

@@ -28,6 +28,7 @@ from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.measures import add_ingress, add_table
+from pyserve.ingress.records import CallRecords
 from pyserve.ingress.reporting import ingress_status, limits_of
 from pyserve.ingress.security import IngressSecurity
 from pyserve.ingress.watcher import Views, Way
@@ -66,6 +67,7 @@ class IngressServer:
         admin: ``host:port`` of its node's metrics; "": none.
         id: random, of this ingress.
         state: how it is; ``on_state`` is called when that has changed.
+        records: of calls that have ended, for whoever listens.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class IngressServer:
         settings = settings or IngressSettings()
         io_threads = settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX)
         self._settings = settings = replace(settings, io_threads=io_threads)
+        self.records = CallRecords(samples_root=True)
+        self._drainer: asyncio.Task[None] | None = None
         self._table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
@@ -101,6 +105,7 @@ class IngressServer:
             connect_timeout_s=settings.connect_timeout_s,
             idle_timeout_s=settings.server_timeout_s,
             tls=None if tls is None else tls.client,
+            records=self.records.native,
         )
         self._security = security or IngressSecurity(SecuritySettings())
         self._follower: asyncio.Task[None] | None = None
@@ -136,6 +141,7 @@ class IngressServer:
         Raises:
             MeshError: an address cannot be listened at, or the controller does not answer.
         """
+        self._drainer = asyncio.create_task(self.records.follow())
         await self._builtin.start()
         self.feed.start()
         try:
@@ -293,6 +299,9 @@ class IngressServer:
         if self._native is not None:
             self._native.stop()
         await self._builtin.stop(_BUILTIN_GRACE_S)
+        if self._drainer is not None:
+            self._drainer.cancel()
+            await asyncio.wait([self._drainer])
 
     def _in_flight(self) -> int:
         return 0 if self._native is None else self._native.in_flight()

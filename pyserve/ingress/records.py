@@ -10,9 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from pyserve import _router
 from pyserve.observe.seldom import Seldom
+from pyserve.observe.traces.process import PROCESS_TRACING
+
+if TYPE_CHECKING:
+    from pyserve.observe.traces.records import RecordedSpans
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -102,3 +107,32 @@ class Records(Generic[Record]):
             self._wanted.set()
         else:
             self._wanted.clear()
+
+
+class CallRecords(Records[_router.CallRecord]):
+    """The records of the calls through one table, and the spans of those that are sampled.
+
+    Args:
+        samples_root: Calls that come without a decision may begin a trace.
+    """
+
+    def __init__(self, *, samples_root: bool) -> None:
+        spans = PROCESS_TRACING.spans
+        # Without spans nobody is sampled, and everything is forwarded as it came.
+        ratio = None if spans is None else PROCESS_TRACING.sampling_ratio
+        self.native = _router.CallRecords(sampling_ratio=ratio, samples_root=samples_root)
+        super().__init__(self.native)
+        self._spans: RecordedSpans | None = None
+        if spans is not None:
+            from pyserve.observe.traces.records import RecordedSpans
+
+            self._spans = RecordedSpans(spans)
+            self.listen(self._spans.export)
+
+    async def follow(self) -> None:
+        """Do what ``Records.follow`` does, and make the last spans at its end."""
+        try:
+            await super().follow()
+        finally:
+            if self._spans is not None:
+                await asyncio.to_thread(self._spans.close)

@@ -93,12 +93,17 @@ class Loaded:
         return model_of(self.target)
 
 
-def load(spec: mesh_pb2.DeploymentSpec, functions: Sequence[str] = ()) -> Loaded:
+def load(
+    spec: mesh_pb2.DeploymentSpec,
+    functions: Sequence[str] = (),
+    on_prepared: Callable[[], object] = lambda: None,
+) -> Loaded:
     """Import and check what a deployment runs, and unpack the arguments of its constructor.
 
     Args:
         spec: Of the deployment.
         functions: The mesh's ``grpc_servicer_functions``.
+        on_prepared: Called when modules of the deployment can be imported, and none of them is.
 
     Raises:
         LoadError: It cannot be imported, or does not fit its services.
@@ -117,6 +122,7 @@ def load(spec: mesh_pb2.DeploymentSpec, functions: Sequence[str] = ()) -> Loaded
             code, own_directory=bool(options.working_dir), own_packages=bool(options.pip)
         ),
     )
+    on_prepared()
     target = _attempt(f"importing {what} failed", lambda: receive(code))
     services: tuple[Service, ...] = ()
     methods: Mapping[str, Method] = {}

@@ -196,8 +196,9 @@ class Worker:
             own = self._settings
             launched, names = own.external is None, (own.application, own.deployment)
             self._logs = begin_logs(assign, *names, own.mesh.logs, is_launched=launched)
-            observe_calls(self._settings, assign.replica_id)
-            loaded = load(assign.spec, self._settings.mesh.servicer_functions)
+            # An exporter may be a module beside the deployment's.
+            observe = partial(observe_calls, own, assign.replica_id)
+            loaded = load(assign.spec, own.mesh.servicer_functions, observe)
             if ingress_of(loaded.target) is not None or "anyio" in sys.modules:
                 # Before the constructor, which may know better. Streams of plain handlers use them.
                 limit = loaded.options.ongoing_requests_limit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,14 +42,19 @@ class ProcessIdentity:
 
 
 class Tracing:
-    """The spans of this process, ``None`` while it does not trace.
+    """What this process traces.
 
     Those who make many things for a call look at ``spans`` once, when they are made, so that
     tracing has to be started before; in a replica that is before user code is loaded.
+
+    Attributes:
+        spans: Makes the spans; ``None`` while there are none.
+        sampling_ratio: Of the calls that begin a trace here.
     """
 
     def __init__(self) -> None:
         self.spans: Spans | None = None
+        self.sampling_ratio = 0.0
 
     def start(self, settings: TracingSettings, identity: ProcessIdentity) -> None:
         """Make spans from now on, if the settings say so. Once started it goes on.
@@ -62,6 +68,7 @@ class Tracing:
             from pyserve.observe.traces.exporting import open_spans
 
             self.spans = open_spans(settings, identity)
+            self.sampling_ratio = settings.sampling_ratio
         except Exception:
             # Of the user's exporter anything may come.
             _LOGGER.exception("this process makes no spans: its exporter cannot be made")
@@ -82,6 +89,10 @@ class Tracing:
 
         return LoadTraces(self.spans, label)
 
+    def leave_to_parent(self) -> None:
+        """Make no more spans: this is a forked child, whose parent has the exporter's threads."""
+        self.spans = None
+
     def stop(self, timeout_s: float = 2.0) -> None:
         """Export what is left, for ``timeout_s`` at most, and make no more spans."""
         spans, self.spans = self.spans, None
@@ -91,3 +102,4 @@ class Tracing:
 
 PROCESS_TRACING = Tracing()
 """Of this process: decorators and native callbacks make spans, and have nobody to ask."""
+os.register_at_fork(after_in_child=PROCESS_TRACING.leave_to_parent)

@@ -7,7 +7,10 @@ the call was parked.
 
 from __future__ import annotations
 
+import logging
 import random
+import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -16,6 +19,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
+from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces.semantics import (
     ERROR_TYPE,
     RPC_SYSTEM,
@@ -35,6 +39,11 @@ from pyserve.version import version
 Attempt = tuple[str, bytes, int, int, int, str, str]
 
 Said = dict[str, str | int | float]
+
+# Sampled calls that wait for their spans: what is taken of the native side at once.
+_WAITING_MAX = 4096
+_CLOSE_TIMEOUT_S = 2.0
+_LOGGER, _LINES = logging.getLogger(__name__), Seldom()
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SCOPE = InstrumentationScope("pyserve", version(), SCHEMA_URL)
@@ -99,21 +108,61 @@ class CallRecord(Protocol):
 
 
 class RecordedSpans:
-    """Makes the spans of sampled calls and hands them to the exporters.
+    """Makes the spans of sampled calls and hands them to the exporters, in a thread of its own.
+
+    The thread that brings the records has more urgent work: it may be the controller's.
 
     Args:
         spans: Of this process.
+
+    Attributes:
+        dropped: Sampled calls without spans, because more came than could be made.
     """
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
+        self._waiting: deque[CallRecord] = deque()
+        self._has_news, self._is_closing = threading.Event(), False
+        self.dropped = self._told = 0
+        self._thread = threading.Thread(target=self._run, name="pyserve-record-spans", daemon=True)
+        self._thread.start()
 
     def export(self, records: Iterable[CallRecord]) -> None:
         """Take what has been drained; calls that are not sampled have no spans."""
-        resource = self._spans.provider.resource
         for record in records:
-            if record.is_sampled:
-                self._spans.hand_over(_Parts(record, resource).all())
+            if not record.is_sampled:
+                continue
+            if len(self._waiting) < _WAITING_MAX:
+                self._waiting.append(record)
+            else:
+                self.dropped += 1
+        self._has_news.set()
+        if self.dropped > self._told and _LINES.allows("dropped"):
+            _LOGGER.warning("%d sampled calls have no spans: too many came at once", self.dropped)
+            self._told = self.dropped
+
+    def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        """Make what waits, for ``timeout_s`` at most, and take no more."""
+        self._is_closing = True
+        self._has_news.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            self._has_news.wait()
+            self._has_news.clear()
+            while self._waiting:
+                self._make(self._waiting.popleft())
+            if self._is_closing:
+                return
+
+    def _make(self, record: CallRecord) -> None:
+        try:
+            self._spans.hand_over(_Parts(record, self._spans.provider.resource).all())
+        except Exception:
+            # Of the user's processors anything may come; the next call is another one.
+            if _LINES.allows():
+                _LOGGER.exception("spans of calls were lost")
 
 
 class _Parts:
@@ -126,14 +175,15 @@ class _Parts:
         self._state = TraceState.from_header([record.tracestate]) if record.tracestate else None
         self._hop = self._context(record.span_id)
         self._is_http = record.door in _PLAIN_HTTP
+        self._attempts = record.attempts  # A new list each time.
 
     def all(self) -> Iterator[ReadableSpan]:
         """Yield each of them, finished."""
         record = self._record
         yield self._call()
-        for attempt in record.attempts:
+        for attempt in self._attempts:
             yield self._attempt(attempt)
-        for start_ns, end_ns in parked_times(record.parked_ns, record.duration_ns, record.attempts):
+        for start_ns, end_ns in parked_times(record.parked_ns, record.duration_ns, self._attempts):
             yield self._span(
                 "parked",
                 self._context(random.randbytes(8)),  # noqa: S311  # as the SDK makes ids
@@ -173,7 +223,7 @@ class _Parts:
             "pyserve.attempt.reason": why,
             "pyserve.attempt.outcome": outcome,
         }
-        if outcome == "ok":
+        if outcome == "ok" or (outcome == "failed" and self._answers(attempt)):
             attributes.update(self._ended(is_client=True))
         elif outcome not in _WITHOUT_ERROR:
             attributes[ERROR_TYPE] = outcome
@@ -183,6 +233,10 @@ class _Parts:
         return self._span(
             self._name(), context, SpanKind.CLIENT, times, attributes, events, parent=self._hop
         )
+
+    def _answers(self, attempt: Attempt) -> bool:
+        """Return whether the call has ended as this attempt has."""
+        return self._record.answered_by == "replica" and attempt == self._attempts[-1]
 
     def _name(self) -> str:
         method = self._record.method
@@ -205,10 +259,7 @@ class _Parts:
         record = self._record
         if not self._is_http:
             return rpc_end(record.code)
-        if record.http_status:
-            return http_end(record.http_status, is_client=is_client)
-        # It has ended without an answer: its client left, or the answer was broken off.
-        return {ERROR_TYPE: record.answered_by or "unanswered"}
+        return http_end(record.http_status, is_client=is_client)
 
     def _context(self, span_id: bytes, *, is_remote: bool = False) -> SpanContext | None:
         if not span_id:

@@ -27,6 +27,8 @@ _METHODS = frozenset(
 # The lowest status that is an error of a server; what a client did wrong is no error of its.
 _HTTP_ERROR_MIN = 500
 _HTTP_CLIENT_ERROR_MIN = 400
+# Of requests whose clients have left, which no client ever sees.
+_LEFT = 499
 
 # By gRPC's number.
 CODES = (
@@ -83,7 +85,7 @@ def rpc_end(number: int) -> dict[str, str | int]:
 def http_end(status: int, *, is_client: bool = False) -> dict[str, str | int]:
     """Return what the head of an answer adds to the span of a server, or of a client."""
     found: dict[str, str | int] = {HTTP_STATUS: status}
-    if status >= (_HTTP_CLIENT_ERROR_MIN if is_client else _HTTP_ERROR_MIN):
+    if status >= (_HTTP_CLIENT_ERROR_MIN if is_client else _HTTP_ERROR_MIN) or status == _LEFT:
         found[ERROR_TYPE] = str(status)
     return found
 

@@ -62,9 +62,11 @@ class Spans:
         return ServerSpan(span), context
 
     def outgoing(self) -> OutgoingMetadata:
-        """Return the metadata of a call that this code makes, none where it is not traced."""
-        span = trace.get_current_span()
-        if not span.get_span_context().trace_flags.sampled:
+        """Return the metadata of a call that this code makes, none where it is in no span.
+
+        A script's own span may not be sampled; then the call must not begin a trace either.
+        """
+        if not trace.get_current_span().get_span_context().is_valid:
             return ()
         carrier: dict[str, str] = {}
         here = get_current()

@@ -9,6 +9,7 @@ from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
 from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.aio._traced import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError
 from pyserve.observe.failures import failure_logger
@@ -86,6 +87,7 @@ def _answer_http_exception(http: HttpCall, error: Any) -> None:
 
 
 def _answer_unexpected(http: HttpCall, error: Exception) -> None:
+    note_failure(http.call, error)
     if is_late(error, http.time_remaining()):
         _LOGGER.debug("%s ran out of time", _path(http), exc_info=error)
         http.fail(StatusCode.DEADLINE_EXCEEDED, LATE_DETAILS)

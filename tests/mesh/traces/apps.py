@@ -39,7 +39,12 @@ class Door:
         self._scores = scores.options(method_name="score")
         self._tracer = trace.get_tracer("door")
 
+    async def plain(self, number: int) -> int:
+        return number
+
     async def __call__(self, request: Any) -> dict[str, Any]:
+        if "x-fail" in request.headers:
+            raise LookupError("no such tea")
         with self._tracer.start_as_current_span("own work") as span:
             span.set_attribute("tenant", str(baggage.get_baggage("tenant")))
             film = await self._pipeline.naive.remote(FRAMES)
@@ -50,14 +55,6 @@ class Door:
         return {"frames": film.frames, "scores": scored, "span_id": f"{context.span_id:016x}"}
 
 
-@pyserve.deployment
-class Fails:
-    """Raises."""
-
-    async def __call__(self, request: Any) -> None:
-        raise LookupError("no such tea")
-
-
 # mypy does not look at what class decorators return, so it sees classes here.
 def _bound(deployment: Any, *arguments: object) -> pyserve.Application:
     application: pyserve.Application = deployment.bind(*arguments)
@@ -66,4 +63,3 @@ def _bound(deployment: Any, *arguments: object) -> pyserve.Application:
 
 pipeline = build(Pace(decode_ms=0, predict_ms=0, encode_ms=0))
 app = _bound(Door, pipeline, _bound(Scores))
-fails = _bound(Fails)

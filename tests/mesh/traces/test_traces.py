@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from http.client import HTTPConnection
+import os
+import subprocess
+import sys
+from http.client import HTTPConnection, HTTPResponse
 from json import loads
 from typing import Any
 
@@ -26,13 +29,15 @@ EVERY_PROCESS = (
 
 def get(mesh: RunningMesh, trace_id: str, flags: str = "01", **headers: str) -> Any:
     """Ask the door as a client that belongs to a trace; return what it answers."""
+    told = {"traceparent": f"00-{trace_id}-{CALLER}-{flags}", **headers}
+    return loads(asked(mesh, told).read())
+
+
+def asked(mesh: RunningMesh, headers: dict[str, str]) -> HTTPResponse:
+    """Ask the door, and return the answer whose body is still to be read."""
     connection = HTTPConnection(mesh.address, timeout=30)
-    try:
-        told = {"traceparent": f"00-{trace_id}-{CALLER}-{flags}", **headers}
-        connection.request("GET", "/", headers=told)
-        return loads(connection.getresponse().read())
-    finally:
-        connection.close()
+    connection.request("GET", "/", headers={"connection": "close", **headers})
+    return connection.getresponse()
 
 
 def of_trace(receiver: Receiver, trace_id: str) -> list[ReceivedSpan]:
@@ -40,11 +45,15 @@ def of_trace(receiver: Receiver, trace_id: str) -> list[ReceivedSpan]:
 
 
 def awaited(receiver: Receiver, trace_id: str, *names: str) -> Trace:
-    """Return the spans of a trace once those of these names are among them."""
-    wait_until(
-        lambda: {each.name for each in of_trace(receiver, trace_id)} >= set(names),
-        what=f"the spans {names} have come",
-    )
+    """Return the spans of a trace once those of these names came, and all that are above them."""
+
+    def is_whole() -> bool:
+        found = of_trace(receiver, trace_id)
+        known = {bytes.fromhex(CALLER), *(each.id for each in found)}
+        parents = {each.parent for each in found if each.parent}
+        return {each.name for each in found} >= set(names) and known >= parents
+
+    wait_until(is_whole, what=f"the spans {names} and all above them have come")
     return Trace(of_trace(receiver, trace_id))
 
 
@@ -63,6 +72,14 @@ class Trace:
     def all(self, name: str, kind: int | None = None) -> list[ReceivedSpan]:
         return [each for each in self._spans if each.name == name and kind in (None, each.kind)]
 
+    @property
+    def root(self) -> ReceivedSpan:
+        (found,) = (each for each in self._spans if each.parent not in self._by_id)
+        return found
+
+    def below(self, span: ReceivedSpan, kind: int) -> list[ReceivedSpan]:
+        return [each for each in self._spans if each.parent == span.id and each.kind == kind]
+
     def above(self, span: ReceivedSpan) -> ReceivedSpan:
         """Return what has made a call, which is above the spans of the call itself."""
         found = self._by_id[span.parent]
@@ -72,6 +89,7 @@ class Trace:
 
 
 @pytest.mark.slow
+@pytest.mark.parity("G-82")
 def test_a_request_is_one_trace_through_all_its_stages(mesh: RunningMesh, receiver: Receiver):
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     answer = get(mesh, trace_id, baggage="tenant=blue", **{"x-model": "seldom"})
@@ -82,6 +100,24 @@ def test_a_request_is_one_trace_through_all_its_stages(mesh: RunningMesh, receiv
     own, naive = found.one("own work"), found.one("default.Pipeline/naive", SERVER)
     door = next(each for each in found.all("GET /", SERVER) if each.id.hex() == answer["span_id"])
     assert (door, own) == (found.above(own), found.above(naive))
+    root = found.root
+    (attempt,) = found.below(root, CLIENT)
+    assert ("pyserve-ingress", CALLER, attempt.id) == (
+        root.resource["service.name"],
+        root.parent.hex(),
+        door.parent,
+    )
+    assert ("GET", "/", 200, "replica") == (
+        root.attributes["http.request.method"],
+        root.attributes["http.route"],
+        root.attributes["http.response.status_code"],
+        root.attributes["pyserve.answered_by"],
+    )
+    # A call of a handle, its attempt at a replica, and what that makes of it.
+    (call,) = found.below(own, CLIENT)
+    (attempt,) = found.below(call, CLIENT)
+    assert [naive] == found.below(attempt, SERVER)
+    assert naive.resource["pyserve.replica"] == attempt.attributes["pyserve.replica"]
     assert "blue" == own.attributes["tenant"]
     for stage in STAGES:
         assert naive == found.above(found.one(f"default.{stage}", SERVER))
@@ -123,3 +159,58 @@ def test_a_request_that_its_client_does_not_sample_has_no_span(
     awaited(receiver, seen, *EVERY_PROCESS)
 
     assert [] == of_trace(receiver, ignored)
+
+
+@pytest.mark.slow
+def test_a_request_without_a_decision_begins_a_trace_at_the_ingress(
+    mesh: RunningMesh, receiver: Receiver
+):
+    asked(mesh, {"x-request-id": "a-root"}).read()
+
+    def roots() -> list[ReceivedSpan]:
+        return [
+            each
+            for each in receiver.named("GET /", SERVER)
+            if each.attributes.get("pyserve.request_id") == "a-root" and not each.parent
+        ]
+
+    wait_until(roots, what="its span has come")
+    trace_id = roots()[0].raw.trace_id.hex()
+    awaited(receiver, trace_id, *EVERY_PROCESS)
+
+
+@pytest.mark.slow
+def test_a_failure_is_told_where_it_happened_and_to_those_above(
+    mesh: RunningMesh, receiver: Receiver
+):
+    trace_id = "5af7651916cd43dd8448eb211c80319c"
+    told = {"traceparent": f"00-{trace_id}-{CALLER}-01", "x-fail": "1"}
+    assert 500 == asked(mesh, told).status
+
+    wait_until(lambda: len(of_trace(receiver, trace_id)) == 3, what="three spans have come")
+    found = Trace(of_trace(receiver, trace_id))
+    (attempt,) = found.below(found.root, CLIENT)
+    (door,) = found.below(attempt, SERVER)
+    assert ["500"] * 3 == [each.attributes["error.type"] for each in (found.root, attempt, door)]
+    (event,) = door.raw.events
+    assert "no such tea" in str(event.attributes)
+
+
+@pytest.mark.slow
+def test_a_script_begins_traces_with_its_handles(mesh: RunningMesh, receiver: Receiver):
+    environment = {**os.environ, **receiver.environment(), "PYSERVE_HOME": str(mesh.home)}
+    command = [sys.executable, "-m", "tests.mesh.traces.script"]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+
+    def calls() -> list[ReceivedSpan]:
+        found = receiver.named("default.Door/plain", CLIENT)
+        return [each for each in found if each.attributes.get("pyserve.door") == "handle"]
+
+    wait_until(lambda: len(calls()) == 2, what="the calls of the script have come")
+    (script,) = receiver.named("script")
+    assert ["pyserve-driver"] * 3 == [e.resource["service.name"] for e in (script, *calls())]
+    assert {b"", script.id} == {each.parent for each in calls()}
+    for each in calls():
+        trace = awaited(receiver, each.raw.trace_id.hex(), "default.Door/plain")
+        (attempt,) = trace.below(each, CLIENT)
+        assert ["Door"] == [one.resource["service.name"] for one in trace.below(attempt, SERVER)]

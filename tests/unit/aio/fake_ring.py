@@ -105,6 +105,7 @@ class FakeServerCall:
         self.method = method
         self.path = path
         self.host = "test"
+        self.traceparent = ""
         self.peer = "ipv4:127.0.0.1:1"
         self.commands: list[Command] = []
         self.taken_bytes = 0
