@@ -87,8 +87,8 @@ class JsonFormatter(logging.Formatter):
             for name, value in vars(record).items()
             if name not in _STANDARD and (value or name not in _OF_REQUEST)
         }
-        # The record's own are those that readers look for.
-        return json.dumps({**extra, **values}, default=str)
+        # The record's own are those that readers look for, and come first.
+        return json.dumps({**values, **extra, **values}, default=str)
 
 
 def output_as_json(line: str) -> str:

@@ -63,7 +63,12 @@ def test_the_limit_of_calls_at_once_holds_in_the_replica_and_changes_without_ano
 def test_other_logs_are_taken_on_by_the_replica_that_serves(
     run_in_mesh: Run, tmp_path: Path
 ) -> None:
-    logs = {"logs_dir": str(tmp_path / "logs"), "log_level": "WARNING"}
+    # Lines for calls would come between.
+    logs = {
+        "logs_dir": str(tmp_path / "logs"),
+        "log_level": "WARNING",
+        "enable_access_log": False,
+    }
     handle = deploy(run_in_mesh, logging_config=logs)
     before = replica()
     handle.log.remote("info", "first").result(timeout_s=TIMEOUT_S)
