@@ -70,6 +70,15 @@ def _read_once(files: TlsFiles) -> Pem:
     )
 
 
+def lifetime_s(chain: bytes) -> tuple[float, float]:
+    """Return from when to when all certificates of a PEM are good, Unix time.
+
+    Raises:
+        ValueError: there is none, or one cannot be read.
+    """
+    return _router.certificate_lifetime_s(chain)
+
+
 def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> None:
     """Log it if a certificate is not good now: peers will refuse it, and do not tell this side.
 
@@ -80,11 +89,11 @@ def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> None:
         files: where it is.
         pem: what has been read from there, and can be used.
     """
-    begins_s, ends_s = _router.certificate_lifetime_s(pem.pair[1])
+    begins_s, ends_s = lifetime_s(pem.pair[1])
     now_s = time.time()
     if begins_s <= now_s <= ends_s:
         return
-    fault = f"ended at {_date(ends_s)}" if ends_s < now_s else f"begins at {_date(begins_s)}"
+    fault = f"ended at {date(ends_s)}" if ends_s < now_s else f"begins at {date(begins_s)}"
     _LOGGER.error(
         "the certificate of %s in %s %s, so peers refuse it; put another one in its place, it is "
         "used without a restart",
@@ -249,7 +258,8 @@ def mesh_tls(files: TlsFiles | None) -> MeshTls | None:
     return None if files is None else MeshTls(files)
 
 
-def _date(seconds: int) -> str:
+def date(seconds: float) -> str:
+    """Return a Unix time as people write it."""
     return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

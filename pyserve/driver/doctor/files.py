@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyserve.aio.certificates import check_server_files
+from pyserve.aio.certificates import check_server_files, date, lifetime_s
 from pyserve.config import MeshSettings
 from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import read_record, read_token
 from pyserve.driver.doctor.findings import Finding, notice, ok, wrong
-from pyserve.driver.doctor.validity import Validity, validities
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import PrivateFolder
 
@@ -79,7 +78,8 @@ def check_certificates(settings: MeshSettings, now: float | None = None) -> Iter
             continue
         try:
             check_server_files(files)
-            found = [*_validities(files.cert_file), *_validities(files.ca_file)]
+            paths = filter(None, (files.cert_file, files.ca_file))
+            found = {path: lifetime_s(path.read_bytes()) for path in paths}
         except (OptionError, OSError, ValueError) as error:
             remedy = "give files in the PEM format that belong together; see guide/security.md"
             yield wrong("certificates", f"of the {name}: {error}", remedy)
@@ -88,29 +88,23 @@ def check_certificates(settings: MeshSettings, now: float | None = None) -> Iter
         yield from _key_modes(files)
 
 
-def _validities(path: Path | None) -> list[tuple[Path, Validity]]:
-    if path is None:
-        return []
-    return [(path, each) for each in validities(path.read_bytes())]
-
-
 def _days_left(
-    name: str, files: TlsFiles, found: list[tuple[Path, Validity]], now: float
+    name: str, files: TlsFiles, found: Mapping[Path, tuple[float, float]], now: float
 ) -> Iterator[Finding]:
     is_fine = True
     renewing = "renew it: put another certificate into the same file, which a mesh takes on"
-    for path, validity in found:
-        is_fine = is_fine and validity.begins_at <= now < validity.ends_at - _DAYS_LOW * _DAY_S
-        if validity.begins_at > now:
-            text = f"{path} is not valid before {validity.begins()}"
+    for path, (begins_at, ends_at) in found.items():
+        is_fine = is_fine and begins_at <= now < ends_at - _DAYS_LOW * _DAY_S
+        if begins_at > now:
+            text = f"{path} is not valid before {date(begins_at)}"
             yield wrong("certificates", text, "look at the clock of this machine (timedatectl)")
-        elif validity.ends_at <= now:
-            yield wrong("certificates", f"{path} was valid until {validity.ends()}", renewing)
-        elif validity.ends_at < now + _DAYS_LOW * _DAY_S:
-            days = int((validity.ends_at - now) / _DAY_S)
+        elif ends_at <= now:
+            yield wrong("certificates", f"{path} was valid until {date(ends_at)}", renewing)
+        elif ends_at < now + _DAYS_LOW * _DAY_S:
+            days = int((ends_at - now) / _DAY_S)
             yield notice("certificates", f"{path} is valid for {days} days yet", renewing)
-    if is_fine and found:
-        days = int((min(each.ends_at for _, each in found) - now) / _DAY_S)
+    if is_fine:
+        days = int((min(ends_at for _, ends_at in found.values()) - now) / _DAY_S)
         yield ok("certificates", f"those of the {name} ({files.cert_file}) last for {days} days")
 
 

@@ -13,13 +13,12 @@ from typing import Any
 
 import grpc
 
-from pyserve.aio.certificates import read_pem
+from pyserve.aio.certificates import date, lifetime_s, read_pem
 from pyserve.config import is_loopback
 from pyserve.config.tls import TlsFiles
 from pyserve.control.server.transport import proof
 from pyserve.driver.client import open_channel
 from pyserve.driver.doctor.findings import Finding, notice, ok, wrong
-from pyserve.driver.doctor.validity import validity_of
 from pyserve.errors import OptionError
 
 _TIMEOUT_S = 3.0
@@ -71,12 +70,13 @@ def ask_ingress(subject: str, address: str, speaks_tls: bool) -> Iterator[Findin
     host, _, port = address.rpartition(":")
     try:
         connection = _connect(host.strip("[]"), int(port), speaks_tls)
+        connection.connect()
+        if speaks_tls:
+            yield from _certificate(subject, connection, time.time())
         connection.request("GET", "/-/healthz")
         answer = connection.getresponse()
         text = answer.read(200).decode(errors="replace").strip()
         now = time.time()
-        if speaks_tls:
-            yield from _certificate(subject, connection, now)
         connection.close()
     except (OSError, http.client.HTTPException) as error:
         reason = str(error) or type(error).__name__
@@ -113,12 +113,12 @@ def _certificate(
         peer = connection.sock.getpeercert(binary_form=True)
     if peer is None:
         return
-    validity = validity_of(peer)
-    days = int((validity.ends_at - now) / _DAY_S)
+    begins_at, ends_at = lifetime_s(ssl.DER_cert_to_PEM_cert(peer).encode())
+    days = int((ends_at - now) / _DAY_S)
     renewing = "put another certificate into the file that PYSERVE_TLS_CERT_FILE names"
-    if not validity.begins_at <= now < validity.ends_at:
-        text = f"the {subject} shows a certificate that is valid from {validity.begins()} to"
-        yield wrong("certificates", f"{text} {validity.ends()}", renewing)
+    if not begins_at <= now < ends_at:
+        text = f"the {subject} shows a certificate that is valid from {date(begins_at)} to"
+        yield wrong("certificates", f"{text} {date(ends_at)}", renewing)
     elif days < _DAYS_LOW:
         text = f"the {subject} shows a certificate that is valid for {days} days yet"
         yield notice("certificates", text, renewing)

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
 
 from pyserve.config import read_settings
 from pyserve.driver.doctor.files import check_certificates, check_home, check_token
 from pyserve.driver.doctor.findings import Finding, State
-from pyserve.driver.doctor.validity import validities, validity_of
 from tests.support.authority import Authority
 
 DAY_S = 86_400
@@ -127,21 +125,3 @@ def test_a_key_that_everybody_can_read_is_wrong(tmp_path: Path, authority: Autho
     (tmp_path / "key.pem").chmod(0o644)
     found = {each.state: each for each in check_certificates(settings(tmp_path, **variables))}
     assert "chmod 600" in found[State.WRONG].remedy
-
-
-def test_times_of_certificates_are_read_as_others_read_them(authority: Authority) -> None:
-    # Beyond 2049 times have another form (RFC 5280, 4.1.2.5).
-    for days in (1, 365 * 40):
-        chain = authority.issue("a", lifetime=datetime.timedelta(days=days)).chain
-        pem = chain + authority.certificate
-        expected = [
-            (each.not_valid_before_utc.timestamp(), each.not_valid_after_utc.timestamp())
-            for each in x509.load_pem_x509_certificates(pem)
-        ]
-        assert expected == [(each.begins_at, each.ends_at) for each in validities(pem)]
-
-
-@pytest.mark.parametrize("data", [b"", b"\x30", b"\x30\x80", b"\x30\x03\x02\x01\x01", b"\x30\x84"])
-def test_what_is_no_certificate_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no certificate can be read"):
-        validity_of(data)
