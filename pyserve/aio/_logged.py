@@ -31,7 +31,7 @@ class EndedCall:
         call: The native call.
         known_id: Id of the request, where somebody had asked for it or a handle has sent it.
         ended_at: Unix time.
-        duration_s: Since this process has begun with it.
+        duration_s: Since its head has come to this process.
         code: Number of its gRPC status.
         http_status: Of a plain HTTP answer; 0: it is none, or none was sent.
         is_http: It is a request of plain HTTP.
@@ -50,8 +50,8 @@ class EndedCall:
         return self.known_id or self._said(*_REQUEST_ID_KEYS)
 
     def traceparent(self) -> str:
-        """Return what it came with, ``""`` when it came with none."""
-        return self._said("traceparent")
+        """Return what it came with if it is sampled, else ``""``."""
+        return self.call.traceparent
 
     def attempts(self) -> int:
         """Return how often it was sent to a replica, this time included."""
@@ -85,12 +85,11 @@ class LoggedCall:
         context: What handles the call, while it is handled.
     """
 
-    __slots__ = ("_began", "_call", "_is_ended", "_on_end", "_status", "context")
+    __slots__ = ("_call", "_is_ended", "_on_end", "_status", "context")
 
     def __init__(self, call: _router.ServerCall, on_end: OnEnd) -> None:
         self._call = call
         self._on_end = on_end
-        self._began = time.monotonic()
         self._status = 0
         self._is_ended = False
         self.context: Any = None
@@ -147,7 +146,7 @@ class LoggedCall:
         source, self.context = self.context or CURRENT.get(), None
         made = getattr(source, "request_made", None)
         known_id = getattr(source, "request_id", "") if made is None else made.request_id
-        duration_s = time.monotonic() - self._began
+        duration_s = self._call.elapsed()
         is_http = self._status != 0 or isinstance(source, HttpCall)
         self._on_end(
             EndedCall(self._call, known_id, time.time(), duration_s, code, self._status, is_http)

@@ -12,7 +12,7 @@ import grpc
 
 from pyserve.config import DeploymentOptions, LoggingConfig
 from pyserve.errors import OptionError
-from pyserve.observe.logs.access import AccessBuffer, FlushOnError, access_record
+from pyserve.observe.logs.access import AccessBuffer, FlushOnError, Pace, access_record
 from pyserve.observe.logs.replica import ReplicaLogs
 from pyserve.observe.logs.requests import trace_in
 from pyserve.replica.loading import LoadError
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from pyserve.config import LogSettings
     from pyserve.wire.v1 import mesh_pb2
 
-_LOGGER = logging.getLogger(__name__)
-# Above so many calls a second nobody reads a line for each; who wants them all says so.
-CALLS_PER_S_MAX = 100
-_SECOND_S = 1.0
 _OWN_SERVICES = "/pyserve."
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -136,59 +132,30 @@ class AccessLog:
         self._server = server
         self._write = write
         self._names_clients = settings.client_addresses
-        self._has_bound = settings.access_log is None
         self._loop = asyncio.get_running_loop()
         self._buffer = AccessBuffer(self._write_calls, settings.access_buffer_size, self._loop)
         self._on_error = FlushOnError(self._buffer.flush)
         # First, so that it is asked before those that write.
         logging.getLogger().handlers.insert(0, self._on_error)
-        self._second_began = self._loop.time()
-        self._calls_of_second = 0
-        self._paused: asyncio.TimerHandle | None = None
+        is_bound = settings.access_log is None
+        self._pace = Pace(self._switch, self._calls, self._loop) if is_bound else None
         server.tell_ends(self._on_end)
 
     def close(self) -> None:
         """Write what waits, and no more after it."""
         self._server.tell_ends(None)
-        if self._paused is not None:
-            self._paused.cancel()
+        if self._pace is not None:
+            self._pace.close()
         self._buffer.flush()
         logging.getLogger().removeHandler(self._on_error)
 
     def _on_end(self, call: EndedCall) -> None:
         self._buffer.add(call)
-        if self._has_bound:
-            now = self._loop.time()
-            if now - self._second_began >= _SECOND_S:
-                self._second_began, self._calls_of_second = now, 0
-            self._calls_of_second += 1
-            if self._calls_of_second > CALLS_PER_S_MAX and self._paused is None:
-                self._loop.call_soon_threadsafe(self._pause)
+        if self._pace is not None:
+            self._pace.note()
 
-    def _pause(self) -> None:
-        if self._paused is None:
-            self._server.tell_ends(None)
-            _LOGGER.info(
-                "more than %d calls a second: the access log pauses; PYSERVE_ACCESS_LOG=1 keeps "
-                "it on",
-                CALLS_PER_S_MAX,
-            )
-            self._look_later()
-
-    def _look_later(self) -> None:
-        # Ticks only while there are so many calls that nobody notices it.
-        before = self._calls()
-        self._paused = self._loop.call_later(_SECOND_S, self._look, before, before)
-
-    def _look(self, first: int, before: int) -> None:
-        calls = self._calls()
-        if calls - before > CALLS_PER_S_MAX:
-            self._paused = self._loop.call_later(_SECOND_S, self._look, first, calls)
-            return
-        self._paused = None
-        self._second_began, self._calls_of_second = self._loop.time(), 0
-        self._server.tell_ends(self._on_end)
-        _LOGGER.info("the access log goes on; it left about %d calls out", calls - first)
+    def _switch(self, is_on: bool) -> None:
+        self._server.tell_ends(self._on_end if is_on else None)
 
     def _calls(self) -> int:
         return self._server.native.stats()["calls"]

@@ -14,7 +14,11 @@ from typing import Generic, TypeVar
 
 Entry = TypeVar("Entry")
 
+_LOGGER = logging.getLogger(__name__)
 ACCESS_LOGGER = "pyserve.access"
+# Above so many calls a second nobody reads a line for each; who wants them all says so.
+CALLS_PER_S_MAX = 100
+SECOND_S = 1.0
 # How long an entry may wait for company; what a person who watches the log does not mind.
 FLUSH_S = 1.0
 # Lines that are made in one turn of the loop: about a third of a millisecond. Arbitrary.
@@ -93,6 +97,65 @@ class AccessBuffer(Generic[Entry]):
         return taken
 
 
+class Pace:
+    """Switches a log off in seconds with more calls than anybody reads, and on again after them.
+
+    Args:
+        switch: Switches it; on the loop.
+        calls: Counts all calls, those without a line too.
+        loop: Where ``switch`` is called.
+    """
+
+    def __init__(
+        self,
+        switch: Callable[[bool], None],
+        calls: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._switch = switch
+        self._calls = calls
+        self._loop = loop
+        self._second_began = loop.time()
+        self._calls_of_second = 0
+        self._paused: asyncio.TimerHandle | None = None
+
+    def note(self, count: int = 1) -> None:
+        """Lines of so many calls are to be written; on any thread."""
+        now = self._loop.time()
+        if now - self._second_began >= SECOND_S:
+            self._second_began, self._calls_of_second = now, 0
+        self._calls_of_second += count
+        if self._calls_of_second > CALLS_PER_S_MAX and self._paused is None:
+            self._loop.call_soon_threadsafe(self._pause)
+
+    def close(self) -> None:
+        """Switch nothing any more."""
+        if self._paused is not None:
+            self._paused.cancel()
+
+    def _pause(self) -> None:
+        if self._paused is not None:
+            return
+        self._switch(False)
+        _LOGGER.info(
+            "more than %d calls a second: the access log pauses; PYSERVE_ACCESS_LOG=1 keeps it on",
+            CALLS_PER_S_MAX,
+        )
+        # Ticks only while there are so many calls that nobody notices it.
+        calls = self._calls()
+        self._paused = self._loop.call_later(SECOND_S, self._look, calls, calls)
+
+    def _look(self, first: int, before: int) -> None:
+        calls = self._calls()
+        if calls - before > CALLS_PER_S_MAX:
+            self._paused = self._loop.call_later(SECOND_S, self._look, first, calls)
+            return
+        self._paused = None
+        self._second_began, self._calls_of_second = self._loop.time(), 0
+        self._switch(True)
+        _LOGGER.info("the access log goes on; it left about %d calls out", calls - first)
+
+
 class FlushOnError(logging.Handler):
     """Has what waits written before a record of an error is, so that the log stays in order."""
 
@@ -113,6 +176,7 @@ def access_record(
     status: str,
     duration_s: float,
     attempts: int = 1,
+    replica: str = "",
     trace_id: str = "",
     client: str = "",
     **more: str,
@@ -126,12 +190,14 @@ def access_record(
         status: In a word: the code of gRPC, or the number of HTTP.
         duration_s: From its begin to its end.
         attempts: How often it was sent to a replica.
+        replica: Who has answered, where it is another process.
         trace_id: Of its trace, if that is sampled.
         client: Address of the client, where that is logged.
         more: What a JSON object has besides.
     """
     label, duration_ms = label[:_LABEL_MAX], round(duration_s * 1e3, 3)
     text = f"{label} {status} {duration_ms:g} ms"
+    text += f", by {replica}" if replica else ""
     text += f", attempt {attempts}" if attempts > 1 else ""
     text += f", from {client}" if client else ""
     values: dict[str, object] = {
@@ -148,6 +214,7 @@ def access_record(
         "duration_ms": duration_ms,
         "attempts": attempts,
         **({"client": client} if client else {}),
+        **({"replica": replica} if replica else {}),
         **more,
     }
     return logging.makeLogRecord(values)

@@ -11,6 +11,7 @@ import logging
 import queue
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyserve.config.logs import EncodingType, LogSettings
@@ -124,6 +125,11 @@ class SinkHandler(logging.Handler):
         self._sink = sink
         self.setFormatter(formatter)
         self.addFilter(RequestFilter(of_deployments_only=True))
+
+    def write(self, records: Sequence[logging.LogRecord], *, everywhere: bool) -> None:
+        """Write records that are no event of the process: to the file, or ``everywhere``."""
+        for record in records:
+            self._sink.write(self.format(record), logging.WARNING if everywhere else logging.INFO)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue one record."""

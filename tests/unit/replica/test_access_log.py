@@ -11,7 +11,7 @@ import pytest
 
 from pyserve.aio import EndedCall, Server
 from pyserve.config import LogSettings
-from pyserve.replica import logs
+from pyserve.observe.logs import access
 from pyserve.replica.logs import AccessLog
 from tests.support.waiting import eventually
 
@@ -19,6 +19,7 @@ from tests.support.waiting import eventually
 class FakeCall:
     path = "/shop.Shop/Buy"
     peer = "ipv4:192.0.2.7:1234"
+    traceparent = ""
 
     def metadata(self) -> list[tuple[str, str]]:
         return [("grpc-previous-rpc-attempts", "2"), ("x-request-id", "r-7")]
@@ -56,8 +57,8 @@ class Lines:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    monkeypatch.setattr(logs, "CALLS_PER_S_MAX", 10)
-    monkeypatch.setattr(logs, "_SECOND_S", 0.1)
+    monkeypatch.setattr(access, "CALLS_PER_S_MAX", 10)
+    monkeypatch.setattr(access, "SECOND_S", 0.1)
     return FakeServer()
 
 
