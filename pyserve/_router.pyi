@@ -194,6 +194,10 @@ class ServerCall:
     def traceparent(self) -> str:
         """The W3C trace context of a call that is sampled (flag 01); ``""`` for all others."""
 
+    @property
+    def is_asked(self) -> bool:
+        """The client asks where its call goes: ``x-pyserve-explain: 1``."""
+
     def elapsed(self) -> float:
         """Seconds since the head of the call came here."""
 

@@ -15,12 +15,6 @@ fn measures(front: &Front) -> DeploymentMeasures {
     front.table.measures().remove(0)
 }
 
-/// The counts of one door that are not 0.
-fn door(front: &Front, name: &str) -> BTreeMap<&'static str, u64> {
-    let doors: BTreeMap<_, _> = front.ingress.doors().into_iter().collect();
-    doors[name].iter().copied().filter(|(_, count)| *count > 0).collect()
-}
-
 fn counts(histograms: [&Histogram; 3]) -> [u64; 3] {
     histograms.map(Histogram::count)
 }
@@ -33,7 +27,7 @@ async fn answered_calls_are_counted_by_code_replica_and_door() {
     let call = client.unary(request(PATH), "ping");
     let mut incoming = replica.next().await;
     incoming.read_all().await;
-    assert_eq!(BTreeMap::from([("open", 1)]), door(&front, "grpc"));
+    assert_eq!(BTreeMap::from([("open", 1)]), front.door("grpc"));
     incoming.reply("pong!");
     call.reply().await;
     let call = client.unary(request(PATH), "where?");
@@ -52,7 +46,7 @@ async fn answered_calls_are_counted_by_code_replica_and_door() {
     assert_eq!((2, 2), (of_replica.sent, of_replica.attempts.count()));
     assert_eq!(vec![(of_replica.id, "r-1".to_owned())], replica_ids);
     assert_eq!([0, 2, 0], router.sent_by_tier);
-    assert_eq!(BTreeMap::from([("2xx", 1), ("4xx", 1)]), door(&front, "grpc"));
+    assert_eq!(BTreeMap::from([("2xx", 1), ("4xx", 1)]), front.door("grpc"));
 }
 
 #[tokio::test]
@@ -71,7 +65,7 @@ async fn calls_without_a_replica_are_counted_by_why() {
     let refused: Vec<_> = ends.refused.into_iter().filter(|(_, count)| *count > 0).collect();
     assert_eq!(vec![("deadline", 1)], refused);
     assert_eq!([0, 1, 2], counts([&router.answered, &router.failed, &router.waits]));
-    assert_eq!(BTreeMap::from([("4xx", 1), ("left", 1)]), door(&front, "grpc"));
+    assert_eq!(BTreeMap::from([("4xx", 1), ("left", 1)]), front.door("grpc"));
 }
 
 #[tokio::test]
@@ -114,6 +108,6 @@ async fn plain_http_is_counted_by_the_class_of_its_status() {
     assert_eq!(Some(&("5xx", 1)), ends.http.iter().find(|(_, count)| *count > 0));
     assert!(ends.codes.is_empty(), "{:?}", ends.codes);
     assert_eq!([0, 1, 0], counts([&router.answered, &router.failed, &router.waits]));
-    assert_eq!(BTreeMap::from([("4xx", 1), ("5xx", 1)]), door(&front, "http"));
-    assert_eq!(BTreeMap::new(), door(&front, "grpc"));
+    assert_eq!(BTreeMap::from([("4xx", 1), ("5xx", 1)]), front.door("http"));
+    assert_eq!(BTreeMap::new(), front.door("grpc"));
 }

@@ -3,6 +3,8 @@
 mod front_support;
 mod support;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use front_support::{Http1, Http1Reply, answer, http_deployment, http_request};
 use http::{HeaderMap, HeaderValue};
@@ -81,6 +83,7 @@ async fn a_grpc_web_client_is_served_over_http1() {
     assert_eq!(b"\x80\0\0\0\x10grpc-status: 0\r\n", end);
     front.settle().await;
     assert_eq!((1, 1), (front.stat("forwarded"), front.stat("http_2xx")));
+    assert_eq!(BTreeMap::from([("2xx", 1)]), front.door("grpc-web"));
 }
 
 #[tokio::test]
@@ -105,6 +108,7 @@ async fn a_connect_client_is_served_with_json_over_http2() {
     assert_eq!(404, reply.http);
     assert_eq!(r#"{"code":"not_found","message":"no such thing"}"#, reply.body);
     front.settle().await;
+    assert_eq!(BTreeMap::from([("2xx", 1), ("4xx", 1)]), front.door("connect"));
 }
 
 #[tokio::test]
@@ -123,6 +127,7 @@ async fn a_rest_client_is_served_by_the_path_of_a_method() {
     front.settle().await;
     assert!(replica.calls.try_recv().is_err(), "a replica was asked");
     assert_eq!(1, front.stat("answered_here"));
+    assert_eq!(BTreeMap::from([("2xx", 1), ("4xx", 1)]), front.door("rest"));
 }
 
 /// An application that takes everything below `prefix`.
@@ -224,4 +229,7 @@ async fn a_slow_json_client_takes_no_place_before_its_message_is_here() {
     assert_eq!(THING_A, serve(replica.next().await, ECHO).await);
     assert_eq!(r#"{"name":"a"}"#, slow.reply().await.text());
     front.settle().await;
+    for door in ["json", "rest"] {
+        assert_eq!(BTreeMap::from([("2xx", 1)]), front.door(door));
+    }
 }

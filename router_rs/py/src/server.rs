@@ -317,6 +317,11 @@ impl ServerCall {
         self.exchange.traceparent()
     }
 
+    #[getter]
+    fn is_asked(&self) -> bool {
+        self.exchange.is_asked()
+    }
+
     fn elapsed(&self) -> f64 {
         self.exchange.elapsed().as_secs_f64()
     }

@@ -54,6 +54,19 @@ async def test_sampled_call_goes_on_at_the_replica_in_the_span_of_its_attempt() 
     assert {"recorded": 1, "dropped": 0, "waiting": 0} == records.stats()
 
 
+async def test_replica_knows_a_call_that_asks_where_it_goes() -> None:
+    records = _router.CallRecords(sampling_ratio=None, slowest=0)
+    async with observed(records) as opened:
+        await opened.call(metadata=(("x-pyserve-explain", "1"),))
+        await opened.call(metadata=(("x-pyserve-explain", "0"),))
+        (record,) = await _taken(opened, records)
+        asked, other = opened.calls
+
+    assert (True, False) == (asked.is_asked, other.is_asked)
+    assert "asked" == record.kept_for
+    assert '"chosen":"r-1"' in record.explanation
+
+
 @pytest.mark.parametrize("came", ["", _UNSAMPLED, _SAMPLED.upper()])
 async def test_replica_of_a_call_that_is_not_sampled_sees_no_trace(came: str) -> None:
     records = _router.CallRecords(slowest=0)

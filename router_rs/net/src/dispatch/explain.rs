@@ -23,7 +23,7 @@ pub(super) struct Explained {
 
 /// Whether the request asks for it.
 #[inline]
-pub(super) fn is_asked(headers: &HeaderMap) -> bool {
+pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     headers.get(EXPLAIN).is_some_and(|value| value == "1")
 }
 

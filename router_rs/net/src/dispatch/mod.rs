@@ -40,6 +40,7 @@ pub use crate::client::dial::ReplicaLimits;
 pub(crate) use collect::{Awaited, COLLECTED_BYTES_MAX};
 pub(crate) use door::Door;
 pub(crate) use download::strip_mesh_headers;
+pub(crate) use explain::is_asked;
 pub(crate) use kept::{Kept, KeptBudget};
 pub(crate) use place::choose;
 pub use place::{Placement, Reservation};

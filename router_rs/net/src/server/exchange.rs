@@ -9,6 +9,7 @@ use http::header::CONTENT_TYPE;
 
 use super::http_head::HttpHead;
 use super::probation::Probation;
+use crate::dispatch::is_asked;
 use crate::grpc::subtype;
 use crate::io::{Peer, Stream, TlsSession};
 use crate::link::{Link, Mailbox};
@@ -130,6 +131,11 @@ impl Exchange {
         let is_sampled = TraceContext::of(&self.head.headers).is_some_and(|it| it.is_sampled);
         let value = self.head.headers.get(TRACEPARENT).filter(|_| is_sampled);
         value.and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The client wants to know why the call went where it went.
+    pub fn is_asked(&self) -> bool {
+        is_asked(&self.head.headers)
     }
 
     /// How long the call has been here.

@@ -6,6 +6,7 @@ mod client;
 #[allow(unused_imports)] // as above
 pub use client::{Call, Client, Reply, read_body, request, request_with};
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -391,6 +392,13 @@ impl Front {
     pub fn stat(&self, name: &str) -> u64 {
         let stats = self.ingress.stats();
         stats.into_iter().find(|(key, _)| *key == name).expect("a known counter").1
+    }
+
+    /// The counts of one door that are not 0.
+    pub fn door(&self, name: &str) -> BTreeMap<&'static str, u64> {
+        let mut doors = self.ingress.doors().into_iter();
+        let (_, counts) = doors.find(|(door, _)| *door == name).expect("a door");
+        counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
     /// Calls that wait in the first deployment's router.
