@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyserve.admin.gathering import NodeGathering
 from pyserve.wire.v1 import control_pb2
@@ -51,6 +51,22 @@ class Front(Protocol):
 
     def models(self) -> Mapping[str, tuple[str, ...]]:
         """Return the models that replicas have, as far as its router knows, by their ids."""
+
+    def replicas_of(self, target: str) -> Sequence[str]:
+        """Return ids of the replicas of "application/Deployment" that its router knows."""
+
+    def listen_to_calls(self, callback: Callable[[Sequence[Any]], object]) -> None:
+        """Have records of finished calls handed to ``callback`` whenever somebody takes them."""
+
+    def take_calls(self) -> None:
+        """Take the records that wait."""
+
+    async def delays_of(self, target: str, replica_id: str, request_id: str) -> Mapping[str, Any]:
+        """Ask a replica what a call waited for there, see ``pyserve.observe.delays``.
+
+        Raises:
+            ConnectionError: It does not say.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyserve.cli.commands import CommandFailed
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
 _ANSWER_TIMEOUT_S = 15.0
 _OK = 200
 _NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is at a path.
+
+    Attributes:
+        data: It; ``None``: nothing is there.
+        refusal: Why; "": it is there.
+    """
+
+    data: Any
+    refusal: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Say whether there is something."""
+        return not self.refusal
 
 
 class AdminClient:
@@ -35,16 +54,16 @@ class AdminClient:
         # On the loopback nobody asks for it, and whoever else has taken the port learns nothing.
         self._headers = {} if is_loopback(host) else {"authorization": f"Bearer {token.hex()}"}
 
-    def read(self, path: str) -> Any:
-        """Return what is there, ``None`` where nothing is.
+    def read(self, path: str) -> Found:
+        """Return what is there, or why nothing is.
 
         Raises:
             CommandFailed: The server does not answer, or refuses.
         """
         with self._answer(path) as answer:
             if answer.status == _NOT_FOUND:
-                return None
-            return json.loads(answer.read())
+                return Found(None, _words(answer))
+            return Found(json.loads(answer.read()))
 
     def follow(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield events, each with its name and what it carries, until the server ends.
@@ -79,19 +98,24 @@ class AdminClient:
             connection.close()
 
 
-def find_admin(session: Session) -> AdminClient:
-    """Return a client of the admin server of a mesh's ingress.
+def find_admins(session: Session) -> list[AdminClient]:
+    """Return clients of the admin servers of a mesh's ingresses, at least one.
 
     Raises:
         CommandFailed: There is none.
     """
-    for ingress in session.client.status().ingresses:
-        if ingress.admin and ingress.addresses:
-            return AdminClient(ingress.admin, session.address.token)
-    raise CommandFailed(
-        "no ingress of this mesh has an admin server; start one with `pyserve ingress`, and see "
-        "PYSERVE_METRICS_PORT"
-    )
+    found = [
+        AdminClient(ingress.admin, session.address.token)
+        for ingress in session.client.status().ingresses
+        # One that has gone listens nowhere.
+        if ingress.admin and ingress.addresses
+    ]
+    if not found:
+        raise CommandFailed(
+            "no ingress of this mesh has an admin server; start one with `pyserve ingress`, and "
+            "see PYSERVE_METRICS_PORT"
+        )
+    return found
 
 
 def _words(answer: http.client.HTTPResponse) -> str:

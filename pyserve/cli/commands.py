@@ -24,6 +24,7 @@ _COMMANDS = {
     "delete": ("pyserve.cli.delete:delete", "Drain and end an application."),
     "deploy": ("pyserve.cli.deploy:deploy", "Make a file's applications those of the mesh."),
     "doctor": ("pyserve.cli.doctor:doctor", "Look for what is wrong, and say what to do."),
+    "explain": ("pyserve.cli.explain:explain", "Say where the time of a call went."),
     "haproxy-config": (
         "pyserve.cli.haproxy_config:haproxy_config",
         "Write a configuration of HAProxy.",

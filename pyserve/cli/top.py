@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pyserve.cli.admin import AdminClient, find_admin
+from pyserve.cli.admin import AdminClient, find_admins
 from pyserve.cli.commands import CommandFailed, print_error
 from pyserve.cli.settings import open_mesh
 from pyserve.cli.top_text import as_table, as_text
@@ -31,14 +31,14 @@ def top(once: bool, as_json: bool, controller: str | None) -> None:
     """
     session = open_mesh(controller, "start one with `pyserve run module:app`")
     try:
-        client = find_admin(session)
+        client = find_admins(session)[0]
     finally:
         end_session()
     if once:
-        found = client.read(_OVERVIEW)
-        if found is None:
-            raise CommandFailed("the admin server of this mesh has no overview")
-        click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+        look = client.read(_OVERVIEW)
+        if not look.is_there:
+            raise CommandFailed(f"{_OVERVIEW}: {look.refusal}")
+        click.echo(json.dumps(look.data, indent=2) if as_json else as_text(look.data))
     elif as_json:
         for found in _overviews(client):
             click.echo(json.dumps(found))

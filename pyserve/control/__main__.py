@@ -45,7 +45,7 @@ from pyserve.control.server.transport import Server, make_server, same_place, tc
 from pyserve.control.state.run import Run
 from pyserve.control.store import SqliteStore
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
-from pyserve.ingress import IngressSecurity, IngressServer
+from pyserve.ingress import IngressFront, IngressSecurity, IngressServer
 from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
@@ -188,6 +188,7 @@ class _Mesh:
         return metrics
 
     def _make_admin(self) -> AdminServer | None:
+        shown = None if _is_disabled(self._settings) else self._ingress
         return make_admin(
             self._settings,
             own=self._metrics,
@@ -195,7 +196,7 @@ class _Mesh:
             home=self._home.home,
             run_dir=self._home.run_dir,
             status=self._status,
-            front=None if _is_disabled(self._settings) else self._ingress,
+            front=None if shown is None else IngressFront(shown),
         )
 
     async def _status(self) -> control_pb2.StatusReply:

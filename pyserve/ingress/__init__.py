@@ -10,10 +10,11 @@ from types import ModuleType
 from pyserve.api.ingress import IngressDecorator
 from pyserve.api.ingress import ingress as _decorate
 from pyserve.ingress.feed import TableFeed
+from pyserve.ingress.front import IngressFront
 from pyserve.ingress.ingress import IngressServer
 from pyserve.ingress.security import IngressSecurity
 
-__all__ = ["IngressSecurity", "IngressServer", "TableFeed"]
+__all__ = ["IngressFront", "IngressSecurity", "IngressServer", "TableFeed"]
 
 
 class _Callable(ModuleType):

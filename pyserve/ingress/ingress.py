@@ -9,13 +9,12 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from pyserve import _router
-from pyserve.admin import Described, Door
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings, RouterDefaults, TracingSettings, is_loopback
@@ -68,6 +67,7 @@ class IngressServer:
         id: random, of this ingress.
         state: how it is; ``on_state`` is called when that has changed.
         records: of calls that have ended, for whoever listens.
+        views: what the controller says of each deployment.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class IngressServer:
             defaults=defaults,
             way=way,
         )
-        self._views: Views = {}
+        self.views: Views = {}
         self._native: _router.Ingress | None = None
         if addresses:
             self._native = _router.Ingress(
@@ -200,7 +200,7 @@ class IngressServer:
             counts={} if self._native is None else self._native.stats(),
             limits={} if self._native is None else limits_of(self._settings),
             in_flight=self._in_flight(),
-            speaks_tls=self._security.tls is not None,
+            speaks_tls=self.speaks_tls,
             node="" if self._native is None else self._node.node_id,
             is_draining=self.state in (IngressState.DRAINING, IngressState.DRAINED),
             state=self.state,
@@ -222,36 +222,20 @@ class IngressServer:
             refusals = None if access is None else access.stats()
             add_ingress(scrape, counts, self._native.doors(), refusals)
 
-    def described(self) -> Sequence[Described]:
-        """Return what is deployed, with descriptors; as ``pyserve.admin.desk.Front``."""
-        return [
-            Described(
-                key.application,
-                key.deployment,
-                tuple(view.services),
-                tuple(view.file_descriptors),
-            )
-            for key, view in self._views.items()
-        ]
-
-    def door(self) -> Door | None:
-        """Return where it listens; as above."""
-        is_open = self._native is not None and self.addresses
-        return Door(self.addresses[0], self._security.tls is not None) if is_open else None
-
-    def models(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the models that replicas have, as far as this router knows; as above."""
-        return {
-            replica_id: tuple(models)
-            for key in self._views
-            for replica_id, _, models in self._table.replicas(f"{key.application}/{key.deployment}")
-            if models
-        }
-
     def _routes(self, views: Views) -> Sequence[_router.DeploymentRoute]:
         # The feed changes its own; whoever looks comes between two changes.
-        self._views = views
+        self.views = views
         return self._builtin.routes(views)
+
+    @property
+    def table(self) -> _router.RoutingTable:
+        """Where its calls go."""
+        return self._table
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Clients have to speak TLS."""
+        return self._security.tls is not None
 
     def _become(self, state: IngressState) -> None:
         self.state = state

@@ -41,6 +41,7 @@ from pyserve.control.server.transport import RpcError, proof
 from pyserve.errors import MeshError, PyserveError, UsageError
 from pyserve.folders import PrivateFolder, RunFolder, remove_unused
 from pyserve.ingress.attendance import Attendance
+from pyserve.ingress.front import IngressFront
 from pyserve.ingress.ingress import IngressServer
 from pyserve.ingress.mesh_status import mesh_status
 from pyserve.ingress.security import IngressSecurity
@@ -198,7 +199,7 @@ class _Process:
             home=settings.home,
             run_dir=self._run_dir,
             status=self._mesh_status,
-            front=ingress,
+            front=IngressFront(ingress),
         )
         if self._admin is not None:
             self._admin.start()

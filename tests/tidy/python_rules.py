@@ -10,6 +10,9 @@ FUNCTION_LINES_MAX = 70
 
 # Modules that decide and do nothing else: they take `now` and randomness as arguments.
 PURE_MODULES = (
+    "pyserve/admin/calls/explaining.py",
+    "pyserve/admin/calls/records.py",
+    "pyserve/admin/calls/timeline.py",
     "pyserve/admin/api/counted.py",
     "pyserve/admin/api/deployments.py",
     "pyserve/admin/api/events.py",

@@ -23,6 +23,7 @@ from pyserve.admin.api.trying import (
     Tries,
     Try,
 )
+from pyserve.admin.calls.asking import Calls, not_kept
 from pyserve.errors import PyserveError, UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Api:
         self._sampler = sampler
         self._front = front
         self._tries = Tries()
+        self._calls = Calls(front, sampler.odd)
 
     def routes(self) -> list[Route]:
         """Return what to mount."""
@@ -58,6 +60,8 @@ class Api:
             Route("/api/methods.json", _answering(self._methods), methods=["GET"]),
             Route("/api/viewers.json", self._viewers, methods=["GET"]),
             Route("/api/events", self._events, methods=["GET"]),
+            Route("/api/calls.json", _answering(self._list_calls), methods=["GET"]),
+            Route("/api/calls/{request_id:path}", _answering(self._explain), methods=["GET"]),
             Route("/api/call", _answering(self._call), methods=["POST"]),
         ]
 
@@ -76,6 +80,14 @@ class Api:
 
     async def _methods(self, _request: Request) -> Response:
         return _json({"methods": methods_of(self._front.described())})
+
+    async def _list_calls(self, _request: Request) -> Response:
+        return _json(self._calls.kept())
+
+    async def _explain(self, request: Request) -> Response:
+        request_id = request.path_params["request_id"]
+        found = await self._calls.explain(request_id)
+        return _json(found) if found is not None else _refusal(404, not_kept(request_id))
 
     async def _call(self, request: Request) -> Response:
         if PAGE_HEADER not in request.headers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from pyserve.admin.api.look import Look
 from pyserve.admin.api.overview import Between
@@ -101,6 +101,17 @@ class Sampler:
             self._asking.add_done_callback(self._on_asked)
         # One who goes leaves the others what they wait for.
         return await asyncio.shield(self._asking)
+
+    async def odd(self) -> Mapping[str, str]:
+        """Return what is odd about replicas, by id.
+
+        Raises:
+            PyserveError: It cannot be said.
+        """
+        if isinstance(self._latest, Between):
+            return self._latest.odd
+        now = await self._take()
+        return Between.of(now, now, None).odd
 
     async def close(self) -> None:
         """Look no more."""

@@ -17,7 +17,7 @@ export async function refresh() {
 }
 
 // Descriptors change with deploys only.
-export const refreshOnce = true;
+export const isSettled = (_, details) => details !== undefined;
 
 export function render({ details: methods, redraw }) {
   if (methods === undefined) {

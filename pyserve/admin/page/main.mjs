@@ -1,5 +1,6 @@
 // Which page is shown, and what keeps it up to date.
 
+import * as calls from "./calls.mjs";
 import * as deployment from "./deployment.mjs";
 import { h, patch } from "./dom.mjs";
 import * as form from "./form.mjs";
@@ -12,7 +13,8 @@ import * as overview from "./overview.mjs";
 import * as scaling from "./scaling.mjs";
 
 const PAGES = [
-  ["", overview], ["graph", graph], ["models", models], ["scaling", scaling], ["try", form],
+  ["", overview], ["graph", graph], ["calls", calls], ["models", models], ["scaling", scaling],
+  ["try", form],
 ];
 const NAMED = new Map([...PAGES, ["deployments", deployment]]);
 
@@ -29,7 +31,8 @@ function onOverview(found) {
   tellBad(found);
   Object.assign(shown, { overview: found, trouble: "", asksToken: false });
   draw();
-  if (!shown.page.refreshOnce) {
+  const { isSettled } = shown.page;
+  if (isSettled === undefined || !isSettled(shown.parameters, shown.details)) {
     refresh();
   }
 }
@@ -82,13 +85,18 @@ function draw() {
   place("title").textContent = name;
   document.title = `${name} · pyserve`;
   patch(place("pages"), PAGES.map(([path, page]) => h("li", { key: path },
-    h("a", { href: `#/${path}`, "aria-current": page === shown.page ? "page" : null }, page.title))));
+    h("a", { href: `#/${path}`, "aria-current": page === shown.page ? "page" : null }, nameOf(page)))));
   patch(place("page"), content());
 }
 
 function titleOf() {
   const { title } = shown.page;
   return typeof title === "string" ? title : title(shown.parameters);
+}
+
+/** What leads to a page: its title without parameters. */
+function nameOf(page) {
+  return typeof page.title === "string" ? page.title : page.title([]);
 }
 
 function live() {

@@ -23,6 +23,7 @@ if reason := browser_client.why_not():
 _PAGES = {
     "#/": "Overview",
     "#/graph": "Graph",
+    "#/calls": "Calls",
     "#/models": "Models",
     "#/scaling": "Autoscaling",
     "#/try": "Try a method",
@@ -104,6 +105,12 @@ def test_a_method_is_called_from_its_form(environment: dict[str, str], visitor: 
         visitor.do("click", selector="button[type=submit]")
         visitor.see(".answer p", "Answered with HTTP 200")
         assert {"payload": "AAEC"} == json.loads(visitor.see(".answer pre"))
+        visitor.do("click", selector=".answer a")
+        visitor.see(".cause", "ran in Echo#")
+        visitor.see("svg.waterfall text", "its request came")
+        visitor.do("go", hash="#/calls")
+        visitor.do("click", selector=".kinds button:nth-of-type(3)")
+        visitor.see("td", "/services.echo.Echo/Echo (json)")
 
 
 def test_what_somebody_types_and_where_stays_over_updates(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ from pyserve.admin.desk import Described, Door
 from pyserve.errors import MeshUnavailable
 from services.echo import echo_pb2
 from tests.unit.admin.builders import CART, attempts, look, routed
+from tests.unit.admin.test_calls import Record, attempt, child
 
 _FORM = {"x-pyserve-page": "1"}
 
@@ -27,6 +29,11 @@ class Mesh:
         self.looks = 0
         self.is_gone = False
         self.opened: Door | None = None
+        self.records: list[Record] = []
+        self.children: dict[str, list[str]] = {}
+        self.delays: dict[str, dict[str, Any]] = {}
+        self.gone: set[str] = set()
+        self.asked: list[tuple[str, str, str]] = []
 
     async def take(self) -> Look:
         if self.is_gone:
@@ -39,6 +46,22 @@ class Mesh:
 
     def models(self) -> dict[str, tuple[str, ...]]:
         return {}
+
+    def replicas_of(self, target: str) -> list[str]:
+        return self.children.get(target, [])
+
+    def listen_to_calls(self, callback: Callable[[Sequence[Any]], object]) -> None:
+        self.listener = callback
+
+    def take_calls(self) -> None:
+        records, self.records = self.records, []
+        self.listener(records)
+
+    async def delays_of(self, target: str, replica_id: str, request_id: str) -> dict[str, Any]:
+        self.asked.append((target, replica_id, request_id))
+        if replica_id in self.gone:
+            raise ConnectionError("UNAVAILABLE: it has ended")
+        return self.delays.get(replica_id, {})
 
     def described(self) -> list[Described]:
         file = echo_pb2.DESCRIPTOR
@@ -187,3 +210,47 @@ async def test_no_ingress_and_one_that_is_gone(
     mesh.opened = Door(f"127.0.0.1:{unused_tcp_port}", speaks_tls=False)
     answer = await client.post("/api/call", json=wanted, headers=_FORM)
     assert 502 == answer.status_code
+
+
+async def test_a_call_is_explained_with_what_replicas_say(mesh: Mesh, client: httpx.AsyncClient):
+    mesh.records = [Record("slow-one", attempts=[attempt(0, 100, 100)])]
+    mesh.children = {"shop/Prices": ["Prices#1", "Prices#2"]}
+    mesh.delays = {"Cart#1": {"calls": [child(5, 90)]}}
+    mesh.gone = {"Prices#2"}
+    answer = await client.get("/api/calls/slow-one")
+    found = answer.json()
+    assert (200, "called shop/Prices.of") == (answer.status_code, found["cause"]["text"])
+    assert {"Prices#2": "UNAVAILABLE: it has ended"} == found["silent"]
+    assert [
+        ("shop/Cart", "Cart#1", "slow-one"),
+        ("shop/Prices", "Prices#1", "slow-one"),
+        ("shop/Prices", "Prices#2", "slow-one"),
+    ] == mesh.asked
+
+
+async def test_a_call_that_is_not_kept_names_the_header(client: httpx.AsyncClient):
+    answer = await client.get("/api/calls/unknown/of%20course")
+    assert 404 == answer.status_code
+    assert "no call unknown/of course is kept" in answer.json()["error"]
+    assert "x-pyserve-explain: 1" in answer.json()["error"]
+
+
+async def test_a_mesh_that_is_gone_leaves_what_the_ingress_knows(
+    mesh: Mesh, client: httpx.AsyncClient
+):
+    mesh.records = [Record("slow-one", attempts=[attempt(0, 100, 100)])]
+    mesh.is_gone = True
+    found = (await client.get("/api/calls/slow-one")).json()
+    assert "ran in Cart#1" == found["cause"]["text"]
+    assert {"the mesh": "the controller does not answer"} == found["silent"]
+
+
+async def test_calls_are_listed_by_why_they_were_kept(mesh: Mesh, client: httpx.AsyncClient):
+    mesh.records = [Record("one"), Record("two", kept_for="failed", http_status=500)]
+    found = (await client.get("/api/calls.json")).json()
+    assert {"asked": 0, "failed": 1, "slow": 1, "sampled": 0} == {
+        kind: each["kept"] for kind, each in found.items()
+    }
+    assert ("two", 500) == tuple(
+        found["failed"]["calls"][0][name] for name in ("request_id", "http_status")
+    )

@@ -1,0 +1,171 @@
+"""Why a call took as long as it did, and why it ended as it did. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyserve.admin.api.rounding import seconds, share
+from pyserve.admin.calls.records import Call
+from pyserve.admin.calls.timeline import Span, deciding, delay_spans, shares, spans_of
+
+FORMAT = 1
+"""Of the JSON; another number says that names have changed their meaning."""
+
+# What a child's call waited for is worth a word if it is so much of it.
+_SHARE_WITHIN_MIN = 0.5
+_SPANS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What replicas say of a call, and of themselves.
+
+    Attributes:
+        delays: What the call waited for, by replica, see ``pyserve.observe.delays``; replicas of
+            deployments that it called are among them.
+        replicas: Those of each deployment that was asked, by "application/Deployment".
+        odd: What is odd about replicas, by id.
+        silent: Why replicas did not say anything, by id.
+    """
+
+    delays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    replicas: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    odd: Mapping[str, str] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+
+
+def explanation(call: Call, known: Known) -> dict[str, Any]:
+    """Return where the time of a call went, as JSON has it."""
+    spans = spans_of(call, known.delays)
+    parts = _parts(call, spans, known)
+    return {
+        "format": FORMAT,
+        **summary(call),
+        "cause": parts[0] if parts else None,
+        "parts": parts,
+        "spans": [_span(span) for span in spans[:_SPANS_MAX]],
+        "spans_left_out": len(spans[_SPANS_MAX:]),
+        "attempts": [
+            {
+                "replica": each.replica_id,
+                "why": each.why,
+                "outcome": each.outcome,
+                "start_s": seconds(each.start_s),
+                "duration_s": seconds(each.end_s - each.start_s),
+            }
+            for each in call.attempts
+        ],
+        "routing": _routing(call.explanation),
+        "silent": dict(known.silent),
+    }
+
+
+def summary(call: Call) -> dict[str, Any]:
+    """Return a call in a few fields, as JSON has it; no payload, and not who made it."""
+    last = deciding(call.attempts)
+    return {
+        "request_id": call.request_id,
+        "kept_for": call.kept_for,
+        "trace_id": call.trace_id,
+        "door": call.door,
+        "method": call.method,
+        "target": call.target,
+        "replica": "" if last is None else last.replica_id,
+        "model_id": call.model_id,
+        "started_at": round(call.started_at, 6),
+        "duration_s": seconds(call.duration_s),
+        "parked_s": seconds(call.parked_s),
+        "code": call.code,
+        "http_status": call.http_status,
+        "refused": call.refused,
+        "answered_by": call.answered_by,
+        "attempts_made": len(call.attempts),
+        "request_bytes": call.request_bytes,
+        "response_bytes": call.response_bytes,
+    }
+
+
+def called(delays: Mapping[str, Any]) -> set[str]:
+    """Return the deployments that a call called in a replica, as "application/Deployment"."""
+    found = {child["to"].rpartition(".")[0] for child in delays.get("calls", ())}
+    for batch in delays.get("batches", ()):
+        found |= called(batch.get("inside", {}))
+    return found
+
+
+def _parts(call: Call, spans: Sequence[Span], known: Known) -> list[dict[str, Any]]:
+    """Return what took the time, most first; spans that say the same are one part."""
+    taken: dict[tuple[str, str], float] = {}
+    first: dict[tuple[str, str], Span] = {}
+    for span, time_s in shares(call, spans).items():
+        key = span.kind, span.text
+        taken[key] = taken.get(key, 0.0) + time_s
+        first.setdefault(key, span)
+    return [
+        {
+            "kind": key[0],
+            "text": _text(call, first[key], known),
+            "replica": first[key].replica_id,
+            "seconds": seconds(time_s),
+            "share": share_of(time_s, call.duration_s),
+        }
+        for key, time_s in sorted(
+            taken.items(), key=lambda item: (-round(item[1], 6), first[item[0]].start_s)
+        )
+    ]
+
+
+def share_of(time_s: float, whole_s: float) -> float | None:
+    """Return what share of a time another one is."""
+    return share(round(time_s * 1e9), round(whole_s * 1e9))
+
+
+def _text(call: Call, span: Span, known: Known) -> str:
+    """Return the words of a span, with what is known besides."""
+    more = ""
+    if span.kind == "parked" and call.refused:
+        more = f"; none came, and it was refused: {call.refused}"
+    elif span.kind == "here" and (odd := known.odd.get(span.replica_id)):
+        more = f", which is {odd}" if odd[0].isdigit() and "slow" in odd else f" ({odd})"
+    elif span.kind == "call" and (within := _within(call, span, known)):
+        more = f", which {within}"
+    return span.text + more
+
+
+def _within(call: Call, child: Span, known: Known) -> str:
+    """Say what a called deployment's replica spent most of a child's call with."""
+    found: list[tuple[float, str]] = []
+    for replica_id in known.replicas.get(child.target, ()):
+        spans = delay_spans(known.delays.get(replica_id, {}), call.started_at, replica_id, 0)
+        for span in spans:
+            overlap_s = min(span.end_s, child.end_s) - max(span.start_s, child.start_s)
+            if overlap_s >= _SHARE_WITHIN_MIN * child.duration_s:
+                found.append((overlap_s, f"{span.text} in {replica_id}"))
+    if found:
+        return max(found)[1]
+    odd = [name for name in known.replicas.get(child.target, ()) if name in known.odd]
+    return f"has an odd replica: {odd[0]} is {known.odd[odd[0]]}" if odd else ""
+
+
+def _span(span: Span) -> dict[str, Any]:
+    return {
+        "kind": span.kind,
+        "text": span.text,
+        "replica": span.replica_id,
+        "start_s": seconds(span.start_s),
+        "duration_s": seconds(span.duration_s),
+        "depth": span.depth,
+    }
+
+
+def _routing(text: str) -> Any:
+    """Return the line of ``x-pyserve-explain`` as it is, or read if it can be."""
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

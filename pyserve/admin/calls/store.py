@@ -1,0 +1,53 @@
+"""Calls that are kept to be looked at: the newest of each kind.
+
+The native side judges what is worth it; its slow calls are the slowest of the last minutes, so the
+newest of them are those that matter.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import count
+
+from pyserve.admin.calls.records import Call, NativeRecord, read_record
+
+KEPT_MAX = 1000
+"""Of each kind, see ``CallRecord.kept_for``."""
+
+KINDS = ("asked", "failed", "slow", "sampled")
+
+
+class CallStore:
+    """Bounded; for one thread."""
+
+    def __init__(self, kept_max: int = KEPT_MAX) -> None:
+        self._kept_max = kept_max
+        self._newest: dict[str, OrderedDict[int, Call]] = {kind: OrderedDict() for kind in KINDS}
+        self._numbers = count()
+
+    def add(self, records: Iterable[NativeRecord]) -> None:
+        """Keep those of finished calls that were kept for a reason of ``KINDS``."""
+        for record in records:
+            newest = self._newest.get(record.kept_for)
+            if newest is not None:
+                newest[next(self._numbers)] = read_record(record)
+                if len(newest) > self._kept_max:
+                    newest.popitem(last=False)
+
+    def of_kind(self, kind: str) -> list[Call]:
+        """Return calls that were kept for one reason: the slowest first, of others the newest."""
+        newest = self._newest[kind].values()
+        if kind == "slow":
+            return sorted(newest, key=lambda call: call.duration_s, reverse=True)
+        return list(reversed(newest))
+
+    def find(self, request_id: str) -> list[Call]:
+        """Return calls of one id, the newest first; clients may use an id again."""
+        found = [
+            (number, call)
+            for newest in self._newest.values()
+            for number, call in newest.items()
+            if call.request_id == request_id
+        ]
+        return [call for _, call in sorted(found, key=lambda item: item[0], reverse=True)]

@@ -1,0 +1,51 @@
+"""``pyserve explain``: what is printed of an explanation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyserve.admin.calls.explaining import Known, explanation
+from pyserve.admin.calls.records import read_record
+from pyserve.cli.explain_text import as_text
+from tests.unit.admin.test_calls import Record, attempt, batch
+
+_SEEN = '{"rule": "predicted", "replicas": [{"id": "Cart#1", "full": true}]}'
+_DELAYS = {"Cart#1": {"batches": [batch(5, 80, 10)]}}
+
+
+def lines(record: Record, **known: Any) -> list[str]:
+    return as_text(explanation(read_record(record), Known(**known))).splitlines()
+
+
+def test_the_first_line_names_the_largest_cause():
+    first, second, *_ = lines(Record(attempts=[attempt(0, 100, 100)]), delays=_DELAYS)
+    assert (
+        "80 ms of 100 ms (80%): waited for a batch of Cart.price, which left with 3 calls because "
+        "its window had passed (batch_wait_timeout_s)"
+    ) == first
+    assert second.startswith("GET / (http) to shop/Cart at ")
+    assert second.endswith(": HTTP 200, answered by the replica, kept because it was slow")
+
+
+def test_parts_attempts_and_what_the_router_saw_follow():
+    record = Record(attempts=[attempt(0, 100, 100)], explanation=_SEEN)
+    found = lines(record, delays=_DELAYS)
+    assert ["  10 ms  10%  ran in Cart#1"] == [each for each in found if "ran in Cart#1" in each]
+    assert "  1  Cart#1  first  after 0 µs  took 100 ms  ok" in found
+    assert ["  rule: predicted", "  replicas:", "    id Cart#1, full true"] == found[-3:]
+
+
+def test_a_refusal_has_its_code_and_its_word():
+    record = Record(door="grpc", code=4, http_status=0, refused="deadline", parked_ns=100_000_000)
+    first, second, *_ = lines(record)
+    assert first.startswith("100 ms of 100 ms (100%): waited for a free replica of shop/Cart; none")
+    assert ": DEADLINE_EXCEEDED, refused (deadline), answered" in second
+
+
+def test_who_did_not_answer_is_named():
+    found = lines(Record(attempts=[attempt(0, 100, 100)]), silent={"Cart#1": "UNAVAILABLE"})
+    assert "  Cart#1: UNAVAILABLE" == found[-1]
+
+
+def test_a_call_without_a_time_says_so():
+    assert "it took 0 µs, of which nothing is known" == lines(Record(duration_ns=0))[0]
