@@ -264,7 +264,10 @@ class BatchQueue:
         self.measures.end(duration_s, has_failed=has_failed)
         is_watched = self._traces is not None and self._traces.end(run, has_failed=has_failed)
         if PROCESS_DELAYS.is_on and (
-            PROCESS_DELAYS.keeps_batch(now - run.batch.arrivals[0]) or has_failed or is_watched
+            PROCESS_DELAYS.keeps_batch(now - run.batch.arrivals[0])
+            or has_failed
+            or is_watched
+            or run.source.asks()
         ):
             keep_batch(self._label, run, now, duration_s, has_failed=has_failed)
         batch: Batch[Any] = run.batch

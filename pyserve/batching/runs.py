@@ -11,6 +11,7 @@ from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all, sendable
 from pyserve.errors import BatchError
+from pyserve.observe.delays import asks
 from pyserve.request import CURRENT, Request, Source
 
 # The user's function: what it takes and returns is checked by kind and length, not by type.
@@ -96,6 +97,10 @@ class BatchRequestSource:
             if self._is_ended:
                 self._made.end()
         return self._made
+
+    def asks(self) -> bool:
+        """Return whether a client of a member has asked where its call goes."""
+        return any(asks(call.source) for call in self._calls)
 
     def request_id(self) -> str:
         """Return the id of the request of the batch, ``""`` if nobody has asked for that."""

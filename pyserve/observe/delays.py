@@ -2,7 +2,8 @@
 
 It answers, afterwards, where the time of a call went. An ordinary call costs nothing here: records
 are made of a batch, a load or a call of a handle as a whole, when it ends, and kept only of those
-that were slow or failed, or that somebody watches. They hold names, ids and times, no arguments.
+that were slow or failed, are traced, or that their clients ask for. They hold names, ids and times,
+no arguments.
 """
 
 from __future__ import annotations
@@ -217,6 +218,19 @@ def _call_view(call: CallDelay) -> dict[str, Any]:
         "duration_s": call.ended_at - call.begun_at,
         "error": call.error,
     }
+
+
+def asks(source: object) -> bool:
+    """Return whether a client of the request of this code has asked where its call goes.
+
+    Args:
+        source: Of the request: it has the native call, or knows those of a batch.
+    """
+    call = getattr(source, "call", None)
+    if call is not None:
+        return bool(getattr(call, "is_asked", False))
+    of_batch = getattr(source, "asks", None)
+    return of_batch is not None and bool(of_batch())
 
 
 def wall_clock_from(now_s: float) -> Callable[[float], float]:

@@ -57,7 +57,7 @@ class OutgoingCall:
     _watchers: deque[Wake] | None = None
     inputs: object = None
     begun_at = 0.0  # of ``time.monotonic``, where it is of interest afterwards
-    is_traced = False
+    is_watched = False  # its request is traced, or was asked for
     root: Request | None = None
 
     def __init__(
@@ -178,7 +178,7 @@ class OutgoingCall:
         now = time.monotonic()
         # A stream that its reader leaves has not failed.
         has_failed = error is not None and not self.is_cancel_requested
-        if PROCESS_DELAYS.keeps_call(now - self.begun_at) or has_failed or self.is_traced:
+        if PROCESS_DELAYS.keeps_call(now - self.begun_at) or has_failed or self.is_watched:
             wall = wall_clock_from(now)
             delay = CallDelay(
                 name=self.plan.name,

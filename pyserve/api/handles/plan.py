@@ -25,7 +25,7 @@ from pyserve.api.handles.framing import (
 from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
-from pyserve.observe.delays import PROCESS_DELAYS
+from pyserve.observe.delays import PROCESS_DELAYS, asks
 from pyserve.observe.traces.process import IS_SAMPLED
 from pyserve.request import CURRENT, Request, new_request_id
 from pyserve.serializers import codec, join, size_bytes
@@ -171,7 +171,7 @@ class Plan:
         call = kind(self, request_id, caller, loop or mesh.calls_loop())
         if PROCESS_DELAYS.is_on:
             call.begun_at = time.monotonic()
-            call.is_traced = IS_SAMPLED.get()
+            call.is_watched = IS_SAMPLED.get() or asks(CURRENT.get())
         message = self._encoded(call, args, kwargs)
         if message is None:
             deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -8,6 +8,8 @@ from typing import Any
 from opentelemetry import baggage, trace
 
 import pyserve
+from pyserve.observe.delays import asks
+from pyserve.request import CURRENT
 from services.pipeline.service import Pace, build
 
 FRAMES = 4
@@ -21,6 +23,9 @@ class Scores:
     async def get_model(self, model_id: str) -> int:
         await asyncio.sleep(0.01)  # A load of no time could not be told from none.
         return len(model_id)
+
+    async def is_asked(self) -> bool:
+        return asks(CURRENT.get())
 
     @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=10)
     async def score(self, items: list[int]) -> list[int]:
@@ -52,7 +57,13 @@ class Door:
         scores = self._scores.options(multiplexed_model_id=model_id)
         scored = await asyncio.gather(scores.remote(1), scores.remote(2))
         context = trace.get_current_span().get_span_context()
-        return {"frames": film.frames, "scores": scored, "span_id": f"{context.span_id:016x}"}
+        asked = await self._scores.options(method_name="is_asked").remote()
+        return {
+            "asked": asked,
+            "frames": film.frames,
+            "scores": scored,
+            "span_id": f"{context.span_id:016x}",
+        }
 
 
 # mypy does not look at what class decorators return, so it sees classes here.

@@ -30,9 +30,8 @@ async def test_replicas_say_what_a_call_has_waited_for(mesh: RunningMesh):
             return await delays_of(table, key, replica, "why-so-slow")  # type: ignore[arg-type]
 
         door, scores = await asked("Door"), await asked("Scores")
-    assert ["default/Pipeline.naive", "default/Scores.score", "default/Scores.score"] == [
-        each["to"] for each in door["calls"]
-    ]
+    called = ["Pipeline.naive", "Scores.score", "Scores.score", "Scores.is_asked"]
+    assert [f"default/{each}" for each in called] == [each["to"] for each in door["calls"]]
     assert ["why-so-slow"] * 2 == scores["batches"][0]["members"]
     assert ("full", 2) == (scores["batches"][0]["reason"], scores["batches"][0]["size"])
 
@@ -44,3 +43,9 @@ async def test_clients_cannot_ask(mesh: RunningMesh):
             await channel.unary_unary(OF)(b"why-so-slow")
 
     assert grpc.StatusCode.UNIMPLEMENTED == refused.value.code()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("header", [{"x-pyserve-explain": "1"}, {}])
+def test_whoever_asks_is_told_of_the_calls_below_too(mesh: RunningMesh, header: dict[str, str]):
+    assert bool(header) == get(mesh, TRACE, flags="00", **header)["asked"]

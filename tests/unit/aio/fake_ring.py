@@ -106,6 +106,7 @@ class FakeServerCall:
         self.path = path
         self.host = "test"
         self.traceparent = ""
+        self.is_asked = False
         self.peer = "ipv4:127.0.0.1:1"
         self.commands: list[Command] = []
         self.taken_bytes = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pyserve.observe.delays import (
     Delays,
     LoadDelay,
     Slowest,
+    asks,
 )
 from pyserve.request import CURRENT, Request
 
@@ -171,3 +173,37 @@ async def test_nothing_is_kept_where_nobody_asks():
     await asyncio.create_task(_ask(Model(), "unknown"))
 
     assert kept == len(PROCESS_DELAYS._batches)
+
+
+class Asking(Request):
+    """The source of a request whose client has asked, or not."""
+
+    def __init__(self, request_id: str, *, is_asked: bool) -> None:
+        super().__init__(request_id=request_id)
+        self.call = SimpleNamespace(is_asked=is_asked)
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_a_batch_that_somebody_asks_for_is_kept_however_fast(
+    delays: Delays, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+):
+    monkeypatch.setattr(delays, "keeps_batch", lambda _duration_s: False)
+    seen: list[bool] = []
+
+    class Fast:
+        @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=10)
+        async def run(self, items: list[str]) -> list[str]:
+            seen.append(asks(CURRENT.get()))
+            return items
+
+    fast = Fast()
+
+    async def ask(request: Request) -> None:
+        CURRENT.set(request)
+        await fast.run("x")
+
+    other, asking = Request(request_id="other"), Asking("asking", is_asked=is_asked)
+    await asyncio.gather(*(asyncio.create_task(ask(each)) for each in (other, asking)))
+
+    assert [is_asked] == seen
+    assert is_asked == bool(delays.of("asking")["batches"])
