@@ -20,7 +20,7 @@ from pyserve.cli.reflection import Reflection
 from pyserve.cli.settings import PEM_FILE, Seconds, settings_for
 from pyserve.cli.tls import ClientTls, open_channel
 from pyserve.config import check_address
-from pyserve.driver.session import end_session, find_session
+from pyserve.driver.session import await_session, end_session
 
 _DEFAULT_ADDRESS = "127.0.0.1:8000"
 
@@ -90,7 +90,7 @@ def call(
 
 
 def _mesh_address(controller: str | None, tls: ClientTls | None) -> str:
-    session = find_session(settings_for(controller))
+    session = await_session(settings_for(controller))
     if session is None:
         return _DEFAULT_ADDRESS
     try:

@@ -115,10 +115,10 @@ def open_mesh(controller: str | None, advice: str) -> Session:
     """
     # Commands that need no mesh start without these.
     from pyserve.control.discovery import not_found
-    from pyserve.driver.session import find_session
+    from pyserve.driver.session import await_session
 
     settings = settings_for(controller)
-    session = find_session(settings)
+    session = await_session(settings)
     if session is None:
         raise not_found(settings.home, advice)
     return session

@@ -65,6 +65,10 @@ REDIAL_BACKOFF_JITTER = 0.2
 # busy machine, with room.
 CONTROLLER_START_TIMEOUT_S = 60.0
 
+# How long commands and drivers wait for the controller that follows a killed one. One that was
+# killed together with its supervisor has none, and costs a command as long.
+CONTROLLER_RETURN_TIMEOUT_S = 5.0
+
 # What a mesh answers a starter that is in a hurry: it stays for other runs, or only waits to end.
 MESH_STAYS, MESH_ENDS = b"s", b"e"
 

@@ -37,6 +37,7 @@ from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.driver.session import (
     Session,
+    await_session,
     current_session,
     end_session,
     find_session,
@@ -274,7 +275,7 @@ def _packed(app: object, name: str, logs: LoggingConfig | None) -> PackedApplica
 
 
 def _running() -> Session:
-    session = find_session()
+    session = await_session()
     if session is None:
         raise not_found(
             read_settings().home,

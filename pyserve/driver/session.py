@@ -19,9 +19,15 @@ from pyserve.config import (
     read_settings,
     unknown_names,
 )
-from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
+from pyserve.config.control import (
+    CONTROLLER_RETURN_TIMEOUT_S,
+    CONTROLLER_START_TIMEOUT_S,
+    KILL_MARGIN_S,
+    SHUTDOWN_GRACE_S,
+)
 from pyserve.config.environment import read_tracing
 from pyserve.control.discovery import MeshAddress, find_mesh, wait_while_held
+from pyserve.control.returning import wait_for_next
 from pyserve.driver.client import ControlClient
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
@@ -200,6 +206,20 @@ def find_session(settings: MeshSettings | None = None) -> Session | None:
     return session
 
 
+def await_session(settings: MeshSettings | None = None) -> Session | None:
+    """Do what ``find_session`` does; where a controller was killed, wait for the next one."""
+    settings = settings or read_settings()
+    session = find_session(settings)
+    if session is None and _is_followed(settings):
+        session = find_session(settings)
+    return session
+
+
+def _is_followed(settings: MeshSettings) -> bool:
+    """Say whether another controller has taken the place of one that was killed; it may take it."""
+    return settings.controller is None and wait_for_next(settings.home, CONTROLLER_RETURN_TIMEOUT_S)
+
+
 def _trace(settings: TracingSettings) -> None:
     """Trace the calls of this process's handles, if the settings say so.
 
@@ -260,6 +280,9 @@ def _attach_or_start(
     environment: Mapping[str, str],
 ) -> Session:
     warn_of_names()
+    if find_mesh(settings) is None:
+        # A mesh of its own would take the home that the next controller is about to have.
+        _is_followed(settings)
     deadline = time.monotonic() + CONTROLLER_START_TIMEOUT_S
     while (address := find_mesh(settings)) is None:
         try:
