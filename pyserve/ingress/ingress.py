@@ -25,6 +25,7 @@ from pyserve.control.discovery import MeshAddress
 from pyserve.control.server.ingresses import IngressState
 from pyserve.errors import MeshError
 from pyserve.ingress.builtin import BuiltinServices
+from pyserve.ingress.exemplars import Exemplars
 from pyserve.ingress.feed import TableFeed
 from pyserve.ingress.measures import add_ingress, add_table
 from pyserve.ingress.records import CallRecords
@@ -96,6 +97,8 @@ class IngressServer:
         io_threads = settings.io_threads or min(_usable_cores(), _IO_THREADS_MAX)
         self._settings = settings = replace(settings, io_threads=io_threads)
         self.records = CallRecords(samples_root=True)
+        self._exemplars = Exemplars()
+        self.records.listen(self._exemplars.take, is_lazy=True)
         self._drainer: asyncio.Task[None] | None = None
         self._table = _router.RoutingTable(
             node=node.node_id,
@@ -213,9 +216,19 @@ class IngressServer:
         )
 
     def add_metrics(self, scrape: Scrape) -> None:
-        """Add what this ingress and its router have counted."""
-        table, me = self._table, str(os.getpid())
-        add_table(scrape, table.stats(), table.measures(), caller="ingress", caller_id=me)
+        """Add what this ingress and its router have counted; in its loop."""
+        # Before the times that they belong to are read.
+        self.records.take_now()
+        stats, measures = self._table.stats(), self._table.measures()
+        self._exemplars.keep(stats)
+        add_table(
+            scrape,
+            stats,
+            measures,
+            caller="ingress",
+            caller_id=str(os.getpid()),
+            exemplars=self._exemplars,
+        )
         if self._native is not None:
             counts = self._native.stats() | {"in_flight": self._native.in_flight()}
             access = self._security.access

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyserve.ingress.exemplars import Exemplars
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.metrics.codes import code_name
 
@@ -65,6 +66,7 @@ def add_table(
     *,
     caller: str,
     caller_id: str,
+    exemplars: Exemplars | None = None,
 ) -> None:
     """Add what a router has done for each deployment.
 
@@ -74,6 +76,7 @@ def add_table(
         measures: ``_router.RoutingTable.measures``; ``None``: times are left out.
         caller: Whose calls they are: ``ingress``, ``driver``, or ``application/Deployment``.
         caller_id: Which of these: a process id, or a replica.
+        exemplars: Of sampled calls; ``None``: none are known.
     """
     bare = scrape.without_labels()
     for target, stats in table.items():
@@ -99,16 +102,27 @@ def add_table(
             bare.add("pyserve_router_unsent_calls_total", value, reason=reason, **labels)
         if measures is not None and (measured := measures.get(target)) is not None:
             _add_measures(bare, measured, labels)
+            _add_times(bare, target, measured, exemplars, labels)
         in_flight = stats["in_flight"]
         assert isinstance(in_flight, dict), "it is by replica"
         for replica, value in in_flight.items():
             bare.add("pyserve_router_in_flight_calls", value, replica=replica, **labels)
 
 
-def _add_measures(bare: Scrape, measured: Mapping[str, Any], labels: dict[str, str]) -> None:
+def _add_times(
+    bare: Scrape,
+    target: str,
+    measured: Mapping[str, Any],
+    exemplars: Exemplars | None,
+    labels: dict[str, str],
+) -> None:
     for outcome in ("ok", "failed"):
         times = measured[f"latency_{outcome}"]
-        bare.add_native("pyserve_router_call_seconds", times, outcome=outcome, **labels)
+        found = None if exemplars is None else exemplars.of(target, outcome)
+        bare.add_native("pyserve_router_call_seconds", times, found, outcome=outcome, **labels)
+
+
+def _add_measures(bare: Scrape, measured: Mapping[str, Any], labels: dict[str, str]) -> None:
     for direction in ("early", "late"):
         times = measured[f"prediction_{direction}"]
         name = "pyserve_router_prediction_error_seconds"

@@ -115,15 +115,28 @@ class Scrape:
         suffix = "_total" if family.kind == "counter" else ""
         family.samples.append(Sample(suffix, {**self._labels, **labels}, value))
 
-    def add_histogram(self, name: str, counted: Histogram, /, **labels: str) -> None:
-        """Add the counts of a histogram of the catalogue."""
-        self._family(name).add_histogram(counted, {**self._labels, **labels})
+    def add_histogram(
+        self,
+        name: str,
+        counted: Histogram,
+        exemplars: Mapping[int, Exemplar] | None = None,
+        /,
+        **labels: str,
+    ) -> None:
+        """Add the counts of a histogram of the catalogue; exemplars as ``Family`` has them."""
+        self._family(name).add_histogram(counted, {**self._labels, **labels}, exemplars)
 
-    def add_native(self, name: str, counted: Mapping[str, Any], /, **labels: str) -> None:
+    def add_native(
+        self,
+        name: str,
+        counted: Mapping[str, Any],
+        exemplars: Mapping[int, Exemplar] | None = None,
+        /,
+        **labels: str,
+    ) -> None:
         """Add a histogram of the native side: its buckets, counts and sum."""
-        self.add_histogram(
-            name, _Counted(counted["buckets"], counted["counts"], counted["sum"]), **labels
-        )
+        found = _Counted(counted["buckets"], counted["counts"], counted["sum"])
+        self.add_histogram(name, found, exemplars, **labels)
 
     def add_family(self, family: Family) -> None:
         """Add a family that is not of the catalogue, with the labels of this process."""
