@@ -229,6 +229,7 @@ class _Mesh:
             settings=settings.ingress,
             defaults=settings.routing,
             tracing=settings.tracing,
+            logs=settings.logs,
         )
 
     def _make_server(self) -> Server:

@@ -17,13 +17,14 @@ from pathlib import Path
 from pyserve import _router
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
-from pyserve.config import NodeSettings, RouterDefaults, TracingSettings, is_loopback
+from pyserve.config import LogSettings, NodeSettings, RouterDefaults, TracingSettings, is_loopback
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.server.ingresses import IngressState
 from pyserve.errors import MeshError
+from pyserve.ingress.access_log import IngressAccessLog, begin_access_log
 from pyserve.ingress.builtin import BuiltinServices
 from pyserve.ingress.exemplars import Exemplars
 from pyserve.ingress.feed import TableFeed
@@ -61,6 +62,7 @@ class IngressServer:
         defaults: of the routers, where a deployment does not say it.
         way: to the controllers that come after this one; None: they have its address.
         tracing: of this process; None: nothing is traced.
+        logs: how this process logs; None: without a line for each call.
 
     Attributes:
         addresses: where it listens, once it does.
@@ -84,6 +86,7 @@ class IngressServer:
         defaults: RouterDefaults | None = None,
         way: Way | None = None,
         tracing: TracingSettings | None = None,
+        logs: LogSettings | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self.admin = ""
@@ -100,6 +103,8 @@ class IngressServer:
         self._exemplars = Exemplars()
         self.records.listen(self._exemplars.take, is_lazy=True)
         self._drainer: asyncio.Task[None] | None = None
+        self._logs = logs
+        self._access_log: IngressAccessLog | None = None
         self._table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
@@ -162,6 +167,8 @@ class IngressServer:
                 f"the ingress cannot listen: {error}; choose another address "
                 "(--address HOST:PORT, port 0 picks a free one)"
             ) from error
+        if self._logs is not None:
+            self._access_log = begin_access_log(self.records, self._calls, self._logs)
         self._become(IngressState.HEALTHY)
         self._warn_of_openness()
         self._warn_of_descriptors(self._native.stats()["connections_max"])
@@ -296,9 +303,14 @@ class IngressServer:
         if self._native is not None:
             self._native.stop()
         await self._builtin.stop(_BUILTIN_GRACE_S)
+        if self._access_log is not None:
+            self._access_log.close()
         if self._drainer is not None:
             self._drainer.cancel()
             await asyncio.wait([self._drainer])
+
+    def _calls(self) -> int:
+        return 0 if self._native is None else self._native.stats()["calls"]
 
     def _in_flight(self) -> int:
         return 0 if self._native is None else self._native.in_flight()

@@ -174,6 +174,7 @@ class _Process:
             settings=settings.ingress,
             defaults=settings.routing,
             tracing=settings.tracing,
+            logs=settings.logs,
             way=Way(locate=self._locate, beside=self._attend),
         )
         attendance = self._attendance = Attendance(controller.token, ingress, self._on_mesh_end)

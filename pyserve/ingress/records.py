@@ -129,6 +129,10 @@ class CallRecords(Records[_router.CallRecord]):
             self._spans = RecordedSpans(spans)
             self.listen(self._spans.export)
 
+    def keep_all(self, is_on: bool) -> None:
+        """Keep each call that ends, not only those that are worth it."""
+        self.native.set_keep_all(is_on)
+
     async def follow(self) -> None:
         """Do what ``Records.follow`` does, and make the last spans at its end."""
         try:

@@ -6,10 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
 import pytest
 
+from pyserve.serializers import codec, join
 from tests.mesh.logs.test_request_ids import ask
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
@@ -135,3 +138,47 @@ def ask_often(mesh: RunningMesh, count: int) -> None:
     with httpx.Client(base_url=f"http://{mesh.address}", timeout=30) as client:
         for number in range(count):
             client.get("/", params={"text": f"n{number}"}).raise_for_status()
+
+
+def of_ingress(text: str) -> dict[str, dict[str, str]]:
+    """Return what the ingress has written of each call, by what was asked for."""
+    # Those of replicas have their name before them on a terminal, and files of their own.
+    lines = [line for line in text.splitlines() if line.startswith("I ")]
+    found = [LINE.search(line) for line in lines]
+    return {each["what"]: {**each.groupdict(), "line": each.string} for each in found if each}
+
+
+@pytest.mark.parity("G-81")
+def test_the_ingress_writes_a_line_for_each_call_with_the_replica_and_the_same_id() -> None:
+    with running_mesh(APP, "--access-log") as mesh:
+        ask(mesh, "secret-text", "r-1")
+        wait_until(lambda: "GET /" in of_ingress(mesh.output()))
+        root = of_ingress(mesh.output())["GET /"]
+        assert ("r-1", "200") == (root["id"], root["status"])
+        assert ", by Shop#" in root["line"]
+        assert "secret-text" not in root["line"]
+        assert "127.0.0.1" not in root["line"]
+
+        # One that no client has named has the same name everywhere.
+        with grpc.insecure_channel(mesh.address) as channel:
+            call: Any = channel.unary_unary("/default.Child/greet")
+            message = join(codec("proto").encode_call(("two",), {}))
+            call(message, timeout=30)
+        wait_until(lambda: "/default.Child/greet" in of_ingress(mesh.output()))
+        told = of_ingress(mesh.output())["/default.Child/greet"]["id"]
+        assert told
+        assert f"shop [{told}]: child" in mesh.output()
+
+
+@pytest.mark.parity("G-81")
+def test_an_ingress_writes_its_lines_to_its_file(tmp_path: Path) -> None:
+    environment = {"PYSERVE_LOG_DIR": str(tmp_path), "PYSERVE_LOG_CLIENT_ADDRESS": "1"}
+    file = tmp_path / "controller.log"
+    with running_mesh(APP, environment=environment) as mesh:
+        ask(mesh, "one", "r-1")
+        wait_until(lambda: "GET /" in of_ingress(file.read_text()))
+        assert ", from ipv4:127.0.0.1:" in of_ingress(file.read_text())["GET /"]["line"]
+        ask(mesh, "two", "r-2")
+        assert {} == of_ingress(mesh.output())
+    # The last one too, whenever the end came.
+    assert "r-2" == of_ingress(file.read_text())["GET /"]["id"]
