@@ -32,7 +32,9 @@ from pyserve.config.http import (
     gRPCOptions,
 )
 from pyserve.config.options import OLDER_OPTIONS, DeploymentOptions, check_name
-from pyserve.config.parts import Resources
+from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resources
+from pyserve.config.routing import RequestRouterConfig
+from pyserve.config.scaling import AutoscalingConfig
 from pyserve.config.telling import ControllerOptions, LoggingConfig
 from pyserve.config.tracing import TracingConfig
 from pyserve.config.validation import refuse
@@ -40,6 +42,16 @@ from pyserve.errors import OptionError
 
 # What Ray Serve had in files for one application.
 _OF_THE_INGRESS = ("host", "port")
+
+_PARTS: dict[str, type[Part]] = {
+    "autoscaling_config": AutoscalingConfig,
+    "backpressure_config": BackpressureConfig,
+    "batching_config": BatchingConfig,
+    "request_router_config": RequestRouterConfig,
+    "resources": Resources,
+}
+# Names that are none of the constructor.
+_ALSO_WRITTEN = {"batching_config": ("batch_wait_timeout_s",)}
 
 Logging = Annotated[LoggingConfig, BeforeValidator(LoggingConfig.read)]
 
@@ -76,9 +88,22 @@ class _Written(BaseModel):
 
 
 def _with_all_options(schema: dict[str, Any]) -> None:
-    """Let editors know the options too that are no fields of the model."""
+    """Let editors know the options too that are no fields of the model, and the names in parts."""
     schema["additionalProperties"] = False
-    schema["properties"].update({name: {} for name in (*_OTHER_OPTIONS, *OLDER_OPTIONS)})
+    properties = schema["properties"]
+    properties.update({name: {} for name in (*_OTHER_OPTIONS, *OLDER_OPTIONS)})
+    for name, part in _PARTS.items():
+        names = (*part.__dataclass_fields__, *_ALSO_WRITTEN.get(name, ()))
+        # Of what is no mapping these say nothing; values are the command's to check.
+        properties[name] |= {
+            "properties": {each: {} for each in names},
+            "additionalProperties": False,
+        }
+    properties["num_replicas"]["anyOf"] = [
+        {"type": "integer"},
+        {"const": "auto"},
+        {"type": "null"},
+    ]
 
 
 class RayActorOptionsSchema(_Written):

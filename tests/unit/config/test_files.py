@@ -120,3 +120,27 @@ def test_the_json_schema_knows_every_name_and_no_other() -> None:
         "properties"
     ].keys()
     assert [False] * 2 == [schema["additionalProperties"], deployment["additionalProperties"]]
+
+
+@pytest.mark.parity("G-59")
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [
+        ("autoscaling_config", {"min_replicas", "target_p99_s", "smoothing_factor"}),
+        ("backpressure_config", {"status_code"}),
+        ("batching_config", {"max_batch_size", "timeout_s", "batch_wait_timeout_s"}),
+        ("request_router_config", {"policy", "max_attempts", "request_router_class"}),
+        ("resources", {"num_cpus"}),
+    ],
+)
+def test_the_json_schema_knows_the_names_within_options(option: str, known: set[str]) -> None:
+    schema = json_schema()["$defs"]["DeploymentSchema"]["properties"][option]
+
+    assert known <= schema["properties"].keys()
+    assert not schema["additionalProperties"]
+
+
+def test_the_json_schema_knows_what_a_number_of_replicas_is() -> None:
+    number = json_schema()["$defs"]["DeploymentSchema"]["properties"]["num_replicas"]
+
+    assert [{"type": "integer"}, {"const": "auto"}, {"type": "null"}] == number["anyOf"]
