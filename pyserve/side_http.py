@@ -32,6 +32,8 @@ _LOGGER = logging.getLogger(__name__)
 CONNECTIONS_MAX = 64
 # For TLS, from there to the end of a request's head, and from one request to the next.
 HEAD_TIMEOUT_S = 10.0
+# For a request's body; longer than the largest, of some megabytes, takes.
+BODY_TIMEOUT_S = 30.0
 # A client that takes nothing of what it has asked for.
 _STALL_TIMEOUT_S = 10.0
 # For an answer to be read by a client that still sends a body that nobody wants.
@@ -169,12 +171,16 @@ class _Connection(H11Protocol):
     rests_since = 0.0
     _rest: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
+    _body: asyncio.TimerHandle | None = None
+    _request: object = None
 
     def rests(self) -> bool:
-        """Whether no request is under way, or its client takes nothing of the answer."""
+        """Whether it waits for its client: for a request, for a body, or to take the answer."""
+        return self._is_idle() or self._stall is not None or self.cycle.more_body
+
+    def _is_idle(self) -> bool:
         # None before the first request.
-        is_idle = self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
-        return is_idle or self._stall is not None
+        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as there
         """Wait for a request."""
@@ -185,14 +191,22 @@ class _Connection(H11Protocol):
         """Wait no more."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        for timer in (self._rest, self._stall):
+        for timer in (self._rest, self._stall, self._body):
             if timer is not None:
                 timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of a body."""
+        super().data_received(data)
+        self._await_body()
 
     def on_response_complete(self) -> None:
         """Wait for the next request, but for no body that nobody reads."""
         super().on_response_complete()
-        if self.transport.is_closing() or not self.rests():
+        if self.transport.is_closing():
+            return
+        if not self._is_idle():
+            self._await_body()  # The next request had come already.
             return
         if self.conn.their_state is h11.SEND_BODY:
             self.flow.pause_reading()
@@ -213,6 +227,19 @@ class _Connection(H11Protocol):
             self._stall.cancel()
             self._stall = None
 
+    def _await_body(self) -> None:
+        if self._is_idle() or self.cycle is self._request:
+            return
+        self._request = self.cycle
+        if self._body is not None:
+            self._body.cancel()
+        if self.cycle.more_body:
+            self._body = self.loop.call_later(BODY_TIMEOUT_S, self._end_body, self.cycle)
+
+    def _end_body(self, request: object) -> None:
+        if request is self.cycle and self.cycle.more_body and not self._is_idle():
+            self.transport.abort()
+
     def _begin_rest(self, patience_s: float) -> None:
         self.rests_since = self.loop.time()
         if self._rest is not None:
@@ -220,7 +247,7 @@ class _Connection(H11Protocol):
         self._rest = self.loop.call_later(patience_s, self._end_rest)
 
     def _end_rest(self) -> None:
-        if self.rests():
+        if self._is_idle():
             self.transport.abort()
 
 

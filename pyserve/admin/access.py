@@ -2,6 +2,9 @@
 
 A page in a browser may send what it likes to 127.0.0.1, so on loopback the request has to name a
 loopback host, which a page of another name cannot, and must not come from another origin.
+
+What is shown has the names of applications and methods. Where access rules keep them from callers,
+other users of the machine are asked for the token too.
 """
 
 from __future__ import annotations
@@ -17,10 +20,20 @@ from pyserve.config import is_loopback
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+_PURPOSE = b"pyserve-admin"
 _REFUSAL = (
     "the mesh token is asked for: Authorization: Bearer TOKEN, with the content of the file that "
     "mesh.json names as token_file\n"
 )
+
+
+def viewing_key(token: bytes) -> str:
+    """Return what lets somebody look who shall not be a member of the mesh.
+
+    Commands show it, and not the token: whoever has taken the port of an admin server that has
+    ended learns no more than that.
+    """
+    return hmac.digest(token, _PURPOSE, "sha256").hex()
 
 
 class Doorkeeper:
@@ -30,23 +43,30 @@ class Doorkeeper:
         application: What is behind it.
         token: Of the mesh.
         is_open: Says of a path whether everybody may have what is there.
+        is_guarded: The token, or ``viewing_key``, is asked for on loopback too.
     """
 
     def __init__(
-        self, application: ASGIApp, token: bytes, *, is_open: Callable[[str], bool]
+        self,
+        application: ASGIApp,
+        token: bytes,
+        *,
+        is_open: Callable[[str], bool],
+        is_guarded: bool,
     ) -> None:
         self._application = application
         self._is_open = is_open
-        self._wanted = f"Bearer {token.hex()}".encode()
+        self._is_guarded = is_guarded
+        self._wanted = [f"Bearer {key}".encode() for key in (token.hex(), viewing_key(token))]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"authorization", b"")
         if (
-            hmac.compare_digest(given, self._wanted)
+            any(hmac.compare_digest(given, wanted) for wanted in self._wanted)
             or self._is_open(scope["path"])
-            or _is_near(scope, headers)
+            or (not self._is_guarded and _is_near(scope, headers))
         ):
             await self._application(scope, receive, send)
             return

@@ -54,6 +54,7 @@ def make_admin(
         port=port,
         token=token,
         tls=settings.security.tls,
+        is_guarded=settings.security.access_file is not None,
     )
 
 

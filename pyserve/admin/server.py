@@ -29,19 +29,28 @@ class AdminServer:
         port: The same; another one if it is taken, 0: any.
         token: Of the mesh, which whoever is not on loopback has to show.
         tls: Certificates, for what is not on loopback; None: plain text.
+        is_guarded: Others of this machine have to show the token too.
 
     Attributes:
         address: ``host:port`` where it listens; "" before.
     """
 
     def __init__(
-        self, desk: Desk, *, host: str, port: int, token: bytes, tls: TlsFiles | None = None
+        self,
+        desk: Desk,
+        *,
+        host: str,
+        port: int,
+        token: bytes,
+        tls: TlsFiles | None = None,
+        is_guarded: bool = False,
     ) -> None:
         self.address = ""
         self._desk = desk
         self._host = host.strip("[]")
         self._port = port
         self._token = token
+        self._is_guarded = is_guarded
         self._tls = None if is_loopback(host) else tls
         self._listener: socket.socket | None = None
         self._server: SideServer | None = None
@@ -99,7 +108,7 @@ class AdminServer:
         from pyserve.admin.application import make_application
         from pyserve.side_http import SideServer
 
-        application = make_application(self._desk, self._token)
+        application = make_application(self._desk, self._token, is_guarded=self._is_guarded)
         return SideServer(application, listener, tls=self._tls)
 
     async def close(self) -> None:

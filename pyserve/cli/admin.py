@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyserve.admin.access import viewing_key
 from pyserve.cli.commands import CommandFailed
-from pyserve.config import is_loopback
 
 if TYPE_CHECKING:
     from pyserve.driver.session import Session
@@ -44,15 +44,15 @@ class AdminClient:
 
     Args:
         address: ``host:port``.
-        token: Of the mesh, which is shown where the address is not this machine's own.
+        token: Of the mesh; only what may look is shown of it.
     """
 
     def __init__(self, address: str, token: bytes) -> None:
         host, _, port = address.rpartition(":")
         self._address = address
         self._host, self._port = host.strip("[]"), int(port)
-        # On the loopback nobody asks for it, and whoever else has taken the port learns nothing.
-        self._headers = {} if is_loopback(host) else {"authorization": f"Bearer {token.hex()}"}
+        # Not the token: the server may have ended, and somebody else have taken its port.
+        self._headers = {"authorization": f"Bearer {viewing_key(token)}"}
 
     def read(self, path: str) -> Found:
         """Return what is there, or why nothing is.

@@ -157,6 +157,31 @@ async def test_who_takes_nothing_of_an_answer_has_to_go(monkeypatch: pytest.Monk
                 await ended.wait()
 
 
+async def test_a_body_that_does_not_come_is_not_awaited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def reader(scope: Scope, receive: Receive, send: Send) -> None:
+        async for _ in Request(scope, receive).stream():
+            pass
+        await hello(scope, receive, send)
+
+    put = b"PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\n"
+    async with serving(reader) as place:
+        # Nor does it keep the places of others.
+        crowd = [await connected(place) for _ in range(CONNECTIONS_MAX)]
+        for each in crowd:
+            await sent(each, put)
+        with closing(await connected(place)) as late:
+            assert await answered(late)
+        for each in crowd:
+            each.close()
+        monkeypatch.setattr(side_http, "BODY_TIMEOUT_S", PATIENCE_S)
+        for before in (b"", put + b"abc"):
+            with closing(await connected(place)) as client:
+                await sent(client, before + put + b"a")
+                assert (await received(client)).count(b"hello") == (1 if before else 0)
+
+
 async def test_a_body_that_nobody_wants_is_not_read_to_its_end() -> None:
     async with serving() as place:
         with closing(await connected(place)) as client:

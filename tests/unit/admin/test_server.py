@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from pyserve.admin import AdminServer, Desk, NodeGathering, ThreadedAdmin, advertised_address
+from pyserve.admin.access import viewing_key
 from pyserve.config import NodeSettings
 from pyserve.errors import MeshError
 from pyserve.observe.metrics import Family, ProcessMetrics, Scrape, Tally
@@ -31,11 +32,13 @@ def add(scrape: Scrape) -> None:
     scrape.add_family(family)
 
 
-def make_server(*, host: str = "127.0.0.1", port: int = 0, status=None) -> AdminServer:
+def make_server(
+    *, host: str = "127.0.0.1", port: int = 0, status=None, is_guarded: bool = False
+) -> AdminServer:
     metrics = ProcessMetrics("ingress")
     metrics.add(add)
     desk = Desk(gathering=NodeGathering(metrics, TOKEN, None), status=status)
-    return AdminServer(desk, host=host, port=port, token=TOKEN)
+    return AdminServer(desk, host=host, port=port, token=TOKEN, is_guarded=is_guarded)
 
 
 @asynccontextmanager
@@ -99,6 +102,17 @@ async def test_loopback_is_open_to_programs_and_not_to_pages(headers, status):
         answer = await client.get("/metrics", headers=headers)
     assert status == answer.status_code
     assert ("pyserve_info" in answer.text) == (status == 200)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({}, 401), ({"authorization": f"Bearer {viewing_key(TOKEN)}"}, 200), (BEARER, 200)],
+)
+async def test_where_rules_hide_names_others_of_the_machine_need_a_key(headers, status):
+    async with serving(is_guarded=True) as client:
+        answers = [await client.get(path, headers=headers) for path in ("/metrics", "/-/none")]
+    assert [status, 401 if status == 401 else 404] == [each.status_code for each in answers]
+    assert ("pyserve_info" in answers[0].text) == (status == 200)
 
 
 async def test_from_elsewhere_the_token_is_asked_for():
