@@ -60,7 +60,13 @@ pub(super) fn missing<'a>(
     // A replica has ports for strangers too, which are open by what they are for.
     let is_replica = !connection.server.config.replica_id.is_empty();
     let is_open = is_replica && (connection.guest.is_some() || connection.info.is_inner);
-    let is_known = is_open || connection.info.is_trusted() || key.opens(&head.headers);
+    if is_open || connection.info.is_trusted() {
+        return None;
+    }
+    let is_known = key.opens(&head.headers);
+    if is_known {
+        connection.info.end_probation();
+    }
     (!is_known).then_some(key)
 }
 

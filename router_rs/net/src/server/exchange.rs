@@ -79,6 +79,11 @@ impl ConnectionInfo {
 
     pub(super) fn trust(&self) {
         self.is_trusted.store(true, Ordering::Relaxed);
+        self.end_probation();
+    }
+
+    /// The peer has shown the token, and takes nobody's place.
+    pub(super) fn end_probation(&self) {
         self.probation.iter().for_each(|probation| probation.end());
     }
 }

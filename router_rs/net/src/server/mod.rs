@@ -23,6 +23,7 @@ mod outlet;
 mod probation;
 mod relay;
 mod sink;
+mod slowed;
 mod state;
 mod trust;
 
@@ -58,6 +59,7 @@ use listeners::{OpenListener, OpenListeners};
 pub use measures::MethodMeasures;
 pub use methods::Method;
 use probation::{Held, Probation};
+use slowed::Slowed;
 use state::ServerState;
 pub use state::{Keepalive, ServerConfig};
 
@@ -454,6 +456,6 @@ async fn serve_member(
             Stream::Tls(Box::new(stream.into()))
         }
     };
-    let info = ConnectionInfo::new(Peer::Tcp(peer), &stream).on_probation(probation);
-    connection::serve(host, stream, info, None).await;
+    let info = ConnectionInfo::new(Peer::Tcp(peer), &stream).on_probation(probation.clone());
+    connection::serve(host, Slowed::new(stream, probation), info, None).await;
 }

@@ -56,7 +56,7 @@ impl Probation {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 }
