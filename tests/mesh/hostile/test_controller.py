@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import psutil
 import pytest
 
-from pyserve.control.discovery import MeshRecord, read_record, read_token
+from pyserve.config import read_settings
+from pyserve.control.discovery import MeshRecord, find_mesh, read_record, read_token
+from pyserve.driver.client import ControlClient
 from tests.mesh.control.peers import message, peer_of, token_of
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
@@ -59,12 +61,21 @@ def test_a_body_for_what_the_ingress_answers_itself_is_not_read(mesh: RunningMes
     """Their port is for the ingress, which proves the token."""
     record = record_of(mesh)
     process = psutil.Process(record.pid)
-    public = {address.rpartition(":")[2] for address in (*record.addresses, record.controller_tcp)}
+    known = (*record.addresses, record.controller_tcp, _admin_of(mesh))
+    public = {address.rpartition(":")[2] for address in known}
     sockets = process.net_connections(kind="tcp")
     ports = {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
     (port,) = ports - {int(port) for port in public}
     for path in (MODEL, HEALTH):
         _check_refusal(f"127.0.0.1:{port}", path, process)
+
+
+def _admin_of(mesh: RunningMesh) -> str:
+    found = find_mesh(read_settings({"PYSERVE_HOME": str(mesh.home)}))
+    assert found is not None
+    with closing(ControlClient(found)) as client:
+        reply = client.status()
+    return next(each.admin for each in reply.ingresses if each.admin)
 
 
 def _check_refusal(address: str, path: str, process: psutil.Process) -> None:

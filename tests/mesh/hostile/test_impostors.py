@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -15,7 +16,8 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-ATTEMPTS = 5
+ATTEMPTS = 8
+CALLERS = 4
 
 
 async def test_whoever_takes_the_port_of_a_dead_replica_gets_no_call() -> None:
@@ -23,12 +25,13 @@ async def test_whoever_takes_the_port_of_a_dead_replica_gets_no_call() -> None:
     async with echo_mesh() as mesh:
         for _ in range(ATTEMPTS):
             await eventually(lambda: _is_answered(mesh), RESTART_TIMEOUT_S, "a replica serves")
+            await eventually(lambda: len(mesh.replicas()) == 1, RESTART_TIMEOUT_S)
             (replica,) = mesh.replicas()
             impostor = Impostor(int(replica.address.rpartition(":")[2]))
             with impostor.waiting():
                 os.kill(replica.pid, signal.SIGKILL)
                 while replica in mesh.replicas():
-                    await _is_answered(mesh)
+                    await asyncio.gather(*(_is_answered(mesh) for _ in range(CALLERS)))
             assert [] == impostor.calls
             if impostor.greeted.is_set():
                 break
