@@ -193,13 +193,18 @@ def open_session(
 
 
 def find_session(settings: MeshSettings | None = None) -> Session | None:
-    """Return the session of this process, or one attached to a running mesh; start none."""
+    """Return the session of this process, or one attached to a running mesh; start none.
+
+    Args:
+        settings: Which mesh, for a command, which makes no calls that could be traced; ``None``:
+            what the environment says, for a script.
+    """
     session = current_session()
     if session is None:
         address = find_mesh(settings or read_settings())
         if address is not None:
             session = Session(address, None)
-            if settings is None:  # Else it is a command, which makes no calls of its own.
+            if settings is None:
                 _trace(read_tracing({}))
             attach(session)
             atexit.register(_end_at_exit)
@@ -208,9 +213,8 @@ def find_session(settings: MeshSettings | None = None) -> Session | None:
 
 def await_session(settings: MeshSettings | None = None) -> Session | None:
     """Do what ``find_session`` does; where a controller was killed, wait for the next one."""
-    settings = settings or read_settings()
     session = find_session(settings)
-    if session is None and _is_followed(settings):
+    if session is None and _is_followed(settings or read_settings()):
         session = find_session(settings)
     return session
 

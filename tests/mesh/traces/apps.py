@@ -33,13 +33,25 @@ class Scores:
         return [item * factor for item in items]
 
 
+@pyserve.deployment(max_ongoing_requests=1)
+class Narrow:
+    """Takes one call at a time, and its time for it."""
+
+    async def __call__(self) -> None:
+        await asyncio.sleep(0.05)
+
+
 @pyserve.deployment
 class Door:
     """Answers a request with what both say, and with what it sees of the trace."""
 
     def __init__(
-        self, pipeline: pyserve.DeploymentHandle, scores: pyserve.DeploymentHandle
+        self,
+        pipeline: pyserve.DeploymentHandle,
+        scores: pyserve.DeploymentHandle,
+        narrow: pyserve.DeploymentHandle,
     ) -> None:
+        self._narrow = narrow
         self._pipeline = pipeline
         self._scores = scores.options(method_name="score")
         self._tracer = trace.get_tracer("door")
@@ -50,6 +62,9 @@ class Door:
     async def __call__(self, request: Any) -> dict[str, Any]:
         if "x-fail" in request.headers:
             raise LookupError("no such tea")
+        if "x-crowd" in request.headers:
+            await asyncio.gather(self._narrow.remote(), self._narrow.remote())
+            return {}
         with self._tracer.start_as_current_span("own work") as span:
             span.set_attribute("tenant", str(baggage.get_baggage("tenant")))
             film = await self._pipeline.naive.remote(FRAMES)
@@ -73,4 +88,4 @@ def _bound(deployment: Any, *arguments: object) -> pyserve.Application:
 
 
 pipeline = build(Pace(decode_ms=0, predict_ms=0, encode_ms=0))
-app = _bound(Door, pipeline, _bound(Scores))
+app = _bound(Door, pipeline, _bound(Scores), _bound(Narrow))

@@ -80,6 +80,9 @@ class Trace:
     def below(self, span: ReceivedSpan, kind: int) -> list[ReceivedSpan]:
         return [each for each in self._spans if each.parent == span.id and each.kind == kind]
 
+    def parent(self, span: ReceivedSpan) -> ReceivedSpan:
+        return self._by_id[span.parent]
+
     def above(self, span: ReceivedSpan) -> ReceivedSpan:
         """Return what has made a call, which is above the spans of the call itself."""
         found = self._by_id[span.parent]
@@ -194,6 +197,25 @@ def test_a_failure_is_told_where_it_happened_and_to_those_above(
     assert ["500"] * 3 == [each.attributes["error.type"] for each in (found.root, attempt, door)]
     (event,) = door.raw.events
     assert "no such tea" in str(event.attributes)
+
+
+@pytest.mark.slow
+def test_a_call_that_waits_for_a_place_has_a_span_of_the_wait(
+    mesh: RunningMesh, receiver: Receiver
+):
+    trace_id = "6af7651916cd43dd8448eb211c80319c"
+    get(mesh, trace_id, **{"x-crowd": "1"})
+
+    trace = awaited(receiver, trace_id, "GET /", "default.Narrow/__call__", "parked")
+    parked = trace.one("parked")
+    call = trace.parent(parked)
+    (attempt,) = trace.below(call, CLIENT)
+    assert ("Door", "handle") == (
+        parked.resource["service.name"],
+        call.attributes["pyserve.door"],
+    )
+    assert call.raw.start_time_unix_nano <= parked.raw.start_time_unix_nano
+    assert parked.raw.end_time_unix_nano == attempt.raw.start_time_unix_nano
 
 
 @pytest.mark.slow

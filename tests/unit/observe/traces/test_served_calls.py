@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from opentelemetry import baggage, trace
+from opentelemetry.context import attach, detach
 
 import pyserve
 from pyserve import aio
@@ -204,3 +205,33 @@ async def test_a_batch_of_calls_that_are_not_traced_has_no_span(kept: Kept):
         await call(b"1")
 
     assert [] == kept.names()
+
+
+async def test_a_channel_of_the_mesh_carries_the_current_span_and_baggage(kept: Kept):
+    seen: list[str | None] = []
+
+    async def answer(_request: bytes, _context: Any) -> bytes:
+        seen.append(str(baggage.get_baggage("tenant")))
+        return b"7"
+
+    server = aio.server()
+    handler: Any = grpc.unary_unary_rpc_method_handler(answer)
+    server.add_registered_method_handlers("shop.Cart", {"Price": handler})
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    plain: Any = aio.insecure_channel(address)
+    async with aio.Channel(plain._native, outgoing=kept.spans.outgoing) as channel:
+        call = channel.unary_unary("/shop.Cart/Price")
+        with kept.provider.get_tracer("user").start_as_current_span("caller") as caller:
+            token = attach(baggage.set_baggage("tenant", "blue"))
+            await call(b"tea")
+            # What the caller says itself counts.
+            await call(b"tea", metadata=SAMPLED)
+            detach(token)
+        await call(b"tea")
+    await plain.close()
+    await server.stop(0)
+
+    parents = [each.parent.span_id for each in kept.all("shop.Cart/Price") if each.parent]
+    assert [caller.get_span_context().span_id, int(CALLER, 16)] == parents
+    assert ["blue", "blue", "None"] == seen
