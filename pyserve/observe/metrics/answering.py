@@ -133,6 +133,8 @@ class ScrapePoint:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._listener.bind(str(self.path))
+            # Before it listens. The folder keeps others out as well.
+            self.path.chmod(0o600)
             self._listener.listen(_BACKLOG)
         except OSError:
             self._listener.close()

@@ -131,8 +131,8 @@ def listening_ports(pid):
     return sorted(each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN)
 
 
-# The ingress's, and the one of what the ingress answers itself.
-PORTS_OF_AN_INGRESS = 2
+# The ingress's, the one of what the ingress answers itself, and the one of its node's metrics.
+PORTS_OF_AN_INGRESS = 3
 
 
 def test_controller_of_one_machine_listens_at_no_port(mesh):

@@ -40,6 +40,7 @@ async def test_what_sources_say_arrives_with_the_labels_of_the_process(tmp_path,
     point = ScrapePoint(metrics, tmp_path, TOKEN)
     try:
         found = await ask(tmp_path)
+        assert 0o600 == point.path.stat().st_mode & 0o777
     finally:
         point.close()
 
