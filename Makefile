@@ -107,6 +107,10 @@ versions: earlier-wheel ## Two neighbouring releases in one mesh
 parity: build ## The table of what users of Ray Serve expect, with the tests that show each row
 	@$(PY) -m tests.parity $(ROWS)
 
+.PHONY: screenshots
+screenshots: build ## The pictures of the page in docs/images; needs what the tests of the page need
+	$(PY) -m tests.mesh.seeing.screenshots docs/images
+
 .PHONY: fmt
 fmt: $(PACKAGES_STAMP) ## Format Rust and Python
 	$(CARGO) fmt --all

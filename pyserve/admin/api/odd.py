@@ -4,7 +4,8 @@ A replica is *slow* if the modified z-score of its mean service time among its s
 3.5 (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993), which is
 0.6745 * (mean - median) / MAD.
 With few siblings, or equal ones, the median absolute deviation says little, so it counts as a
-fifth of the median at least: a replica is slow from about twice the median on.
+fifth of the median at least: a replica is slow from about twice the median on. One with few calls
+has to be so by its median too.
 
 It is *failing* if the share of its calls that fail exceeds that of its siblings in a two-proportion
 z-test (pooled variance) by 3 standard errors, and by at least a hundredth: what is certain may
@@ -27,8 +28,12 @@ _Z_SCALE = 0.6745
 _DEVIATION_SHARE_MIN = 0.2
 _STANDARD_ERRORS = 3.0
 _FAILED_SHARE_MORE = 0.01
-# Fewer calls say nothing: one slow call among four would make the mean. Arbitrary.
-_CALLS_MIN = 10
+CALLS_MIN = 5
+"""Fewer say nothing. Few they may be: routers soon avoid a slow replica. Arbitrary."""
+
+# Of so many calls a slow one, the first of a new process for example, makes no mean; of fewer the
+# median has to say the same. Arbitrary.
+_CALLS_MANY = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +43,19 @@ class Served:
     Attributes:
         calls: That ended, failed ones among them.
         failed: Those of them by the replica's fault.
-        mean_s: Of those that did not fail; ``None`` of none.
+        mean_s: How long they took; ``None`` of none.
+        median_s: The same.
     """
 
     calls: int
     failed: int
     mean_s: float | None
+    median_s: float | None
 
 
 def odd_ones(served: Mapping[str, Served]) -> dict[str, str]:
     """Say of each replica that is odd what is odd about it, in a few words."""
-    busy = {name: each for name, each in served.items() if each.calls >= _CALLS_MIN}
+    busy = {name: each for name, each in served.items() if each.calls >= CALLS_MIN}
     failing = {
         name: words
         for name, each in busy.items()
@@ -72,7 +79,19 @@ def _slow(served: Served, siblings: list[Served]) -> str:
     deviation = max(deviation, _DEVIATION_SHARE_MIN * median)
     if not deviation or _Z_SCALE * (served.mean_s - median) / deviation <= _Z_SCORE_MAX:
         return ""
+    if served.calls < _CALLS_MANY and not _is_slow_mostly(served, siblings):
+        return ""
     return f"{served.mean_s / median:.1f} × as slow as its siblings"
+
+
+def _is_slow_mostly(served: Served, siblings: list[Served]) -> bool:
+    """Say whether most of its calls took longer than most of theirs, by what shows in buckets."""
+    medians = [each.median_s for each in siblings if each.median_s is not None]
+    return (
+        served.median_s is not None
+        and bool(medians)
+        and served.median_s > 2 * statistics.median(medians)
+    )
 
 
 def _failing(served: Served, siblings: list[Served]) -> str:

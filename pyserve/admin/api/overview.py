@@ -13,7 +13,7 @@ from typing import Any
 from pyserve.admin.api.events import events_of
 from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.look import Batches, Look, Routed, by_target, ended, errors
-from pyserve.admin.api.odd import Served, odd_ones
+from pyserve.admin.api.odd import CALLS_MIN, Served, odd_ones
 from pyserve.admin.api.rounding import rate, seconds, share
 from pyserve.wire.v1 import control_pb2
 
@@ -58,11 +58,17 @@ class Between:
             long_ago: Since when replicas are compared; ``None``: since their start.
         """
         longer, ends = by_target(now.edges_since(long_ago)), now.ends_since(long_ago)
+        always = by_target(now.edges)
         odd: dict[str, str] = {}
-        for routed in longer.values():
+        for target, routed in longer.items():
             served = {
                 name: _served(each, ends.get(name, {})) for name, each in routed.replicas.items()
             }
+            for name, each in served.items():
+                if each.calls < CALLS_MIN:
+                    # Routers avoid it, maybe for what is odd about it.
+                    all_of_it = always[target].replicas[name]
+                    served[name] = _served(all_of_it, now.ends.get(name, {}))
             odd |= odd_ones(served)
         passed_s = max(now.at_s - then.at_s, 1e-3)
         edges = now.edges_since(then)
@@ -182,7 +188,9 @@ def prediction(routed: Routed) -> dict[str, Any]:
 
 def _served(attempts: Histogram, codes: Mapping[str, int]) -> Served:
     # Times of good and bad answers: where errors come at once, odd times are theirs.
-    return Served(max(attempts.count, ended(codes)), errors(codes), attempts.mean_s)
+    return Served(
+        max(attempts.count, ended(codes)), errors(codes), attempts.mean_s, attempts.quantile(0.5)
+    )
 
 
 def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus) -> dict[str, Any]:

@@ -147,7 +147,8 @@ def _within(call: Call, child: Span, known: Known) -> str:
     if found:
         return max(found)[1]
     odd = [name for name in known.replicas.get(child.target, ()) if name in known.odd]
-    return f"has an odd replica: {odd[0]} is {known.odd[odd[0]]}" if odd else ""
+    # Nobody wrote down which of them had the call.
+    return f"may have met an odd replica: {odd[0]} is {known.odd[odd[0]]}" if odd else ""
 
 
 def _span(span: Span) -> dict[str, Any]:

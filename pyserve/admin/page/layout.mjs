@@ -4,6 +4,8 @@ export const BOX = { width: 168, height: 44 };
 const PORT = 30;
 const GAP = { x: 178, y: 22 };
 const MARGIN = 12;
+// The last part of a line is straight, and has its label above it.
+const STRAIGHT = 128;
 
 /**
  * Places nodes and lines. Edges that pass by columns keep a place free there, so that no line runs
@@ -95,9 +97,12 @@ function pathOf(way, end) {
   for (const node of way.slice(1)) {
     const isLast = node === way.at(-1);
     const next = isLast ? end : { x: node.x, y: middle(node) };
-    const bend = Math.max(50, Math.abs(next.x - at.x) / 2);
-    path += ` C${at.x + bend},${at.y} ${next.x - bend},${next.y} ${next.x},${next.y}`;
-    if (!isLast) {
+    const curveEnd = next.x - (isLast ? STRAIGHT : 0);
+    const bend = Math.max(24, Math.abs(curveEnd - at.x) / 2);
+    path += ` C${at.x + bend},${at.y} ${curveEnd - bend},${next.y} ${curveEnd},${next.y}`;
+    if (isLast) {
+      path += ` H${next.x}`;
+    } else {
       at = { x: node.x + BOX.width, y: next.y };
       path += ` H${at.x}`;
     }

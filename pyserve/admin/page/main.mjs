@@ -133,7 +133,7 @@ function tokenForm() {
     restart();
   };
   return h("form", { key: "token", onsubmit: submit, class: "try" },
-    h("p", null, "This server is not on the loopback, so it asks for the mesh token: the content of "
+    h("p", null, "This server asks for the mesh token: the content of "
       + "the file that mesh.json names as token_file. It is kept until this tab closes."),
     token() !== "" && h("p", { class: "bad-text" }, "That was not the token of this mesh."),
     h("div", { class: "field" }, h("label", { for: "token" }, "Mesh token"),

@@ -5,8 +5,10 @@ import pytest
 from pyserve.admin.api.odd import Served, odd_ones
 
 
-def served(mean_s: float, calls: int = 100, failed: int = 0) -> Served:
-    return Served(calls, failed, mean_s)
+def served(
+    mean_s: float, calls: int = 100, failed: int = 0, median_s: float | None = None
+) -> Served:
+    return Served(calls, failed, mean_s, mean_s if median_s is None else median_s)
 
 
 def check(expected: dict[str, str], **replicas: Served) -> None:
@@ -67,7 +69,14 @@ def test_fast_and_failing_is_odd_for_failing_alone():
     )
 
 
+def test_one_slow_call_among_few_is_a_beginning_and_many_are_slow():
+    check({}, a=served(0.01), b=served(0.05, calls=6, median_s=0.011))
+    words = "5.0 × as slow as its siblings"
+    check({"b": words}, a=served(0.01), b=served(0.05, calls=6, median_s=0.05))
+    check({"b": words}, a=served(0.01), b=served(0.05, calls=60, median_s=0.011))
+
+
 def test_few_calls_and_no_siblings_say_nothing():
-    check({}, a=served(0.01), b=served(1.0, calls=9))
+    check({}, a=served(0.01), b=served(1.0, calls=4))
     check({}, a=served(0.01))
-    check({}, a=Served(20, 20, None), b=Served(20, 20, None))
+    check({}, a=Served(20, 20, None, None), b=Served(20, 20, None, None))

@@ -67,7 +67,7 @@ const DEEDS = {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => wanted });
     document.dispatchEvent(new Event("visibilitychange"));
   }, hidden),
-  shoot: ({ path }) => page.screenshot({ path, fullPage: true }),
+  shoot: ({ path, whole }) => page.screenshot({ path, fullPage: whole ?? true }),
   seen: () => seen,
 };
 
