@@ -57,9 +57,8 @@ impl Sampler {
             return None;
         }
         if let Some(caller) = TraceContext::of(headers) {
-            let numbers = SplitMix64::new(draw());
-            let sampled = Sampled::new(caller.trace, Some(caller.span), numbers);
-            return caller.is_sampled.then(|| Box::new(sampled));
+            let begin = || Sampled::new(caller.trace, Some(caller.span), SplitMix64::new(draw()));
+            return caller.is_sampled.then(|| Box::new(begin()));
         }
         if mode == PARENTS {
             return None;
@@ -122,7 +121,8 @@ mod tests {
             assert_eq!("b7ad6b7169203331", to_hex(&sampled.parent.unwrap().to_bytes()));
             assert_eq!(TRACE, to_hex(&sampled.trace.to_bytes()));
             assert!(with_trace.contains_key(TRACESTATE));
-            assert!(sampler.judge(&mut headers(&[&context("00")]), || 7).is_none());
+            let mut unsampled = headers(&[&context("00")]);
+            assert!(sampler.judge(&mut unsampled, || unreachable!("nothing to draw")).is_none());
         }
     }
 
