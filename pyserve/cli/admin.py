@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.admin.access import viewing_key
 from pyserve.cli.commands import CommandFailed
+from pyserve.config import is_loopback, read_settings
 
 if TYPE_CHECKING:
+    from pyserve.config.tls import TlsFiles
     from pyserve.driver.session import Session
+    from pyserve.wire.v1 import control_pb2
 
 # Two looks take a second, and the processes that are asked one more each.
 _ANSWER_TIMEOUT_S = 15.0
@@ -45,9 +49,11 @@ class AdminClient:
     Args:
         address: ``host:port``.
         token: Of the mesh; only what may look is shown of it.
+        tls: How to know the server; ``None``: it speaks plain HTTP.
     """
 
-    def __init__(self, address: str, token: bytes) -> None:
+    def __init__(self, address: str, token: bytes, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         host, _, port = address.rpartition(":")
         self._address = address
         self._host, self._port = host.strip("[]"), int(port)
@@ -80,9 +86,16 @@ class AdminClient:
                 elif key == "data":
                     yield name, json.loads(value)
 
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_TIMEOUT_S)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=_ANSWER_TIMEOUT_S, context=self._tls
+        )
+
     @contextmanager
     def _answer(self, path: str) -> Iterator[http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_TIMEOUT_S)
+        connection = self._connection()
         try:
             connection.request("GET", path, headers=self._headers)
             answer = connection.getresponse()
@@ -104,11 +117,12 @@ def find_admins(session: Session) -> list[AdminClient]:
     Raises:
         CommandFailed: There is none.
     """
+    # One that has gone listens nowhere.
+    shown = [each for each in session.client.status().ingresses if each.admin and each.addresses]
+    tls = tls_context(read_settings().security.tls) if any(map(_speaks_tls, shown)) else None
     found = [
-        AdminClient(ingress.admin, session.address.token)
-        for ingress in session.client.status().ingresses
-        # One that has gone listens nowhere.
-        if ingress.admin and ingress.addresses
+        AdminClient(each.admin, session.address.token, tls if _speaks_tls(each) else None)
+        for each in shown
     ]
     if not found:
         raise CommandFailed(
@@ -116,6 +130,22 @@ def find_admins(session: Session) -> list[AdminClient]:
             "see PYSERVE_METRICS_PORT"
         )
     return found
+
+
+def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
+    """Return what knows an admin server by the system's roots, or by the ingress's own files."""
+    context = ssl.create_default_context()
+    # A certificate that nobody else has signed is its own root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    for file in () if files is None else (files.cert_file, files.ca_file):
+        if file is not None:
+            context.load_verify_locations(file)
+    return context
+
+
+def _speaks_tls(ingress: control_pb2.IngressStatus) -> bool:
+    """Say whether its admin server does: where the ingress does, but on the loopback."""
+    return ingress.speaks_tls and not is_loopback(ingress.admin.rpartition(":")[0])
 
 
 def _words(answer: http.client.HTTPResponse) -> str:
