@@ -1,11 +1,11 @@
-"""Takes the port of a replica that has died, and answers as it would: with the right id."""
+"""Answers at the port of a replica as that would, with its id; the mesh token it has not."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import hpack
 
@@ -47,24 +47,39 @@ def _fields(decoder: hpack.Decoder, block: bytes) -> dict[str, str]:
 
 
 class Impostor:
-    """Listens at the port of a replica as soon as that has died.
+    """Answers at the port of a replica with its id, and without the mesh token.
+
+    Args:
+        replica_id: Whose place it takes.
 
     Attributes:
         greeted: A router has asked who it is.
         calls: The paths of what routers have sent to it.
     """
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._id = id_at(port)
+    def __init__(self, replica_id: str) -> None:
+        self._id = replica_id
         self._ended = threading.Event()
         self.greeted = threading.Event()
         self.calls: list[str] = []
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Wait for the port, and serve it, until the block ends."""
-        thread = threading.Thread(target=self._run)
+    def waiting(self, port: int) -> Iterator[None]:
+        """Take the port as soon as its replica has died, and serve it until the block ends."""
+        with self._running(lambda: self._wait_for(port)):
+            yield
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[int]:
+        """Serve a free port until the block ends; returns it."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(_LOOK_S)
+            with self._running(lambda: self._accept(listener)):
+                yield listener.getsockname()[1]
+
+    @contextlib.contextmanager
+    def _running(self, serve: Callable[[], None]) -> Iterator[None]:
+        thread = threading.Thread(target=serve)
         thread.start()
         try:
             yield
@@ -72,11 +87,11 @@ class Impostor:
             self._ended.set()
             thread.join()
 
-    def _run(self) -> None:
+    def _wait_for(self, port: int) -> None:
         while not self._ended.wait(_LOOK_S):
             with socket.socket() as listener, contextlib.suppress(OSError):
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(("127.0.0.1", self._port))
+                listener.bind(("127.0.0.1", port))
                 listener.listen()
                 listener.settimeout(_LOOK_S)
                 self._accept(listener)

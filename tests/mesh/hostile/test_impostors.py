@@ -11,7 +11,7 @@ import pytest
 
 from services.echo import echo_pb2
 from tests.mesh.calls.mesh import RESTART_TIMEOUT_S, EchoMesh, echo_mesh
-from tests.mesh.hostile.impostor import Impostor
+from tests.mesh.hostile.impostor import Impostor, id_at
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -29,8 +29,9 @@ async def test_whoever_takes_the_port_of_a_dead_replica_gets_no_call() -> None:
             await eventually(lambda: _is_answered(mesh), PATIENCE_S, "a replica serves")
             await eventually(lambda: len(mesh.replicas()) == 1, PATIENCE_S)
             (replica,) = mesh.replicas()
-            impostor = Impostor(int(replica.address.rpartition(":")[2]))
-            with impostor.waiting():
+            port = int(replica.address.rpartition(":")[2])
+            impostor = Impostor(id_at(port))
+            with impostor.waiting(port):
                 os.kill(replica.pid, signal.SIGKILL)
                 while replica in mesh.replicas():
                     await asyncio.gather(*(_is_answered(mesh) for _ in range(CALLERS)))
