@@ -457,5 +457,7 @@ async fn serve_member(
         }
     };
     let info = ConnectionInfo::new(Peer::Tcp(peer), &stream).on_probation(probation.clone());
-    connection::serve(host, Slowed::new(stream, probation), info, None).await;
+    // Where calls need no token, one that has proven nothing may be a client with much to say.
+    let slowed = probation.filter(|_| !host.server.config.call_token.is_empty());
+    connection::serve(host, Slowed::new(stream, slowed), info, None).await;
 }
