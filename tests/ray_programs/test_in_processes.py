@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,8 +50,9 @@ def test_logs_requests_and_applications_can_be_watched():
     expected = ["Hello Ada, Model speaking", "123-234", "1"]
     assert [*expected, "RUNNING Model=HEALTHY Router=HEALTHY"] == done.stdout.splitlines()
     logged = [line.partition("] ")[2] for line in done.stderr.splitlines()]
-    texts = [line.partition("ray.serve: ")[2] for line in logged]
-    assert ["the model got Ada", "loud line"] == [line for line in texts if line]
+    lines = [re.search(r"ray\.serve \[(.+)\]: (.*)", line) for line in logged]
+    named = [line.groups() for line in lines if line is not None]
+    assert [("123-234", "the model got Ada"), (named[-1][0], "loud line")] == named
     (record,) = [json.loads(line) for line in logged if line.startswith("{")]
     assert ("Hello world!", "app", "Router") == (
         record["message"],
