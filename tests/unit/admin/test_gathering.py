@@ -1,5 +1,8 @@
 """The processes of a node are one page of numbers, and no process is on two pages."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from pyserve.admin.gathering import NodeGathering, merged
@@ -45,12 +48,19 @@ def roles(families: list[Family]) -> set[str]:
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(folder):
     """A home with the run folder of a mesh, in which a replica answers."""
-    (tmp_path / "mesh-1").mkdir()
-    point = ScrapePoint(ProcessMetrics("replica"), tmp_path / "mesh-1", TOKEN)
-    yield tmp_path
+    (folder / "mesh-1").mkdir()
+    point = ScrapePoint(ProcessMetrics("replica"), folder / "mesh-1", TOKEN)
+    yield folder
     point.close()
+
+
+@pytest.fixture
+def folder():
+    """A folder whose path leaves room for a socket's name, which pytest's own may not."""
+    with tempfile.TemporaryDirectory(prefix="pyserve-", dir="/tmp") as path:
+        yield Path(path)
 
 
 async def test_one_process_of_a_node_asks_all_and_another_takes_its_place(home):
@@ -70,8 +80,8 @@ async def test_who_is_alone_asks_nobody(home):
     )
 
 
-async def test_a_run_folder_elsewhere_is_asked_too(tmp_path, home):
-    elsewhere = tmp_path / "elsewhere"
+async def test_a_run_folder_elsewhere_is_asked_too(folder, home):
+    elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
     point = ScrapePoint(ProcessMetrics("driver"), elsewhere, TOKEN)
     gathering = NodeGathering(ProcessMetrics("ingress"), TOKEN, home, elsewhere)
