@@ -91,13 +91,13 @@ class Api:
 
     async def _call(self, request: Request) -> Response:
         if PAGE_HEADER not in request.headers:
-            return _refusal(403, f"a call needs the header {PAGE_HEADER}: 1")
+            return _unread(403, f"a call needs the header {PAGE_HEADER}: 1")
         door = self._front.door()
         if door is None:
-            return _refusal(503, "the ingress of this process listens nowhere")
+            return _unread(503, "the ingress of this process listens nowhere")
         body = await _body(request)
         if body is None:
-            return _refusal(413, f"a message has at most {REQUEST_BYTES_MAX} bytes")
+            return _unread(413, f"a message has at most {REQUEST_BYTES_MAX} bytes")
         return _json(await self._tries.call(door, Try.of(body)))
 
     async def _events(self, _request: Request) -> Response:
@@ -166,3 +166,10 @@ def _json(value: Any) -> Response:
 
 def _refusal(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status_code=status, headers=_NO_STORE)
+
+
+def _unread(status: int, text: str) -> Response:
+    """Refuse a request whose body is left; clients learn that the server closes its connection."""
+    answer = _refusal(status, text)
+    answer.headers["connection"] = "close"
+    return answer
