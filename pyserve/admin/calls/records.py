@@ -2,56 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+
+from pyserve.observe.records import CallRecord
 
 _NANOS = 1e9
-# Replica, span, start, head of the answer (-1: none), end, why, outcome.
-NativeAttempt = tuple[str, bytes, int, int, int, str, str]
-
-
-class NativeRecord(Protocol):
-    """What is read of ``pyserve._router.CallRecord``, which says what each field is."""
-
-    @property
-    def request_id(self) -> str: ...
-    @property
-    def kept_for(self) -> str: ...
-    @property
-    def trace_id(self) -> bytes: ...
-    @property
-    def door(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def application(self) -> str: ...
-    @property
-    def deployment(self) -> str: ...
-    @property
-    def model_id(self) -> str: ...
-    @property
-    def start_unix_ns(self) -> int: ...
-    @property
-    def duration_ns(self) -> int: ...
-    @property
-    def parked_ns(self) -> int: ...
-    @property
-    def code(self) -> int: ...
-    @property
-    def http_status(self) -> int: ...
-    @property
-    def refused(self) -> str: ...
-    @property
-    def answered_by(self) -> str: ...
-    @property
-    def request_bytes(self) -> int: ...
-    @property
-    def response_bytes(self) -> int: ...
-    @property
-    def explanation(self) -> str: ...
-    @property
-    def attempts(self) -> Sequence[NativeAttempt]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +61,7 @@ class Call:
     attempts: tuple[Attempt, ...]
 
 
-def read_record(record: NativeRecord) -> Call:
+def read_record(record: CallRecord) -> Call:
     """Return what a record says."""
     target = f"{record.application}/{record.deployment}" if record.deployment else ""
     return Call(

@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import count
 
-from pyserve.admin.calls.records import Call, NativeRecord, read_record
+from pyserve.admin.calls.records import Call, read_record
+from pyserve.observe.records import CallRecord
 
 KEPT_MAX = 1000
 """Of each kind, see ``CallRecord.kept_for``."""
@@ -26,7 +27,7 @@ class CallStore:
         self._newest: dict[str, OrderedDict[int, Call]] = {kind: OrderedDict() for kind in KINDS}
         self._numbers = count()
 
-    def add(self, records: Iterable[NativeRecord]) -> None:
+    def add(self, records: Iterable[CallRecord]) -> None:
         """Keep those of finished calls that were kept for a reason of ``KINDS``."""
         for record in records:
             newest = self._newest.get(record.kept_for)

@@ -12,13 +12,13 @@ import random
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
+from pyserve.observe.records import Attempt, CallRecord
 from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces.semantics import (
     ERROR_TYPE,
@@ -35,9 +35,6 @@ from pyserve.observe.traces.semantics import (
 from pyserve.observe.traces.spans import Spans
 from pyserve.version import version
 
-# Replica, span id, start, head of the answer (-1: none), end, why, outcome.
-Attempt = tuple[str, bytes, int, int, int, str, str]
-
 Said = dict[str, str | int | float]
 
 # Sampled calls that wait for their spans: what is taken of the native side at once.
@@ -52,59 +49,6 @@ _PLAIN_HTTP = ("http", "websocket")
 _CONNECT = ("connect", "json")
 # What is wrong with these is told by the attempt that follows, or by the call's own end.
 _WITHOUT_ERROR = ("ok", "superseded")
-
-
-class CallRecord(Protocol):
-    """What is read of ``pyserve._router.CallRecord``, which says what each field is."""
-
-    @property
-    def request_id(self) -> str: ...
-    @property
-    def trace_id(self) -> bytes: ...
-    @property
-    def span_id(self) -> bytes: ...
-    @property
-    def parent_id(self) -> bytes: ...
-    @property
-    def tracestate(self) -> str: ...
-    @property
-    def is_sampled(self) -> bool: ...
-    @property
-    def door(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def application(self) -> str: ...
-    @property
-    def deployment(self) -> str: ...
-    @property
-    def peer(self) -> str: ...
-    @property
-    def model_id(self) -> str: ...
-    @property
-    def start_unix_ns(self) -> int: ...
-    @property
-    def duration_ns(self) -> int: ...
-    @property
-    def parked_ns(self) -> int: ...
-    @property
-    def first_byte_ns(self) -> int: ...
-    @property
-    def code(self) -> int: ...
-    @property
-    def http_status(self) -> int: ...
-    @property
-    def refused(self) -> str: ...
-    @property
-    def answered_by(self) -> str: ...
-    @property
-    def request_bytes(self) -> int: ...
-    @property
-    def response_bytes(self) -> int: ...
-    @property
-    def explanation(self) -> str: ...
-    @property
-    def attempts(self) -> Sequence[Attempt]: ...
 
 
 class RecordedSpans:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from pyserve.admin.calls.explaining import Known, explanation
-from pyserve.admin.calls.records import NativeAttempt, read_record
+from pyserve.admin.calls.records import read_record
 from pyserve.admin.calls.store import CallStore
 from pyserve.admin.calls.timeline import REASONS
 from pyserve.batching.batcher import Reason
+from pyserve.observe.records import Attempt
 
 _START_NS = 1_000_000_000_000
 _START_S = 1_000.0
@@ -26,14 +27,20 @@ class Record:
     request_id: str = "id"
     kept_for: str = "slow"
     trace_id: bytes = b""
+    span_id: bytes = b""
+    parent_id: bytes = b""
+    tracestate: str = ""
+    is_sampled: bool = False
     door: str = "http"
     method: str = "GET /"
     application: str = "shop"
     deployment: str = "Cart"
+    peer: str = ""
     model_id: str = ""
     start_unix_ns: int = _START_NS
     duration_ns: int = 100 * _MILLI
     parked_ns: int = 0
+    first_byte_ns: int = -1
     code: int = 0
     http_status: int = 200
     refused: str = ""
@@ -41,7 +48,7 @@ class Record:
     request_bytes: int = 10
     response_bytes: int = 20
     explanation: str = ""
-    attempts: list[NativeAttempt] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
 
 
 def attempt(
@@ -51,7 +58,7 @@ def attempt(
     name: str = "Cart#1",
     why: str = "first",
     how: str = "ok",
-) -> NativeAttempt:
+) -> Attempt:
     head = head_ms * _MILLI if head_ms >= 0 else -1
     return (name, b"", start_ms * _MILLI, head, end_ms * _MILLI, why, how)
 

@@ -21,6 +21,7 @@ class Record:
     """A call through the ingress that went well at its second replica."""
 
     request_id: str = "abc"
+    kept_for: str = "sampled"
     trace_id: bytes = bytes(15) + b"\7"
     span_id: bytes = bytes(7) + b"\1"
     parent_id: bytes = bytes(7) + b"\2"
