@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.machine import ROOT
 
@@ -72,12 +74,14 @@ class RunningServer:
         address: ``host:port``.
         pid: Root of its tree of processes.
         arguments: What the generator needs to know besides.
+        admin: ``host:port`` of its metrics; "": it shows none.
     """
 
     name: str
     address: str
     pid: int
     arguments: tuple[str, ...] = ()
+    admin: str = ""
 
 
 @contextmanager
@@ -92,8 +96,20 @@ def affinity(cpus: frozenset[int]) -> Iterator[None]:
 
 
 @contextmanager
-def running_server(name: str, cpus: frozenset[int]) -> Iterator[RunningServer]:
+def running_server(
+    name: str,
+    cpus: frozenset[int],
+    *,
+    tree: Path = ROOT,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[RunningServer]:
     """Start a contestant in a mesh home of its own; it ends with the block, or with us.
+
+    Args:
+        name: Of ``CONTESTANTS``.
+        cpus: That it may use.
+        tree: Whose code it runs; another one has its own ``.venv``.
+        variables: Of its environment, besides.
 
     Raises:
         ServerError: It did not start, or did not end.
@@ -101,13 +117,14 @@ def running_server(name: str, cpus: frozenset[int]) -> Iterator[RunningServer]:
     with tempfile.TemporaryDirectory(prefix="pyserve-bench-") as home:
         # A mesh that runs on this machine already is none of our business.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSERVE_")}
-        environment["PYSERVE_HOME"] = home
+        environment.update(variables, PYSERVE_HOME=home)
+        python = sys.executable if tree == ROOT else str(tree / ".venv" / "bin" / "python")
         with affinity(cpus):
             process = subprocess.Popen(
-                [sys.executable, "-m", *CONTESTANTS[name]],
+                [python, "-m", *CONTESTANTS[name]],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                cwd=ROOT,
+                cwd=tree,
                 env=environment,
             )
         try:
@@ -130,7 +147,8 @@ def _read_report(name: str, process: subprocess.Popen[bytes]) -> RunningServer:
         text += chunk
     report = json.loads(text)
     arguments = tuple(map(str, report.get("arguments", ())))
-    return RunningServer(name, str(report["address"]), int(report["pid"]), arguments)
+    address, pid, admin = str(report["address"]), int(report["pid"]), report.get("admin", "")
+    return RunningServer(name, address, pid, arguments, str(admin))
 
 
 def _stop(name: str, process: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,7 @@
 """services/echo in a mesh of its own: ingress and one replica, as ``pyserve.run`` starts them.
 
-Prints one line of JSON, with the ingress's address and the process that holds controller and
-ingress (the replica is its child), and serves until its standard input ends.
+Prints one line of JSON, with the ingress's address, that of its metrics, and the process that holds
+controller and ingress (the replica is its child), and serves until its standard input ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ def main() -> None:
     try:
         pyserve.run(app)
         status = pyserve.status()
-        report = {"address": status.addresses[0], "pid": status.controller_pid}
+        report = {
+            "address": status.addresses[0],
+            "pid": status.controller_pid,
+            "admin": status.ingresses[0].admin,
+        }
         print(json.dumps(report), flush=True)
         sys.stdin.buffer.read()
     finally:
