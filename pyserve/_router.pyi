@@ -1,6 +1,6 @@
 """The native half of pyserve: ring, server, client, ingress (crate ``router-py``).
 
-Only ``pyserve.bridge``, ``pyserve.aio`` and ``pyserve.ingress`` import this module.
+Only ``pyserve.bridge``, ``pyserve.aio`` and ``pyserve.gateway`` import this module.
 Metadata crosses as a tuple of ``(key, value)`` pairs; values of ``-bin`` keys are ``bytes``,
 all others ``str``. Lengths are bytes, times are seconds.
 

@@ -9,7 +9,7 @@ import click
 
 from pyserve.cli.settings import listening_options, server_tls_files
 from pyserve.driver.session import warn_of_unknown_names
-from pyserve.ingress.process import serve
+from pyserve.gateway.process import serve
 
 
 @click.command(short_help="Run an ingress of a mesh that runs elsewhere.")

@@ -22,7 +22,7 @@ from pyserve.config.http import RoutePrefix
 from pyserve.control.discovery import MeshAddress, find_mesh, not_found
 from pyserve.driver.client import spec_of
 from pyserve.driver.session import warn_of_unknown_names
-from pyserve.ingress.in_process import InProcessRouter
+from pyserve.gateway.in_process import InProcessRouter
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.endpoints import advertised_host
 from pyserve.replica.process import prepare_process, run_worker

@@ -45,7 +45,7 @@ from pyserve.control.server.transport import Server, make_server, same_place, tc
 from pyserve.control.state.run import Run
 from pyserve.control.store import SqliteStore
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
-from pyserve.ingress import IngressFront, IngressSecurity, IngressServer
+from pyserve.gateway import IngressFront, IngressSecurity, IngressServer
 from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop

@@ -15,7 +15,7 @@ from pyserve.config.http import RoutePrefix
 from pyserve.control.server.transport import proof
 from pyserve.driver.status import ApplicationStatusOverview, MeshStatus, read_status
 from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
-from pyserve.ingress.in_process import InProcessRouter
+from pyserve.gateway.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 

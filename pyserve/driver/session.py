@@ -31,7 +31,7 @@ from pyserve.control.returning import wait_for_next
 from pyserve.driver.client import ControlClient
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
-from pyserve.ingress.in_process import InProcessRouter
+from pyserve.gateway.in_process import InProcessRouter
 from pyserve.launch import MeshProcess
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 

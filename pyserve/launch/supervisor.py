@@ -99,7 +99,7 @@ class Supervisor:
         )
         self._ingress = _Role(
             name="the ingress",
-            module="pyserve.ingress",
+            module="pyserve.gateway",
             arguments=_at(plan.addresses),
             end_timeout_s=min(settings.drain_s + SHUTDOWN_GRACE_S, settings.hard_stop_after_s)
             + _END_MARGIN_S,

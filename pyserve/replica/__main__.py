@@ -3,7 +3,7 @@
 import sys
 
 from pyserve.control.discovery import MeshAddress
-from pyserve.ingress.in_process import InProcessRouter
+from pyserve.gateway.in_process import InProcessRouter
 from pyserve.replica.process import main
 from pyserve.replica.spare import replica_arguments
 from pyserve.replica.worker import WorkerSettings

@@ -22,7 +22,7 @@ PURE_MODULES = (
     "pyserve/admin/api/overview.py",
     "pyserve/admin/api/rounding.py",
     "pyserve/admin/targets.py",
-    "pyserve/ingress/measures.py",
+    "pyserve/gateway/measures.py",
     "pyserve/observe/metrics/catalogue.py",
     "pyserve/observe/metrics/catalogue_control.py",
     "pyserve/observe/metrics/catalogue_replica.py",
@@ -70,12 +70,12 @@ PURE_MODULES = (
     "pyserve/control/views/deployments.py",
     "pyserve/driver/local/gate.py",
     "pyserve/errors.py",
-    "pyserve/ingress/haproxy/backends.py",
-    "pyserve/ingress/haproxy/ingresses.py",
-    "pyserve/ingress/haproxy/targets.py",
-    "pyserve/ingress/haproxy/text.py",
-    "pyserve/ingress/haproxy/words.py",
-    "pyserve/ingress/reporting.py",
+    "pyserve/gateway/haproxy/backends.py",
+    "pyserve/gateway/haproxy/ingresses.py",
+    "pyserve/gateway/haproxy/targets.py",
+    "pyserve/gateway/haproxy/text.py",
+    "pyserve/gateway/haproxy/words.py",
+    "pyserve/gateway/reporting.py",
     "pyserve/launch/ledger.py",
     "pyserve/launch/output.py",
     "pyserve/multiplexing/cache.py",
@@ -106,7 +106,7 @@ _PACKAGE_BANS = {
     "time.sleep": "wait for a condition: an Event, a Condition, a descriptor",
 }
 _BUILTINS = frozenset(dir(builtins))
-_NATIVE_USERS = ("pyserve/bridge", "pyserve/aio", "pyserve/ingress")
+_NATIVE_USERS = ("pyserve/bridge", "pyserve/aio", "pyserve/gateway")
 
 
 def python_rules(source: Source) -> Iterator[Finding]:

@@ -1,7 +1,9 @@
 """What ``import pyserve`` does and does not do."""
 
+import pkgutil
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -38,6 +40,14 @@ def test_every_exported_name_exists() -> None:
     for name in pyserve.__all__:
         assert getattr(pyserve, name) is not None
     assert set(pyserve.__all__) <= set(dir(pyserve))
+
+
+def test_a_name_is_a_module_or_something_else_and_never_both() -> None:
+    """Importing a submodule would put it in the place of what the package exports."""
+    modules = {found.name for found in pkgutil.iter_modules(pyserve.__path__)}
+    exported = {name: getattr(pyserve, name) for name in pyserve.__all__}
+    both = {name for name in modules & set(exported) if not isinstance(exported[name], ModuleType)}
+    assert not both
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pyserve.api.policy import Candidate, RoutedRequest, check_policy, policy_class
 from pyserve.errors import OptionError
-from pyserve.ingress.policies import Chooser
+from pyserve.gateway.policies import Chooser
 from pyserve.request_router import (
     FIFOMixin,
     LocalityMixin,

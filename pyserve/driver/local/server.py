@@ -21,9 +21,9 @@ from pyserve.aio._credentials import LiveServerCredentials
 from pyserve.api.context import ReplicaContext, enter_local_replica
 from pyserve.config.tls import SecuritySettings, TlsFiles
 from pyserve.errors import Abort, UsageError
-from pyserve.ingress import IngressSecurity
-from pyserve.ingress.builtin import HEALTH, REFLECTION
-from pyserve.ingress.descriptors import reflection_servicer
+from pyserve.gateway import IngressSecurity
+from pyserve.gateway.builtin import HEALTH, REFLECTION
+from pyserve.gateway.descriptors import reflection_servicer
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.servicers import file_descriptors
 

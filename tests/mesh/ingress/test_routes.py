@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 import pyserve
 from pyserve.errors import MeshError
-from pyserve.ingress.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA
+from pyserve.gateway.descriptors import REFLECTION_V1, REFLECTION_V1ALPHA
 from pyserve.wire.rayserve import api_pb2, api_pb2_grpc
 from services.echo import echo_pb2
 from tests.mesh.commands import pyserve as command

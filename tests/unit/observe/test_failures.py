@@ -160,8 +160,8 @@ def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
     [
         "pyserve.control.controller",
         "pyserve.control.server.keeper",
-        "pyserve.ingress.ingress",
-        "pyserve.ingress.watcher",
+        "pyserve.gateway.ingress",
+        "pyserve.gateway.watcher",
         "pyserve.replica.asgi.lifespan",
         "pyserve.replica.health",
         "pyserve.replica.membership",

@@ -1,0 +1,8 @@
+"""``python -m pyserve.gateway``: an ingress as a process of its own."""
+
+import sys
+
+from pyserve.gateway.process import main
+
+if __name__ == "__main__":
+    sys.exit(main())

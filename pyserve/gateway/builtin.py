@@ -1,0 +1,219 @@
+"""The services that the ingress answers itself: health, reflection, and Ray Serve's probes.
+
+Of the Open Inference Protocol it answers what is about the mesh as a whole.
+
+They run on a server behind the same routing table as every deployment, as application
+``pyserve``, so the native listener needs no second way of answering.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from pyserve import _router
+from pyserve.aio import Server, ServerSettings
+from pyserve.aio import Status as AioStatus
+from pyserve.aio.certificates import MeshTls
+from pyserve.config import NodeSettings
+from pyserve.gateway.descriptors import (
+    REFLECTION_V1,
+    REFLECTION_V1ALPHA,
+    own_files,
+    reflection_servicer,
+)
+from pyserve.gateway.health import NOT_SERVING, SERVING, HealthService, Status
+from pyserve.gateway.inference import TENSOR_PATHS, InferenceFront
+from pyserve.gateway.rayserve import SERVICE as RAY_SERVE_API
+from pyserve.gateway.rayserve import RayServeApi
+from pyserve.gateway.watcher import Views
+from pyserve.inference.descriptors import SERVICE as INFERENCE
+from pyserve.inference.descriptors import file_descriptor as inference_file
+from pyserve.wire.rayserve import api_pb2_grpc
+
+APPLICATION = "pyserve"
+DEPLOYMENT = "Builtin"
+INFERENCE_DEPLOYMENT = "Inference"
+HEALTH = "grpc.health.v1.Health"
+REFLECTION = tuple(f"{name}.ServerReflection" for name in (REFLECTION_V1, REFLECTION_V1ALPHA))
+SERVICES = (HEALTH, *REFLECTION, RAY_SERVE_API)
+
+_ONGOING_MAX = 1000
+_QUEUED_MAX = 1000
+# Half of the places: streams that stay open leave the rest to calls that end.
+_HEALTH_WATCHERS_MAX = _ONGOING_MAX // 2
+# Requests hold a name, but for those that have tensors.
+_REQUEST_BYTES_MAX = 64 * 1024
+# The limit of user code does not cut streams of Watch and reflection: a year does not either.
+_REQUEST_TIMEOUT_S = 365.0 * 24 * 3600
+_LOOPBACK = "127.0.0.1:0"
+
+
+class BuiltinServices:
+    """The server of these services, and the route that leads to it.
+
+    Args:
+        run_dir: where its socket goes.
+        node: where this process is.
+        token: the mesh token, which routers prove.
+        table: of this process, through which calls of models are passed on.
+        tls: certificates for its port; None: plain.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        node: NodeSettings,
+        token: bytes,
+        table: _router.RoutingTable,
+        tls: MeshTls | None = None,
+    ) -> None:
+        self._tls = tls
+        self._inference = InferenceFront(table)
+        self._replica_id = f"{DEPLOYMENT}#{secrets.token_hex(4)}"
+        self._socket = run_dir / "builtin.sock"
+        self._node = node
+        self._health = HealthService(watchers_max=_HEALTH_WATCHERS_MAX)
+        self._applications: frozenset[str] = frozenset()
+        self._reflection = reflection_servicer((), ())
+        self._file_descriptors: frozenset[bytes] = frozenset()
+        self._services: list[str] = []
+        self._tensor_bytes_max = _REQUEST_BYTES_MAX
+        self._server = Server(
+            # Of models' messages too, until there are models.
+            options=[("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
+            settings=ServerSettings(
+                replica_id=self._replica_id,
+                token=token,
+                # Its port is there for this process alone.
+                call_token=token,
+                http=self._inference.http,
+                status_of=lambda error, _: AioStatus.of_abort(error),
+            ),
+        )
+        self._server.add_registered_method_handlers(INFERENCE, self._inference.handlers())
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        api = RayServeApi(lambda: self._health.is_draining, lambda: self._applications)
+        api_pb2_grpc.add_RayServeAPIServiceServicer_to_server(api, self._server)
+        for name in REFLECTION:
+            handlers = {
+                "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
+                    self._reflect,
+                    request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+                    response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+                )
+            }
+            self._server.add_registered_method_handlers(name, handlers)
+
+    async def start(self) -> None:
+        """Listen on the socket and on a port of the loopback interface."""
+        self._server.add_insecure_port(f"unix:{self._socket}")
+        if self._tls is None:
+            self._port = self._server.add_insecure_port(_LOOPBACK)
+        else:
+            self._port = self._server.add_secure_port(_LOOPBACK, self._tls.server_credentials)
+        await self._server.start()
+
+    def begin_drain(self) -> None:
+        """Say NOT_SERVING from now on."""
+        self._health.begin_drain()
+
+    async def stop(self, grace_s: float) -> None:
+        """End calls after ``grace_s`` and remove the socket."""
+        await self._server.stop(grace_s)
+        await self._inference.close()
+        self._socket.unlink(missing_ok=True)
+
+    def routes(self, views: Views) -> list[_router.DeploymentRoute]:
+        """Take a new view of the mesh; return the route to this server.
+
+        A deployment that registers one of these services by itself is left to answer it.
+        """
+        self._show(views)
+        self._health.show(_statuses(views))
+        self._applications = frozenset(key.application for key in views)
+        self._inference.update(views)
+        self._limit_tensors(self._inference.message_bytes_max)
+        taken = {service for view in views.values() for service in view.services}
+        replica = _router.ReplicaRoute(
+            replica_id=self._replica_id,
+            node=self._node.node_id,
+            zone=self._node.zone,
+            address=f"127.0.0.1:{self._port}",
+            unix_path=str(self._socket),
+            max_ongoing_requests=_ONGOING_MAX,
+            proves_itself=True,
+        )
+        route = functools.partial(
+            _router.DeploymentRoute,
+            application=APPLICATION,
+            replicas=[replica],
+            max_queued_requests=_QUEUED_MAX,
+            max_request_bytes=_REQUEST_BYTES_MAX,
+        )
+        return [
+            route(
+                deployment=DEPLOYMENT,
+                services={name: None for name in SERVICES if name not in taken},
+                request_timeout_s=_REQUEST_TIMEOUT_S,
+                file_descriptors=own_files(),
+            ),
+            route(
+                deployment=INFERENCE_DEPLOYMENT,
+                services=self._inference.services(),
+                request_timeout_s=None,
+                http_prefixes=self._inference.prefixes(),
+                file_descriptors=[inference_file()],
+            ),
+        ]
+
+    def _limit_tensors(self, size_bytes: int) -> None:
+        """Take messages of models as long as one of their deployments does, and no longer."""
+        if size_bytes != self._tensor_bytes_max:
+            self._tensor_bytes_max = size_bytes
+            for path in TENSOR_PATHS:
+                self._server.set_receive_limit(path, size_bytes)
+
+    def _show(self, views: Views) -> None:
+        """Build reflection anew if services or files have changed."""
+        files = [file for view in views.values() for file in view.file_descriptors]
+        named = {service for view in views.values() for service in view.services}
+        services = sorted({*named, *SERVICES})
+        if frozenset(files) != self._file_descriptors or services != self._services:
+            self._file_descriptors, self._services = frozenset(files), services
+            self._reflection = reflection_servicer(services, files)
+
+    async def _reflect(
+        self,
+        requests: AsyncIterator[reflection_pb2.ServerReflectionRequest],
+        context: object,
+    ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
+        # Looked up for each request, so that a long stream sees what is deployed meanwhile.
+        async for request in requests:
+            answers = self._reflection.ServerReflectionInfo(_one(request), context)
+            async for answer in answers:
+                yield answer
+
+
+def _statuses(views: Views) -> dict[str, Status]:
+    """Return the health of every service: SERVING while a replica of it does."""
+    now: dict[str, Status] = {}
+    for view in views.values():
+        status = SERVING if view.replicas else NOT_SERVING
+        for service in view.services:
+            # Of several deployments with one service, one that serves is enough.
+            if now.get(service) != SERVING:
+                now[service] = status
+    return {**dict.fromkeys(SERVICES, SERVING), **now}
+
+
+async def _one(
+    request: reflection_pb2.ServerReflectionRequest,
+) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+    yield request

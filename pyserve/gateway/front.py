@@ -1,0 +1,82 @@
+"""What the admin server of a process asks its ingress; see ``pyserve.admin.desk.Front``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyserve.admin import Described, Door
+from pyserve.aio import AioRpcError
+from pyserve.gateway.delays import delays_of
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+
+if TYPE_CHECKING:
+    from pyserve.gateway.ingress import IngressServer
+
+
+class IngressFront:
+    """One ingress, as others of its process see it. For its event loop.
+
+    Args:
+        ingress: Which one.
+    """
+
+    def __init__(self, ingress: IngressServer) -> None:
+        self._ingress = ingress
+
+    def described(self) -> Sequence[Described]:
+        """Return what is deployed, with descriptors."""
+        return [
+            Described(
+                key.application,
+                key.deployment,
+                tuple(view.services),
+                tuple(view.file_descriptors),
+            )
+            for key, view in self._ingress.views.items()
+        ]
+
+    def door(self) -> Door | None:
+        """Return where it listens; ``None``: nowhere, or not yet."""
+        addresses = self._ingress.addresses
+        return Door(addresses[0], self._ingress.speaks_tls) if addresses else None
+
+    def models(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the models that replicas have, by their ids."""
+        return {
+            replica_id: tuple(models)
+            for key in self._ingress.views
+            for replica_id, _, models in self._ingress.table.replicas(str(key))
+            if models
+        }
+
+    def replicas_of(self, target: str) -> Sequence[str]:
+        """Return ids of the replicas of "application/Deployment"."""
+        if _key(target) not in self._ingress.views:
+            return ()
+        return [replica_id for replica_id, _, _ in self._ingress.table.replicas(target)]
+
+    def listen_to_calls(self, callback: Callable[[Sequence[Any]], object]) -> None:
+        """Have records of finished calls handed to ``callback`` whenever somebody takes them."""
+        self._ingress.records.listen(callback, is_lazy=True)
+
+    def take_calls(self) -> None:
+        """Take the records that wait."""
+        self._ingress.records.take_now()
+
+    async def delays_of(self, target: str, replica_id: str, request_id: str) -> Mapping[str, Any]:
+        """Ask a replica what a call waited for there.
+
+        Raises:
+            ConnectionError: It does not say.
+        """
+        table, key = self._ingress.table, _key(target)
+        try:
+            return await delays_of(table, key, ReplicaId(replica_id), request_id)
+        except AioRpcError as error:
+            raise ConnectionError(f"{error.code().name}: {error.details()}") from error
+
+
+def _key(target: str) -> DeploymentKey:
+    application, _, deployment = target.partition("/")
+    return DeploymentKey(ApplicationName(application), DeploymentName(deployment))

@@ -1,0 +1,353 @@
+"""The router inside a driver or a replica: channels that need no hop through the ingress.
+
+One table and one feed serve every channel of the process. The feed has a thread with a loop of
+its own, because channels are opened from any thread, with or without a running loop, and a
+driver's own loop may stand still while it waits for a mesh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pyserve import _router, aio
+from pyserve.aio.certificates import MeshTls, mesh_tls
+from pyserve.aio.mesh_channel import dial
+from pyserve.api.context import replica_context
+from pyserve.api.handles.loops import CallsLoop
+from pyserve.config import NodeSettings, RouterDefaults
+from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
+from pyserve.control.discovery import MeshAddress
+from pyserve.errors import MeshUnavailable
+from pyserve.gateway.feed import TableFeed
+from pyserve.gateway.measures import add_table
+from pyserve.gateway.native_caller import NativeCaller
+from pyserve.gateway.records import CallRecords
+from pyserve.gateway.watcher import Views
+from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
+from pyserve.observe.metrics.user import PROCESS_USER_METRICS
+from pyserve.observe.traces.process import PROCESS_TRACING, OutgoingMetadata
+from pyserve.references import References
+from pyserve.references.remote import RemoteHolders
+from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
+
+_LOGGER = logging.getLogger(__name__)
+# A controller sends an update in milliseconds; ten seconds cover one that is swapped out.
+_VIEW_TIMEOUT_S = 10.0
+
+
+class InProcessRouter:
+    """Makes calls and opens channels to deployments; the first starts the feed of the table.
+
+    Args:
+        controller: Whom to follow.
+        node: Where this process is.
+        run_dir: Where sockets of this process go; ``None``: the temporary folder.
+        defaults: Of the routers, where a deployment does not say it.
+        shows_metrics: Whether scrapes of this node are answered from the first use on; replicas
+            do it by themselves.
+
+    Attributes:
+        controller: The same.
+        tls: Certificates for TCP between processes of the mesh; ``None``: plain.
+
+    Raises:
+        OptionError: The certificates that the environment names cannot be read or used.
+    """
+
+    def __init__(
+        self,
+        controller: MeshAddress,
+        node: NodeSettings,
+        run_dir: Path | None = None,
+        defaults: RouterDefaults | None = None,
+        *,
+        shows_metrics: bool = False,
+    ) -> None:
+        # Near replicas of the same machine come first for those handles only that ask for it.
+        self._defaults = replace(defaults or RouterDefaults(), prefer_local_node=False)
+        self.controller = controller
+        self.tls = mesh_tls(node.tls)
+        self._node = node
+        self._run_dir = run_dir
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+        self._callers: dict[DeploymentKey, NativeCaller] = {}
+        self._calls_loop = CallsLoop()
+        self._references: References | None = None
+        self._shows_metrics = shows_metrics
+        self._scrape_point: ScrapePoint | None = None
+        self._closed = False
+
+    def prepare(self) -> None:
+        """Let the feed of the table start, if it has not; whoever needs it waits for it."""
+        with self._lock:
+            if self._running is None and not self._closed:
+                self._running = self._start()
+
+    def open_channel(self, key: DeploymentKey) -> aio.Channel:
+        """Return a channel whose calls go to one deployment's replicas.
+
+        Raises:
+            MeshUnavailable: The controller does not answer, or ``close`` was called.
+        """
+        with self._lock:
+            table = self._open().table
+        return aio.Channel(_router.Channel(str(key), table=table), outgoing=_outgoing())
+
+    def open_channel_to(self, key: DeploymentKey, replica_id: ReplicaId) -> aio.Channel:
+        """Return a channel whose calls go to one replica of a deployment.
+
+        Raises:
+            MeshUnavailable: The controller does not answer, or ``close`` was called.
+        """
+        with self._lock:
+            table = self._open().table
+        return aio.Channel(
+            _router.Channel(str(key), table=table), replica_id=replica_id, outgoing=_outgoing()
+        )
+
+    def caller(self, key: DeploymentKey) -> NativeCaller:
+        """Return what makes the calls to one deployment; the same one every time.
+
+        Raises:
+            MeshUnavailable: The controller does not answer, or ``close`` was called.
+        """
+        caller = self._callers.get(key)
+        if caller is None:
+            with self._lock:
+                running = self._open()
+                made = NativeCaller(
+                    key, running.table, partial(running.view, key), self._node.node_id
+                )
+                caller = self._callers.setdefault(key, made)
+        return caller
+
+    @property
+    def references(self) -> References:
+        """The values that this process holds, and its way to those of others."""
+        found = self._references
+        if found is None:
+            with self._lock:
+                found = self._references or self._make_references()
+                self._references = found
+        return found
+
+    def knows(self, key: DeploymentKey) -> bool:
+        """Return whether the controller has said that there is such a deployment; never blocks."""
+        running = self._running
+        return running is not None and running.view(key) is not None
+
+    def await_view(self, version: int) -> None:
+        """Block until the table has a version of the view, if this process has one already.
+
+        Raises:
+            MeshUnavailable: The controller does not send it.
+        """
+        with self._lock:
+            running = self._running
+        if running is not None:
+            running.await_view(version)
+
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add what the router of this process has counted, if there is one; from any thread."""
+        running, replica = self._running, replica_context()
+        if running is None:
+            return
+        caller, caller_id = "driver", str(os.getpid())
+        if replica is not None:
+            caller, caller_id = f"{replica.app_name}/{replica.deployment}", replica.replica_id
+        table = running.table
+        add_table(scrape, table.stats(), table.measures(), caller=caller, caller_id=caller_id)
+
+    def calls_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for calls of threads that run none; made on first use."""
+        return self._calls_loop.get()
+
+    def close(self) -> None:
+        """End the feed and the calls of handles. Channels stay usable until the replicas go.
+
+        Idempotent.
+        """
+        with self._lock:
+            running, self._running, self._closed = self._running, None, True
+            callers, self._callers = self._callers, {}
+        for caller in callers.values():
+            caller.close()
+        self._calls_loop.close()
+        if self._references is not None:
+            self._references.close()
+        if running is not None:
+            running.close()
+        if self._scrape_point is not None:
+            self._scrape_point.close()
+
+    def _make_references(self) -> References:
+        replica = replica_context()
+        return References(
+            node=self._node.node_id,
+            token=self.controller.token,
+            holder_id="" if replica is None else replica.replica_id,
+            application="" if replica is None else replica.app_name,
+            deployment="" if replica is None else replica.deployment,
+            run_dir=self._run_dir,
+            remote=RemoteHolders(self.open_channel_to),
+        )
+
+    def _open(self) -> _Running:
+        """Return table and views, which are fed from now on; under the lock."""
+        if self._closed:
+            raise MeshUnavailable("the mesh of this handle has been shut down")
+        running = self._running
+        if running is None:
+            running = self._running = self._start()
+        try:
+            running.await_first_view()
+        except BaseException:
+            self._running = None  # The next one tries again.
+            running.close()
+            raise
+        return running
+
+    def _start(self) -> _Running:
+        if self._shows_metrics and self._scrape_point is None:
+            self._scrape_point = self._show_metrics()
+        return _Running(self.controller, self._node, self.tls, self._defaults)
+
+    def _show_metrics(self) -> ScrapePoint | None:
+        """Answer scrapes beside the controller's socket, if it is on this machine."""
+        kind, _, path = self.controller.controller.partition(":")
+        if kind != "unix":
+            return None
+        metrics = ProcessMetrics("driver")
+        metrics.add(self.add_metrics)
+        metrics.add(PROCESS_USER_METRICS.add_to)
+        try:
+            return ScrapePoint(metrics, Path(path).parent, self.controller.token)
+        except OSError as error:
+            _LOGGER.info("this process has no socket for metrics: %s", error)
+            return None
+
+
+def _outgoing() -> Callable[[], OutgoingMetadata] | None:
+    spans = PROCESS_TRACING.spans
+    return None if spans is None else spans.outgoing
+
+
+class _Running:
+    """The table, and the thread that feeds it."""
+
+    def __init__(
+        self,
+        controller: MeshAddress,
+        node: NodeSettings,
+        tls: MeshTls | None,
+        defaults: RouterDefaults,
+    ) -> None:
+        self._tls = tls
+        self._defaults = defaults
+        # Calls of a replica belong to the request that it answers; only scripts begin traces. Where
+        # nothing is traced, nobody would take the records.
+        self._records: CallRecords | None = None
+        if PROCESS_TRACING.spans is not None:
+            self._records = CallRecords(samples_root=replica_context() is None)
+        self.table = _router.RoutingTable(
+            node=node.node_id,
+            zone=node.zone,
+            token=controller.token,
+            seed=secrets.randbits(64),
+            tls=None if self._tls is None else self._tls.client,
+            records=None if self._records is None else self._records.native,
+        )
+        self._views: Views = {}
+        self._feed_of = (controller, node)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        # A daemon, so that a process that forgets to shut down can end.
+        self._thread = threading.Thread(target=self._run, name="pyserve-feed", daemon=True)
+        self._thread.start()
+
+    def await_first_view(self) -> None:
+        """Block until the table knows the mesh.
+
+        Raises:
+            MeshUnavailable: The controller sends no view.
+        """
+        try:
+            self._ready.result()  # Bounded by the wait for the first view.
+        except TimeoutError:
+            raise self._no_view(FIRST_VIEW_TIMEOUT_S) from None
+
+    def view(self, key: DeploymentKey) -> mesh_pb2.DeploymentView | None:
+        """Return what the controller says about a deployment; from any thread."""
+        return self._views.get(key)
+
+    def await_view(self, version: int) -> None:
+        """Block until the table has that version; from any thread but the feed's."""
+        self.await_first_view()
+        wait = self._feed.wait_version(version, timeout_s=_VIEW_TIMEOUT_S)
+        try:
+            asyncio.run_coroutine_threadsafe(wait, self._loop).result()
+        except TimeoutError:
+            raise self._no_view(_VIEW_TIMEOUT_S) from None
+
+    def _no_view(self, timeout_s: float) -> MeshUnavailable:
+        return MeshUnavailable(
+            f"the controller at {self._feed_of[0].controller} sent no view of the mesh within "
+            f"{timeout_s:g} s; look whether it runs with `pyserve status`"
+        )
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._follow())
+
+    async def _follow(self) -> None:
+        controller, node = self._feed_of
+        feed = self._feed = TableFeed(
+            controller,
+            node,
+            self.table,
+            None,
+            extra_routes=self._note,
+            connect=partial(dial, tls=self._tls),
+            defaults=self._defaults,
+            for_handles=True,
+        )
+        tasks: list[asyncio.Task[None]] = []
+        if self._tls is not None:
+            tasks.append(asyncio.create_task(self._tls.follow()))
+        if self._records is not None:
+            tasks.append(asyncio.create_task(self._records.follow()))
+        feed.start()
+        try:
+            await feed.wait_version(timeout_s=FIRST_VIEW_TIMEOUT_S)
+        except Exception as error:  # Whoever waits for the first view gets it.
+            self._ready.set_exception(error)
+        else:
+            self._ready.set_result(None)
+            await self._stop.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await feed.close()
+
+    def _note(self, views: Views) -> Sequence[_router.DeploymentRoute]:
+        self._views = dict(views)  # A copy: others read it while the feed changes its own.
+        return ()

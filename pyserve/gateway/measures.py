@@ -1,0 +1,188 @@
+"""What the native side has counted of routing and of clients, as metrics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyserve.gateway.exemplars import Exemplars
+from pyserve.observe.metrics import Scrape
+from pyserve.observe.metrics.codes import code_name
+
+# By the counters of `_router.RoutingTable.stats`; docs/reference/ingress.md explains them.
+_OF_DEPLOYMENT = {
+    "offered": "pyserve_router_calls_total",
+    "retries": "pyserve_router_retries_total",
+    "retries_refused": "pyserve_router_retries_refused_total",
+    "hedges": "pyserve_router_hedges_total",
+    "ejections": "pyserve_router_ejections_total",
+    "parked": "pyserve_router_parked_calls",
+    "waiting_for_model": "pyserve_router_calls_waiting_for_model",
+}
+_OUTCOMES = {
+    "completed": "completed",
+    "failed": "failed",
+    "late": "late",
+    "refusals": "refused",
+    "connect_failures": "connect_failed",
+}
+_UNSENT = {
+    "refused_by_queue": "queue_full",
+    "expired": "expired",
+    "cancelled": "cancelled",
+    "abandoned": "abandoned",
+}
+# By those of `_router.Ingress.stats`.
+_ENDED_BY = {
+    "forwarded": "replica",
+    "answered_here": "ingress",
+    "cancelled_by_client": "client",
+}
+_LIMITS = {
+    "connections_refused": "connections",
+    "displaced": "places",
+    "idle_closed": "idle_memory",
+    "idle_timeouts": "idle_time",
+    "header_timeouts": "header_time",
+    "body_timeouts": "body_time",
+    "keep_alive_timeouts": "keep_alive_time",
+    "header_bytes_exceeded": "header_bytes",
+    "body_bytes_exceeded": "body_bytes",
+    "floods": "flood",
+    "slow_clients": "slow_client",
+    "delayed_connections": "delay",
+}
+_FAULTS = {
+    "tls_failures": "tls_handshake",
+    "proxy_headers_malformed": "proxy_header",
+    "panics": "panic",
+}
+
+
+def add_table(
+    scrape: Scrape,
+    table: Mapping[str, Mapping[str, object]],
+    measures: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    caller: str,
+    caller_id: str,
+    exemplars: Exemplars | None = None,
+) -> None:
+    """Add what a router has done for each deployment.
+
+    Args:
+        scrape: Takes it.
+        table: ``_router.RoutingTable.stats``.
+        measures: ``_router.RoutingTable.measures``; ``None``: times are left out.
+        caller: Whose calls they are: ``ingress``, ``driver``, or ``application/Deployment``.
+        caller_id: Which of these: a process id, or a replica.
+        exemplars: Of sampled calls; ``None``: none are known.
+    """
+    bare = scrape.without_labels()
+    for target, stats in table.items():
+        application, _, deployment = target.partition("/")
+        if not _count(stats, "offered") and (caller != "ingress" or application == "pyserve"):
+            # Every router knows all deployments; each handle calls few, and few look for health.
+            continue
+        labels = {
+            "application": application,
+            "deployment": deployment,
+            "caller": caller,
+            "caller_id": caller_id,
+        }
+        for name, metric in _OF_DEPLOYMENT.items():
+            bare.add(metric, _count(stats, name), **labels)
+        sent = _count(stats, "sent") + _count(stats, "leased")
+        bare.add("pyserve_router_attempts_total", sent, **labels)
+        for name, outcome in _OUTCOMES.items():
+            value = _count(stats, name)
+            bare.add("pyserve_router_ended_attempts_total", value, outcome=outcome, **labels)
+        for name, reason in _UNSENT.items():
+            value = _count(stats, name)
+            bare.add("pyserve_router_unsent_calls_total", value, reason=reason, **labels)
+        if measures is not None and (measured := measures.get(target)) is not None:
+            _add_measures(bare, measured, labels)
+            _add_times(bare, target, measured, exemplars, labels)
+        in_flight = stats["in_flight"]
+        assert isinstance(in_flight, dict), "it is by replica"
+        for replica, value in in_flight.items():
+            bare.add("pyserve_router_in_flight_calls", value, replica=replica, **labels)
+
+
+def _add_times(
+    bare: Scrape,
+    target: str,
+    measured: Mapping[str, Any],
+    exemplars: Exemplars | None,
+    labels: dict[str, str],
+) -> None:
+    for outcome in ("ok", "failed"):
+        times = measured[f"latency_{outcome}"]
+        found = None if exemplars is None else exemplars.of(target, outcome)
+        bare.add_native("pyserve_router_call_seconds", times, found, outcome=outcome, **labels)
+
+
+def _add_measures(bare: Scrape, measured: Mapping[str, Any], labels: dict[str, str]) -> None:
+    for direction in ("early", "late"):
+        times = measured[f"prediction_{direction}"]
+        name = "pyserve_router_prediction_error_seconds"
+        bare.add_native(name, times, direction=direction, **labels)
+    bare.add_native("pyserve_router_parked_seconds", measured["parked_wait"], **labels)
+    for replica, times in measured["attempts"].items():
+        bare.add_native("pyserve_router_attempt_seconds", times, replica=replica, **labels)
+    for replica, value in measured["sent"].items():
+        bare.add("pyserve_router_picks_total", value, replica=replica, **labels)
+    for tier, value in measured["sent_by_tier"].items():
+        bare.add("pyserve_router_tier_picks_total", value, tier=tier, **labels)
+    for reason, value in measured["releases"].items():
+        bare.add("pyserve_router_releases_total", value, reason=reason, **labels)
+    for reason, value in measured["refused"].items():
+        bare.add("pyserve_router_refused_calls_total", value, reason=reason, **labels)
+    ends: dict[int | str, int] = {}
+    ends.update(measured["codes"])
+    ends.update(measured["http"], left=measured["left"])
+    for code, value in ends.items():
+        bare.add("pyserve_router_ended_calls_total", value, code=code_name(code), **labels)
+    bare.add("pyserve_router_request_bytes_total", measured["request_bytes"], **labels)
+    bare.add("pyserve_router_response_bytes_total", measured["response_bytes"], **labels)
+
+
+def add_ingress(
+    scrape: Scrape,
+    counts: Mapping[str, int],
+    doors: Mapping[str, Mapping[str, int]],
+    access: Mapping[str, int] | None,
+) -> None:
+    """Add what clients of an ingress did.
+
+    Args:
+        scrape: Takes it.
+        counts: ``_router.Ingress.stats``, with ``in_flight``.
+        doors: ``_router.Ingress.doors``.
+        access: ``_router.AccessPolicy.stats``; ``None``: there are no rules.
+    """
+    scrape.add("pyserve_ingress_calls_total", counts["calls"])
+    scrape.add("pyserve_ingress_open_calls", counts["in_flight"])
+    scrape.add("pyserve_ingress_connections", counts["connections"])
+    scrape.add("pyserve_ingress_connections_max", counts["connections_max"])
+    for door, requests in doors.items():
+        for status, value in requests.items():
+            if status == "open":
+                scrape.add("pyserve_ingress_open_requests", value, door=door)
+            else:
+                scrape.add("pyserve_ingress_requests_total", value, door=door, status=status)
+    for name, by in _ENDED_BY.items():
+        scrape.add("pyserve_ingress_ended_calls_total", counts[name], by=by)
+    for name, limit in _LIMITS.items():
+        scrape.add("pyserve_ingress_limits_reached_total", counts[name], limit=limit)
+    for name, fault in _FAULTS.items():
+        scrape.add("pyserve_ingress_faults_total", counts[name], fault=fault)
+    for decision in ("allowed", "denied", "unauthenticated") if access is not None else ():
+        value = access[decision] if access is not None else 0
+        scrape.add("pyserve_ingress_access_decisions_total", value, decision=decision)
+
+
+def _count(stats: Mapping[str, object], name: str) -> int:
+    value = stats[name]
+    assert isinstance(value, int), name
+    return value

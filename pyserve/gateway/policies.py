@@ -1,0 +1,220 @@
+"""Policies of the user's: classes that put the replicas in order for each call.
+
+They run in the process of the router, in a native thread of their own. A policy that raises, or
+answers with nonsense, costs the call nothing but its time: the router's own policy decides then, as
+it does until the policy is made, in yet another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pyserve import _router
+from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
+from pyserve.gateway.facts import ReplicaFacts
+from pyserve.observe.seldom import Seldom
+from pyserve.wire.v1 import mesh_pb2
+
+_LOGGER = logging.getLogger(__name__)
+# The loop that makes routes waits so long for a policy.
+_MAKING_WAIT_S = 0.1
+
+Raw = tuple[str, str, int, int, list[str]]
+FactsOf = Callable[[str], tuple[Facts, Facts]]
+
+
+class Policies:
+    """The policies of one process, each made once for its class and arguments."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _router.Ranker | None] = {}
+        self._used: set[tuple[str, str]] = set()
+        self._facts = ReplicaFacts()
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self._known)
+
+    def ranker_of(
+        self, found: mesh_pb2.PolicyClass, replicas: Iterable[mesh_pb2.ReplicaView]
+    ) -> _router.Ranker | None:
+        """Return what asks the policy, as soon as it is made.
+
+        ``None`` if there is none, or it was seen at once that it cannot be made.
+
+        Args:
+            found: the class.
+            replicas: those that it chooses from.
+        """
+        key = (found.import_path, found.kwargs_json)
+        if not found.import_path:
+            return None
+        self._used.add(key)
+        self._facts.take(replicas)
+        if key not in self._known:
+            self._known[key] = _ranker(found, self._facts.of)
+        return self._known[key]
+
+    def forget_unused(self) -> None:
+        """Let go of policies and replicas that were not asked for since the last time."""
+        self._facts.forget_unused()
+        for key in self._known.keys() - self._used:
+            del self._known[key]
+        self._used = set()
+
+
+def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker | None:
+    sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
+    chooser = Chooser(found.import_path, None, facts_of)
+    # Its module may be slow to import, and it may load or connect to something; or never end.
+    name = f"policy {found.import_path}"
+    making = threading.Thread(target=_make, args=(found, chooser), name=name, daemon=True)
+    making.start()
+    # Most are made at once, and then have all calls from the first one on.
+    making.join(_MAKING_WAIT_S)
+    if making.is_alive():
+        return _router.Ranker(chooser, chooser.told)
+    if not chooser.is_made:
+        return None
+    return _router.Ranker(chooser, chooser.told if chooser.listens else None)
+
+
+def _make(found: mesh_pb2.PolicyClass, chooser: Chooser) -> None:
+    try:
+        kwargs = json.loads(found.kwargs_json) if found.kwargs_json else {}
+        chooser.begin(_made(found.import_path, kwargs))
+    except (Exception, SystemExit):
+        _LOGGER.exception(
+            "the policy %s cannot be used here; replicas are picked without it", found.import_path
+        )
+
+
+def _made(import_path: str, kwargs: dict[str, object]) -> object:
+    """Make the policy; one with ``initialize_state`` gets its arguments there, as in Ray Serve."""
+    found = policy_class(import_path)
+    if not hasattr(found, "initialize_state"):
+        return found(**kwargs)
+    policy = found()
+    policy.initialize_state(**kwargs)
+    return policy
+
+
+class Chooser:
+    """What the native half calls, in one thread; never raises.
+
+    Args:
+        name: of the policy, for the log.
+        policy: has ``choose(candidates, request)`` or ``choose_replicas``, plain or async, which
+            returns candidates or their ids, best first; a list of lists is read in order. ``None``:
+            it is not made yet, see ``begin``.
+        facts_of: returns the routing stats and the metadata of a replica.
+    """
+
+    def __init__(self, name: str, policy: object, facts_of: FactsOf | None = None) -> None:
+        self._name = name
+        self._facts_of = facts_of or ReplicaFacts().of
+        self._choose: Callable[..., Any] = _prefer_none
+        self._on_routed: Callable[..., Any] = _nothing
+        self._on_completed: Callable[..., Any] = _nothing
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lines = Seldom()
+        if policy is not None:
+            self.begin(policy)
+
+    def begin(self, policy: object) -> None:
+        """Ask this policy from now on; on any thread."""
+        self._on_routed = getattr(policy, "on_request_routed", _nothing)
+        self._on_completed = getattr(policy, "on_request_completed", _nothing)
+        choose = getattr(policy, "choose", None) or getattr(policy, "choose_replicas", None)
+        self._choose = choose  # type: ignore[assignment]  # ``policy_class`` has looked
+
+    def __call__(self, raw: Sequence[Raw], path: str, session_id: str, model_id: str) -> list[str]:
+        """Return the ids of replicas, best first; none when the policy has failed."""
+        candidates = [
+            Candidate(*each[:4], tuple(each[4]), *self._facts_of(each[0])) for each in raw
+        ]
+        try:
+            answer = self._result(
+                self._choose(candidates, RoutedRequest(path, session_id, model_id))
+            )
+            return list(_ids(answer, {each.replica_id for each in candidates}))
+        except (Exception, SystemExit) as error:
+            self._complain(error)
+            return []
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a policy to ask."""
+        return self._choose is not _prefer_none
+
+    @property
+    def listens(self) -> bool:
+        """Whether the policy wants to be told where calls go."""
+        return self._on_routed is not _nothing or self._on_completed is not _nothing
+
+    def told(self, number: int, replica_id: str, routed: tuple[str, str, str] | None) -> None:
+        """Tell the policy that a call goes to a replica, or, without ``routed``, is over there."""
+        if not self.listens:
+            return
+        request_id = str(number)
+        try:
+            if routed is None:
+                self._result(self._on_completed(replica_id, request_id))
+            else:
+                # Ray Serve hands over the answer as well, which is not there yet.
+                self._result(self._on_routed(RoutedRequest(*routed, request_id), replica_id, None))
+        except (Exception, SystemExit) as error:
+            self._complain(error)
+
+    def __del__(self) -> None:
+        # With the last route that had the policy; nothing else knows when that is.
+        if self._loop is not None:
+            self._loop.close()
+
+    def _result(self, answer: object) -> object:
+        if asyncio.iscoroutine(answer):
+            return self._own_loop().run_until_complete(answer)
+        return answer
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop
+
+    def _complain(self, error: BaseException) -> None:
+        # However many calls it fails.
+        if self._lines.allows():
+            _LOGGER.warning(
+                "the policy %s failed (%s: %s); replicas are picked without it",
+                self._name,
+                type(error).__name__,
+                error,
+            )
+
+
+def _prefer_none(*_asked: object) -> list[str]:
+    """Stand for a policy that is not made yet."""
+    return []
+
+
+def _nothing(*_told: object) -> None:
+    """Stand for a hook that the policy does not have."""
+
+
+def _ids(answer: object, known: set[str]) -> Iterable[str]:
+    if not isinstance(answer, list | tuple):
+        raise TypeError(f"it returned {answer!r} instead of a list of candidates")
+    for each in answer:
+        if isinstance(each, list | tuple):
+            yield from _ids(each, known)
+            continue
+        name = each if isinstance(each, str) else getattr(each, "replica_id", None)
+        if name not in known:
+            raise ValueError(f"it returned {each!r}, which is no candidate")
+        yield name

@@ -1,0 +1,354 @@
+"""An ingress as a process of its own: it follows the mesh's controller, whichever that is.
+
+It waits for a controller, then listens, and serves on with its last view while none is there. It
+ends, after a drain, when it gets SIGTERM or SIGINT, or when the mesh is shut down; at once with
+the second signal, and when the mesh that it finds is another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from pyserve.admin import AdminServer, advertised_address, make_admin
+from pyserve.aio import Channel
+from pyserve.aio.certificates import MeshTls, mesh_tls
+from pyserve.aio.mesh_channel import Redial, dial
+from pyserve.bridge import raise_descriptor_limit
+from pyserve.config import (
+    MeshSettings,
+    ProxyLocation,
+    check_address,
+    default_addresses,
+    older_names,
+    read_settings,
+)
+from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.control.discovery import MeshAddress, find_mesh
+from pyserve.control.server.transport import RpcError, proof
+from pyserve.errors import MeshError, PyserveError, UsageError
+from pyserve.folders import PrivateFolder, RunFolder, remove_unused
+from pyserve.gateway.attendance import Attendance
+from pyserve.gateway.front import IngressFront
+from pyserve.gateway.ingress import IngressServer
+from pyserve.gateway.mesh_status import mesh_status
+from pyserve.gateway.security import IngressSecurity
+from pyserve.gateway.watcher import Way
+from pyserve.observe.logs.sink import set_up_logging
+from pyserve.observe.metrics import ProcessMetrics
+from pyserve.replica.endpoints import advertised_host
+from pyserve.version import version
+from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
+
+_LOGGER = logging.getLogger(__name__)
+# A controller that takes the ingress in answers at once.
+_KNOWN_TIMEOUT_S = 10.0
+# Of a first look at a controller, which is on this machine or close by.
+_LOOK_TIMEOUT_S = 10.0
+# What a controller answers to an ingress that it will never take: another token, another version.
+_REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an ingress as ``serve`` does, for whoever starts this module."""
+    options = _parse(arguments)
+    try:
+        return serve(options.address, options.report_fd)
+    except (PyserveError, OSError) as error:
+        if options.report_fd is None:
+            sys.stderr.write(f"pyserve: error: {error}\n")
+        else:
+            _tell(options.report_fd, {"error": str(error)})
+        return 1
+
+
+def serve(addresses: Sequence[str], report_fd: int | None = None) -> int:
+    """Run an ingress in this process until it is told to end.
+
+    Args:
+        addresses: ``host:port`` each; port 0 picks one. None: as settings say, else port 8000.
+        report_fd: pipe for lines of JSON: where it listens, then that the mesh ends. ``None``:
+            lines for people, on standard output.
+
+    Returns:
+        0 after a drain, 1 if it was cut short.
+
+    Raises:
+        PyserveError: it could not serve; the text says why and what to do.
+    """
+    # Before the ingress reckons how many clients it has room for.
+    raise_descriptor_limit()
+    for line in older_names():
+        sys.stderr.write(f"pyserve: warning: {line}\n")
+    settings = read_settings()
+    for address in addresses:
+        check_address("--address", address)
+    if settings.ingress.location is ProxyLocation.Disabled:
+        raise UsageError(
+            "PYSERVE_INGRESS_LOCATION=Disabled is for meshes without an ingress; take the variable "
+            "away to start one"
+        )
+    addresses = tuple(addresses) or default_addresses(settings)
+    sink = set_up_logging("ingress", settings.logs)
+    try:
+        with _run_folder(settings.home) as run_dir:
+            return asyncio.run(_Process(addresses, settings, run_dir, report_fd).run())
+    finally:
+        sink.close()
+
+
+class _Process:
+    """The life of one ingress process."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        settings: MeshSettings,
+        run_dir: Path,
+        report_fd: int | None,
+    ) -> None:
+        self._addresses = addresses
+        self._settings = settings
+        self._run_dir = run_dir
+        self._report_fd = report_fd
+        self._tls = mesh_tls(settings.node.tls)
+        self._token = b""
+        self._ingress: IngressServer | None = None
+        self._attendance: Attendance | None = None
+        self._metrics = ProcessMetrics("ingress")
+        self._admin: AdminServer | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._status = 0
+
+    async def run(self) -> int:
+        """Serve until the end; return the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
+        serving = asyncio.create_task(self._serve())
+        ended = asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait([serving, ended], return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()  # It could not begin, and this says why.
+                await ended
+            return self._status
+        finally:
+            begun: list[asyncio.Task[Any] | None] = [serving, ended, follower]
+            begun += [self._draining, self._ending]
+            tasks = [task for task in begun if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._admin is not None:
+                await self._admin.close()
+            if self._ingress is not None:
+                await self._ingress.stop()
+
+    async def _serve(self) -> None:
+        controller = await _find(self._settings, self._tls)
+        self._token = controller.token
+        settings = self._settings
+        ingress = self._ingress = IngressServer(
+            self._addresses,
+            controller=controller,
+            node=settings.node,
+            run_dir=self._run_dir,
+            tls=self._tls,
+            security=IngressSecurity(settings.security),
+            settings=settings.ingress,
+            defaults=settings.routing,
+            tracing=settings.tracing,
+            logs=settings.logs,
+            way=Way(locate=self._locate, beside=self._attend),
+        )
+        attendance = self._attendance = Attendance(controller.token, ingress, self._on_mesh_end)
+        self._metrics.add(ingress.add_metrics)
+        self._start_admin(ingress, controller)
+        await ingress.start()
+        try:
+            await attendance.wait_known(_KNOWN_TIMEOUT_S)
+        except TimeoutError:
+            _LOGGER.warning("the controller does not take this ingress in yet; it serves already")
+        self._say(
+            {"addresses": ingress.addresses},
+            f"the ingress listens at {' and '.join(ingress.addresses)} (process {os.getpid()})",
+        )
+
+    def _start_admin(self, ingress: IngressServer, controller: MeshAddress) -> None:
+        """Listen for who wants to look, before the controller is told of this ingress."""
+        settings = self._settings
+        self._admin = make_admin(
+            settings,
+            own=self._metrics,
+            token=controller.token,
+            home=settings.home,
+            run_dir=self._run_dir,
+            status=self._mesh_status,
+            front=IngressFront(ingress),
+        )
+        if self._admin is not None:
+            self._admin.start()
+            host = self._admin.address.rpartition(":")[0]
+            reached_at = advertised_host(settings.node, controller.controller, host)
+            ingress.admin = advertised_address(settings.node, self._admin.address, reached_at)
+
+    async def _mesh_status(self) -> control_pb2.StatusReply:
+        return await mesh_status(self._locate(), self._tls)
+
+    async def _attend(self, channel: Channel) -> None:
+        assert self._attendance is not None, "there is no view before it follows"
+        await self._attendance.attend(channel)
+
+    def _say(self, answer: object, line: str) -> None:
+        if self._report_fd is not None:
+            _tell(self._report_fd, answer)
+        else:
+            sys.stdout.write(f"pyserve: {line}\n")
+            sys.stdout.flush()
+
+    def _locate(self) -> MeshAddress | None:
+        """Return where the controller is now; end where it is that of another mesh."""
+        try:
+            found = find_mesh(self._settings)
+        except MeshError as error:
+            _LOGGER.warning("%s", error)
+            return None
+        if found is not None and not secrets.compare_digest(found.token, self._token):
+            _LOGGER.error(
+                "the mesh has another token than before: this ingress ends, since the replicas of "
+                "that mesh would not take its calls"
+            )
+            self._status = 1
+            self._ended.set()
+            return None
+        return found
+
+    def _on_signal(self) -> None:
+        """Drain at the first signal, end at the second."""
+        if self._ingress is None or not self._ingress.addresses:
+            self._ended.set()
+        elif self._draining is None:
+            self._drain(SHUTDOWN_GRACE_S)
+        else:
+            self._status = 1
+            self._ended.set()
+
+    def _on_mesh_end(self, grace_s: float) -> asyncio.Task[None]:
+        self._say({"ends": "mesh"}, "the mesh ends, and this ingress with it")
+        return self._drain(grace_s)
+
+    def _drain(self, grace_s: float) -> asyncio.Task[None]:
+        """Begin to drain, unless it has begun; the process ends after it."""
+        assert self._ingress is not None, "it serves"
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._ingress.drain(grace_s))
+            self._ending = asyncio.create_task(self._drain_and_end(self._draining))
+        return self._draining
+
+    async def _drain_and_end(self, drain: asyncio.Task[None]) -> None:
+        assert self._attendance is not None, "it serves"
+        try:
+            await drain
+            await self._attendance.finish()
+        finally:
+            self._ended.set()
+
+
+async def _find(settings: MeshSettings, tls: MeshTls | None) -> MeshAddress:
+    """Wait for a controller that takes this ingress.
+
+    Raises:
+        MeshError: it refuses this ingress, or its token is not at hand.
+    """
+    redial = Redial()
+    told = False
+    while True:
+        found = find_mesh(settings)
+        if found is not None and await _answers(found, tls):
+            return found
+        if not told:
+            where = settings.controller or f"below {settings.home}"
+            _LOGGER.warning("no controller answers %s; this ingress waits for one", where)
+            told = True
+        await redial.pause()
+
+
+async def _answers(controller: MeshAddress, tls: MeshTls | None) -> bool:
+    """Return whether a controller sends views; raise if it never will."""
+    # Of no deployment, because only the answer matters.
+    request = mesh_pb2.WatchRequest(version=version())
+    async with dial(controller.controller, tls) as channel:
+        stub: mesh_pb2_grpc.MeshAsyncStub = mesh_pb2_grpc.MeshStub(channel)
+        call = stub.Watch(request, metadata=proof(controller.token), timeout=_LOOK_TIMEOUT_S)
+        try:
+            async for _ in call:
+                return True
+        except RpcError as error:
+            if error.code() in _REFUSALS:
+                raise MeshError(
+                    f"the controller at {controller.controller} refuses this ingress: "
+                    f"{error.details()}"
+                ) from None
+            _LOGGER.info("%s: %s", controller.controller, error.details())
+        finally:
+            call.cancel()
+    return False
+
+
+@contextlib.contextmanager
+def _run_folder(home: Path) -> Iterator[Path]:
+    """Have a folder for sockets below the home directory; remove those of processes that died."""
+    try:
+        folder = PrivateFolder(home, make=True)
+        try:
+            for left in home.glob("mesh-*"):
+                remove_unused(left)
+            run = RunFolder(folder)
+        finally:
+            folder.close()
+    except OSError as error:
+        raise MeshError(
+            f"{home} cannot hold the files of an ingress: {error.strerror}; set PYSERVE_HOME to a "
+            f"directory that you may write to"
+        ) from error
+    try:
+        yield run.path
+    finally:
+        run.close()
+
+
+def _tell(report_fd: int, answer: object) -> None:
+    """Tell the process that has started this one."""
+    # The reader may have given up; then nobody needs it.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(report_fd, f"{json.dumps(answer)}\n".encode())
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m pyserve.gateway", description="One ingress; it follows a controller."
+    )
+    parser.add_argument(
+        "--address",
+        action="append",
+        default=[],
+        help="host:port to listen at, may be repeated; port 0 picks one",
+    )
+    parser.add_argument("--report-fd", type=int, help="pipe for lines of JSON")
+    return parser.parse_args(arguments)
