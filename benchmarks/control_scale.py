@@ -70,16 +70,16 @@ class Sample:
 
     @classmethod
     def of(cls, pid: int) -> Sample:
-        """Read it from ``/proc``."""
+        """Read it from ``/proc``. One that has ended keeps its time, and has no memory."""
         folder = Path("/proc") / str(pid)
         reading = parse_stat((folder / "stat").read_text(encoding="utf-8"))
         status = (folder / "status").read_text(encoding="utf-8")
-        (high,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+        high = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
         return cls(
             time.monotonic(),
             reading.cpu_ticks / _TICKS_PER_S,
             reading.rss_bytes / _MIB,
-            int(high) / 1024,
+            int(next(high, "0")) / 1024,
         )
 
 

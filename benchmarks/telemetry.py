@@ -26,9 +26,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
@@ -71,7 +70,7 @@ _BAR_BEFORE = Bar("traced", "before", 1.05)
 class _Side:
     """How a mesh is started."""
 
-    variables: Mapping[str, str] = MappingProxyType({})
+    variables: Mapping[str, str] = field(default_factory=dict)
     tree: Path = ROOT
 
 

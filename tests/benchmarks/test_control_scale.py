@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.control_scale import BARS, main, problems_of
+from benchmarks.control_scale import BARS, Sample, main, problems_of
 
 GOOD = {
     **{name: most / 2 for name, most in BARS.items()},
@@ -52,3 +55,12 @@ def test_every_change_reaches_every_router(simulator: Path, tmp_path: Path) -> N
     assert report["rss_max_mib"] < BARS["rss_max_mib"]
     # Nothing is said of replicas that have not changed.
     assert report["replicas_named_per_change"] < 1.2
+
+
+def test_a_process_that_has_ended_keeps_its_time() -> None:
+    """The simulator may be gone when its last line is read."""
+    with subprocess.Popen([sys.executable, "-c", "sum(range(3_000_000))"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        sample = Sample.of(process.pid)
+    assert sample.cpu_s > 0
+    assert sample.rss_max_mib == 0
