@@ -14,8 +14,8 @@ const BYTES_MAX: usize = 256;
 /// What Ray Serve's gRPC clients send.
 const OTHER_NAME: &str = "request_id";
 
-/// Where the groups of a UUID are parted.
-const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+/// Where the two digits of each byte stand in a UUID.
+const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -57,14 +57,10 @@ fn fresh() -> HeaderValue {
 /// request.
 fn text(high: u64, low: u64) -> [u8; 36] {
     let mut text = [b'-'; 36];
-    let mut at = 0;
-    for byte in high.to_be_bytes().into_iter().chain(low.to_be_bytes()) {
-        if HYPHENS.contains(&at) {
-            at += 1;
-        }
+    let bytes = high.to_be_bytes().into_iter().chain(low.to_be_bytes());
+    for (at, byte) in PLACES.into_iter().zip(bytes) {
         text[at] = DIGITS[usize::from(byte >> 4)];
         text[at + 1] = DIGITS[usize::from(byte & 0xf)];
-        at += 2;
     }
     text
 }
