@@ -64,6 +64,8 @@ _REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITIO
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an ingress as ``serve`` does, for whoever starts this module."""
     options = _parse(arguments)
+    # For exporters of traces and the like. Last, so that nothing here shadows a library (see -P).
+    sys.path.append("")
     try:
         return serve(options.address, options.report_fd)
     except (PyserveError, OSError) as error:

@@ -65,7 +65,7 @@ class Child:
                 lambda: asyncio.StreamReaderProtocol(lines), file
             )
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", module, f"--report-fd={writer}", *arguments),
+                *(sys.executable, "-P", "-m", module, f"--report-fd={writer}", *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(writer,),
                 env=_environment(environment),

@@ -72,7 +72,7 @@ class MeshProcess:
         liveness, liveness_of_child = (end.detach() for end in socket.socketpair())
         report, report_writer = os.pipe()
         command = [
-            *(sys.executable, "-m", "pyserve.control"),
+            *(sys.executable, "-P", "-m", "pyserve.control"),
             *(f"--address={address}" for address in addresses),
             f"--liveness-fd={liveness_of_child}",
             f"--report-fd={report_writer}",

@@ -178,7 +178,7 @@ class RestServer:
     async def _deploy(self, body: bytes) -> tuple[int, str]:
         """Let the command load and send a configuration; return its status and its words."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "pyserve", "deploy", "-", "--no-wait"),
+            *(sys.executable, "-P", "-m", "pyserve", "deploy", "-", "--no-wait"),
             env=inherited_environment(self._environment),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,

@@ -53,15 +53,16 @@ class Command:
 
 
 @contextmanager
-def command(environment: dict[str, str], *arguments: str) -> Iterator[Command]:
+def command(environment: dict[str, str], *arguments: str, folder: Path = ROOT) -> Iterator[Command]:
     """Run ``pyserve arguments`` until the end of the context, which is SIGTERM if need be."""
     home = Path(environment["PYSERVE_HOME"])
     home.mkdir(0o700, exist_ok=True)
     log = home / f"{arguments[0]}-{os.urandom(4).hex()}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pyserve", *arguments],
-            cwd=ROOT,
+            # Like the script of that name, which has nothing of its folder on sys.path.
+            [sys.executable, "-P", "-m", "pyserve", *arguments],
+            cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
