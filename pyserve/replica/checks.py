@@ -7,9 +7,12 @@ the file, the line, and the signature to write.
 from __future__ import annotations
 
 import difflib
+import dis
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import CodeType
+from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
 
@@ -21,6 +24,9 @@ from pyserve.replica.servicers import Service, expected_signature
 # A typing mistake or another case scores above this: Clasify/Classify 0.93, classify/Classify
 # 0.88, Watch/Match 0.8; Reset/Result 0.73 does not.
 _SIMILARITY_MIN = 0.75
+# self, the request, and the context.
+_WITH_CONTEXT = 3
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +206,34 @@ def _wrong_combination(
     if isinstance(static, Batched):
         return None
     function = plain_function(static)
-    writes_nothing = inspect.iscoroutinefunction(function) and not takes_context
-    if descriptor.server_streaming and writes_nothing:
-        return "returns, but its RPC answers with a stream, and it has no context to write to"
+    if descriptor.server_streaming and inspect.iscoroutinefunction(function):
+        if not takes_context:
+            return "returns, but its RPC answers with a stream, and it has no context to write to"
+        if _leaves_context(function):
+            return "returns, but its RPC answers with a stream, and it leaves its context alone"
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if options_of(function).timeout_s is not None and not is_async:
         return "has a timeout_s, but a plain `def` cannot be stopped; make it `async def`"
     return None
+
+
+def _leaves_context(function: Any) -> bool:
+    """Say whether a method surely answers by its return: it never looks at its context."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    if code is None or code.co_argcount < _WITH_CONTEXT:
+        return False  # It takes what comes, and may hand it on.
+    context = code.co_varnames[_WITH_CONTEXT - 1]
+    steps = list(dis.get_instructions(code))
+    # A function inside may write; and who always raises answers with that.
+    is_read = context in code.co_cellvars or any(
+        each.opname.startswith("LOAD_FAST") and _names(each.argval, context) for each in steps
+    )
+    return not is_read and any(each.opname in _RETURNS for each in steps)
+
+
+def _names(argument: object, name: str) -> bool:
+    # Two names at once, since Python 3.13.
+    return argument == name or (isinstance(argument, tuple) and name in argument)
 
 
 def plain_function(static: object) -> Callable[..., object] | None:

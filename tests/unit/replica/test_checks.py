@@ -34,6 +34,33 @@ async def generator(self: Any, request: Any, context: Any) -> Any:
     yield
 
 
+async def returns_what_it_reads(self: Any, request: Any, context: Any) -> Any:
+    return [request]
+
+
+async def writes(self: Any, request: Any, context: Any) -> None:
+    await context.write(request)
+
+
+async def hands_on(self: Any, request: Any, context: Any) -> None:
+    await writes(self, request, context)
+
+
+async def writes_inside(self: Any, request: Any, context: Any) -> None:
+    async def write() -> None:
+        await context.write(request)
+
+    await write()
+
+
+async def raises(self: Any, request: Any, context: Any) -> Any:
+    raise NotImplementedError
+
+
+async def takes_all(self: Any, *args: Any) -> None:
+    await writes(self, *args)
+
+
 async def without_request(self: Any) -> Any: ...
 
 
@@ -115,6 +142,12 @@ def test_these_shapes_fit_a_unary_rpc(method: Any, takes_context: bool) -> None:
     assert takes_context == check(target)[0][f"{SERVICE}/Echo"].takes_context
 
 
+@pytest.mark.parametrize("method", [writes, hands_on, writes_inside, raises, takes_all])
+def test_these_shapes_fit_an_rpc_that_streams(method: Any) -> None:
+    target = type("Fits", (echo_pb2_grpc.EchoServicer,), {"EchoStream": method})
+    assert check(target)[0][f"{SERVICE}/EchoStream"].takes_context
+
+
 @pytest.mark.parametrize("name", ["echo_stream", "EchoSteam", "echostream", "EchoStreams"])
 def test_a_misspelt_method_is_named_with_file_line_and_signature(name: str) -> None:
     text = mistakes(**{name: generator})
@@ -141,6 +174,8 @@ def test_other_names_are_not_taken_for_misspelt_ones(name: str) -> None:
         ("EchoStream", batched, "make it an async generator"),
         ("Collect", batched, "only single requests can be batched"),
         ("EchoStream", without_context, "has no context to write to"),
+        ("EchoStream", unary, "it leaves its context alone"),
+        ("EchoStream", returns_what_it_reads, "it leaves its context alone"),
         ("Collect", generator, "yields, but its RPC answers with one message"),
     ],
 )
