@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
@@ -16,18 +17,28 @@ def print_all_ready(session: Session, request: control_pb2.ApplyRequest, outcome
     """Say of each application of a file that it serves, if it does, and what has changed."""
     for each in request.applications:
         if each.application in outcome.deployed and each.application not in outcome.unchanged:
-            print_ready(session, each.application, each.ingress_deployment, outcome.addresses)
+            names = {deployment.name for deployment in each.deployments}
+            print_ready(
+                session, each.application, each.ingress_deployment, names, outcome.addresses
+            )
     for name in outcome.deleted:
         click.echo(f"pyserve: application {name!r} is deleted")
 
 
-def print_ready(session: Session, name: str, ingress: str, listening: tuple[str, ...]) -> None:
+def print_ready(
+    session: Session,
+    name: str,
+    ingress: str,
+    deployments: Collection[str],
+    listening: tuple[str, ...],
+) -> None:
     """Say that an application serves, where, and how to try it.
 
     Args:
         session: Of its mesh.
         name: The application's.
         ingress: The deployment that plain HTTP comes to.
+        deployments: Of this version; those that it leaves out may have replicas still.
         listening: Where the ingress listens.
     """
     where = " and ".join(listening) or "no address"
@@ -50,7 +61,7 @@ def print_ready(session: Session, name: str, ingress: str, listening: tuple[str,
                 f"pyserve: serving {service}; try `pyserve call{tls} {service}/METHOD key=value`"
             )
     for each in found.deployments:
-        if not each.wanted:
+        if not each.wanted and each.name in deployments:
             click.echo(
                 f"pyserve: {each.name} has no replicas (num_replicas=0), so nothing answers its "
                 f"calls until it is deployed with some"

@@ -132,7 +132,8 @@ def _bring_up(
     packed: PackedApplication, prefix: str | RoutePrefix | None, session: Session, run: Run
 ) -> None:
     listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=run)
-    print_ready(session, packed.name, packed.ingress, listening)
+    names = {each.name for each in packed.deployments}
+    print_ready(session, packed.name, packed.ingress, names, listening)
 
 
 def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run) -> None:

@@ -56,18 +56,26 @@ def load_application(
     if isinstance(found, Deployment):
         return _bind(found, arguments, path)
     if callable(found) and not inspect.isclass(found):
-        found = _call(found, arguments, path)
-        if isinstance(found, Deployment):
-            raise CommandFailed(
-                f"{path} returned a deployment; return {found.name}.bind(...) instead"
-            )
-        path += "(...)"
+        return _application_of(_call(found, arguments, path), path)
     if not isinstance(found, Application):
         raise CommandFailed(
             f"{path} is {found!r}; name an application (what .bind() returns), a deployment, or "
             f"a function that returns an application"
         )
     return found
+
+
+def _application_of(returned: object, path: str) -> Application:
+    if isinstance(returned, Deployment):
+        raise CommandFailed(
+            f"{path} returned a deployment; return {returned.name}.bind(...) instead"
+        )
+    if not isinstance(returned, Application):
+        raise CommandFailed(
+            f"{path} was called and returned {returned!r}, which is no application; return what "
+            f".bind(...) returns, or write @pyserve.deployment above it if it handles requests"
+        )
+    return returned
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:

@@ -60,6 +60,10 @@ async def asynchronous() -> Any:
     return Speaker.bind()
 
 
+def handles() -> Any:
+    return {}
+
+
 class Factory:
     def __call__(self, arguments: dict[str, Any]) -> Any:
         return Speaker.bind(**arguments)
