@@ -12,8 +12,6 @@ import importlib
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from pyserve import (
         aio,
         batching,
@@ -72,6 +70,8 @@ if TYPE_CHECKING:
     )
     from pyserve.multiplexing.decorator import multiplexed
     from pyserve.request import get_multiplexed_model_id, get_request_context
+
+    __version__: str
 
 _MODULE_OF_NAME = {
     "Abort": "pyserve.errors",
@@ -204,20 +204,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from pyserve.version import version
+if not TYPE_CHECKING:  # A checker knows the names, and would take any other one too.
 
-        return version()
-    if name in _MODULES:
-        return importlib.import_module(f"pyserve.{name}")
-    try:
-        module: ModuleType = importlib.import_module(_MODULE_OF_NAME[name])
-    except KeyError:
-        raise AttributeError(f"module 'pyserve' has no attribute {name!r}") from None
-    value: object = getattr(module, name)
-    globals()[name] = value  # The next access does not come here again.
-    return value
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from pyserve.version import version
+
+            return version()
+        if name in _MODULES:
+            return importlib.import_module(f"pyserve.{name}")
+        if name not in _MODULE_OF_NAME:
+            from pyserve.later import absence
+
+            raise absence(__name__, name)
+        value = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+        globals()[name] = value  # The next access does not come here again.
+        return value
 
 
 def __dir__() -> list[str]:

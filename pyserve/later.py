@@ -1,7 +1,12 @@
-"""Names of Ray Serve for what a later release brings: imported freely, refused when used."""
+"""Names of Ray Serve that are missing here.
+
+What a later release brings is imported freely, and refused when used. What has no counterpart
+is not there, and the error says what to write instead.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, ClassVar, NoReturn, Self
 
 from pyserve.errors import NotYetSupported
@@ -33,3 +38,32 @@ def refused(name: str, instead: str) -> NoReturn:
         NotYetSupported: Always.
     """
     raise refuse(name, instead)
+
+
+_PAGE = "docs/reference/ray-serve.md"
+_NO_ACTORS = "there are no actors here; write a deployment of its own, and bind it to the others"
+_ABSENT = {
+    "DeploymentActorConfig": _NO_ACTORS,
+    "GangSchedulingConfig": "replicas start one by one; let one replica hold the whole group",
+    "build": "`pyserve build module:app` writes the file",
+    "connect": "run, status and handles find the mesh that runs by themselves",
+    "get_deployment": "write pyserve.get_app_handle(name) or pyserve.get_deployment_handle(name)",
+    "get_deployment_actor": _NO_ACTORS,
+    "get_deployment_actor_context": _NO_ACTORS,
+    "get_trace_context": "write opentelemetry.context.get_current(), which has the call's span",
+    "list_deployments": "pyserve.status() has the applications with their deployments",
+}
+
+
+def absence(module: str, name: str) -> Exception:
+    """Return the error for a name that a module lacks; its ``__getattr__`` raises it.
+
+    For names of Ray Serve that ``from package import name`` asks for it is an ``ImportError``:
+    the statement would keep the text of an ``AttributeError`` to itself.
+    """
+    reason = _ABSENT.get(name)
+    if reason is None:
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    text = f"{module} has no {name}: {reason}; see {_PAGE}"
+    asks = sys._getframe(2).f_code.co_name  # noqa: SLF001  # There is no other way to know.
+    return ImportError(text) if asks == "_handle_fromlist" else AttributeError(text)

@@ -86,9 +86,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODELS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pyserve.config import schema
+if not TYPE_CHECKING:  # A checker knows the names, and would take any other one too.
 
-    return getattr(schema, name)
+    def __getattr__(name: str) -> object:
+        if name not in _MODELS:
+            from pyserve.later import absence
+
+            raise absence(__name__, name)
+        from pyserve.config import schema
+
+        return getattr(schema, name)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, overload
 
 from pyserve.batching import Batched
 from pyserve.config import BackpressureConfig, DeploymentOptions, LoggingConfig, check_name
-from pyserve.config.options import PLACEMENT_OPTIONS
 from pyserve.errors import KindError, OptionError, WrongMoment
 
 if TYPE_CHECKING:
@@ -97,7 +95,6 @@ class Deployment(Generic[Deployed_co]):
             UsageError: ``func_or_class`` is no class and no function.
         """
         _check_replicas(options)
-        _warn_of_placement(options)
         target = self.target if func_or_class is None else _deployable(func_or_class)
         settings = self.settings.updated(options)
         if "interceptors" in options:
@@ -195,7 +192,6 @@ def deployment(
             )
         options, target = {**options, "name": target}, None
     _check_replicas(options)
-    _warn_of_placement(options)
     validated = DeploymentOptions.of(options)
     _check_interceptors(validated)
 
@@ -228,16 +224,6 @@ def _check_interceptors(options: DeploymentOptions) -> None:
         from pyserve.api.travel import check_interceptors
 
         check_interceptors(options.interceptors)
-
-
-def _warn_of_placement(options: Mapping[str, object]) -> None:
-    given = [name for name in PLACEMENT_OPTIONS if options.get(name) is not None]
-    if given:
-        warnings.warn(
-            f"{', '.join(given)}: accepted, but nothing acts on it: all replicas of a mesh run on "
-            f"one machine",
-            stacklevel=3,
-        )
 
 
 def is_function(target: object) -> TypeGuard[Callable[..., object]]:

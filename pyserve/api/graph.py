@@ -17,6 +17,7 @@ from pyserve.api.ingress import ingress_of
 from pyserve.api.policy import check_policy
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions, LoggingConfig
+from pyserve.config.unneeded import PAGE, lines_on_options
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 
@@ -152,6 +153,8 @@ class _Graph:
             # What cannot be made here is refused before anything starts.
             check_policy(path, options.request_router_config.policy_kwargs)
         _check_config(application)
+        for line in lines_on_options(options):
+            _LOGGER.warning("deployment %r of %r: %s; see %s", name, self.name, line, PAGE)
         limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
         if limit < (size := _deployment_batch_size(application)):
             warnings.warn(

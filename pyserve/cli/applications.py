@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import importlib.machinery
 import json
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -24,6 +25,7 @@ from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import AutoscalingPolicy, DeploymentOptions, LoggingConfig, check_name
 from pyserve.config.runtime_env import check_directory, options_of_runtime_env
+from pyserve.config.unneeded import PAGE, lines_on_written
 from pyserve.config.validation import check_import_path, check_text_mapping
 from pyserve.driver.client import Declared, apply_request
 from pyserve.driver.ingress_options import IngressOptions
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pyserve.config.schema import ServeApplicationSchema
     from pyserve.wire.v1 import control_pb2
 
+_LOGGER = logging.getLogger(__name__)
 _FILE_ENDINGS = (".yaml", ".yml", ".json")
 
 
@@ -163,6 +166,8 @@ def load_file(file: MeshFile) -> list[Declared]:
 
 def _load(application: ServeApplicationSchema, logs: LoggingConfig | None) -> PackedApplication:
     environment = options_of_runtime_env("runtime_env", application.runtime_env)
+    for line in lines_on_written({"runtime_env": application.runtime_env}):
+        _LOGGER.warning("application %r: %s; see %s", application.name, line, PAGE)
     folder = Path.cwd()
     if "working_dir" in environment:
         folder = Path(check_directory("runtime_env.working_dir", environment["working_dir"]))

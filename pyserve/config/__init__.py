@@ -1,5 +1,7 @@
 """Validated settings, and the only reader of the process environment."""
 
+from typing import TYPE_CHECKING
+
 from pyserve.config.environment import (
     CallSettings,
     ConcurrencySettings,
@@ -71,3 +73,10 @@ __all__ = [
     "read_settings",
     "unknown_names",
 ]
+
+if not TYPE_CHECKING:  # A checker knows the names, and would take any other one too.
+
+    def __getattr__(name: str) -> object:
+        from pyserve.later import absence
+
+        raise absence(__name__, name)

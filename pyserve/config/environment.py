@@ -50,7 +50,6 @@ _LOOPBACK_HOSTS = ("127.0.0.1", "[::1]")
 _ALIASES = {
     "PYSERVE_THROUGHPUT_OPTIMIZED": "RAY_SERVE_THROUGHPUT_OPTIMIZED",
     "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD",
-    "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP",
     "PYSERVE_USE_GRPC_BY_DEFAULT": "RAY_SERVE_USE_GRPC_BY_DEFAULT",
     "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
     "PYSERVE_HTTP_MIDDLEWARES": "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH",
@@ -60,8 +59,6 @@ _ALIASES = {
     **metrics.ALIASES,
     **routing.ALIASES,
 }
-# Ray Serve's counterpart means nothing here either, so neither name is a mistake.
-_WITHOUT_MEANING = {"PYSERVE_FREEZE_GC_ON_STARTUP", "PYSERVE_PROXY_USE_GRPC"}
 # What Kubernetes sets in every container beside a service called pyserve, or pyserve-something
 # (kubernetes.io/docs/concepts/services-networking/service, "Environment variables").
 _OF_KUBERNETES = re.compile(
@@ -287,7 +284,7 @@ def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
     # Whatever the reader asks for is a name; so there is no list that could be out of date.
     asked = _Asked(_renamed(variables))
     _settings(asked)
-    known = asked.names | _WITHOUT_MEANING
+    known = asked.names | {name for name in unneeded.NAMES if name.startswith("PYSERVE_")}
     lines = []
     for name in sorted(variables):
         if name.startswith("PYSERVE_") and name not in known and not _is_link(name, variables):

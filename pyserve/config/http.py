@@ -117,6 +117,8 @@ class HTTPOptions(Part):
             raise refuse("http_options.num_cpus", num_cpus, "0: an ingress reserves no processors")
         if root_url:
             check_text("http_options.root_url", root_url)
+        # Kept, so that the start can say that it changes nothing.
+        object.__setattr__(self, "root_url", root_url)
         if self.host is not None:
             check_text("http_options.host", self.host, "the name or address of an interface")
         check_integer("http_options.port", self.port, minimum=0, maximum=_PORT_MAX)

@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
+from pyserve.config import unneeded
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.parts import (
     REPLICAS_MAX,
@@ -52,12 +53,6 @@ MAX_QUEUED_REQUESTS_PER_ROUTER = 10_000
 # grpc's own default for messages received.
 MAX_RECEIVE_MESSAGE_BYTES_DEFAULT = 4 * 1024 * 1024
 PLACEMENT_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
-# Accepted, and without anything that they could change in a mesh on one machine.
-PLACEMENT_OPTIONS = (
-    "placement_group_bundles",
-    "placement_group_strategy",
-    "placement_group_bundle_label_selector",
-)
 
 _NONE_IS_DEFAULT = (
     "logging_config",
@@ -151,6 +146,8 @@ class DeploymentOptions:
     placement_group_strategy: str = "PACK"
     placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None = None
     max_surge_percent: int = 0
+    # Lines on what was written beside the options and is kept by none; they do not travel.
+    unkept: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -250,12 +247,14 @@ class DeploymentOptions:
         given = _with_current_names(dict(values))
         check_names("deployment", given, (item.name for item in fields(cls)))
         _read_parts(given)
-        return cls(**given)  # type: ignore[arg-type]  # __post_init__ checks every value
+        made = cls(**given)  # type: ignore[arg-type]  # __post_init__ checks every value
+        return _keeping(made, unneeded.lines_on_written(values))
 
     def updated(self, values: Mapping[str, object]) -> DeploymentOptions:
         """Return a copy in which ``values`` replace what was there; nested parts as a whole."""
         now = {item.name: getattr(self, item.name) for item in fields(self)}
-        return self.of(now | _with_current_names(dict(values)))
+        made = self.of(now | _with_current_names(dict(values)))
+        return _keeping(made, (*self.unkept, *unneeded.lines_on_written(values)))
 
     def to_json(self) -> str:
         """Return every option but ``interceptors`` as JSON with sorted keys."""
@@ -332,6 +331,12 @@ class DeploymentOptions:
         return (self.backpressure_config or BackpressureConfig()).status_code
 
 
+def _keeping(made: DeploymentOptions, lines: tuple[str, ...]) -> DeploymentOptions:
+    if lines:
+        object.__setattr__(made, "unkept", tuple(dict.fromkeys(lines)))
+    return made
+
+
 def _mapping_of(text: str) -> dict[str, object]:
     try:
         values = json.loads(text) if text else {}
@@ -360,7 +365,9 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
             raise OptionError(f"{name} is not supported: {reason}")
     if "ray_actor_options" in given:
         found = given.pop("ray_actor_options")
-        actor = check_mapping("ray_actor_options", {} if found is None else found)
+        actor = unneeded.without_selectors(
+            check_mapping("ray_actor_options", {} if found is None else found)
+        )
         given.setdefault("runtime_env", actor.pop("runtime_env", None))
         given.setdefault("resources", actor)
     for name, value in options_of_runtime_env(

@@ -67,8 +67,8 @@ class BackpressureConfig(Part):
 
     Attributes:
         status_code: 503 or 429.
-        retry_after_s: accepted as Ray Serve has it. ``Retry-After`` is always sent, with the
-            router's own estimate of when there is room again, at least 1.
+        retry_after_s: what ``Retry-After`` says; ``None``: the router's own estimate of when
+            there is room again, at least 1.
     """
 
     status_code: int = 503

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pyserve.config import unneeded
 from pyserve.config.parts import check_names
 from pyserve.config.validation import check_mapping, check_text, check_text_mapping, refuse
 from pyserve.errors import OptionError
 
-# Of a package's installation; nothing here depends on them.
-_WITHOUT_EFFECT = {"excludes", "config", "_ray_commit"}
 _REFUSED = {
     "conda": "name the packages by 'pip', or start the mesh in that environment",
     "py_modules": "put the modules into working_dir, or install them by 'pip'",
@@ -29,8 +28,8 @@ def options_of_runtime_env(field: str, value: object) -> dict[str, object]:
     """
     given = {
         name: item
-        for name, item in check_mapping(field, value or {}).items()
-        if item is not None and name not in _WITHOUT_EFFECT
+        for name, item in unneeded.without(check_mapping(field, value or {})).items()
+        if item is not None
     }
     for name in given:
         if name not in _KNOWN:

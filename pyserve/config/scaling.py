@@ -135,6 +135,8 @@ class AutoscalingConfig(Part):
         upscale_smoothing_factor: float | None,
         downscale_smoothing_factor: float | None,
     ) -> None:
+        # Kept, so that a deploy can say that it changes nothing.
+        object.__setattr__(self, "metrics_interval_s", metrics_interval_s)
         self._take_older_names(
             metrics_interval_s=metrics_interval_s,
             smoothing_factor=smoothing_factor,

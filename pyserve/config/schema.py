@@ -176,8 +176,10 @@ class DeploymentSchema(_Written):
         """Return the options that were written, as ``Deployment.options`` takes them."""
         written = self.written()
         if (actor := written.get("ray_actor_options")) is not None:
-            known = (*Resources.__dataclass_fields__, "runtime_env")
-            written["ray_actor_options"] = {name: actor[name] for name in actor if name in known}
+            # What is left out was not written; selectors are, and the deploy says what they do.
+            written["ray_actor_options"] = {
+                name: value for name, value in actor.items() if value is not None
+            }
         return written
 
 

@@ -1,12 +1,22 @@
-"""Variables of Ray Serve that have nothing to set here, each with what takes its place.
+"""What is accepted and changes nothing here: each with the reason, for the process that deploys.
 
-They are no mistakes, so that an environment which was written for it can be kept.
+Variables and options that code for Ray Serve has are no mistakes, so that it can be kept; but
+nothing is accepted in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from pyserve.config.options import DeploymentOptions
+
+PAGE = "docs/reference/deployment-options.md"
+_ONE_MACHINE = "all replicas of a mesh run on one machine"
+_LOOPS = "the router is native and has threads of its own"
+_COLLECTED = "a replica takes what it has loaded out of the garbage collector's way in any case"
+_SPEAKS_GRPC = "the ingress speaks gRPC to replicas in any case"
 _REASONS = {
     "RAY_SERVE_ENABLE_HA_PROXY": (
         "the ingress is native; `pyserve haproxy-config` puts HAProxy in front of a mesh"
@@ -15,12 +25,102 @@ _REASONS = {
         "a process has one stream to the controller, however many handles it has"
     ),
     "RAY_SERVE_MAX_CACHED_HANDLES": "handles share the router of their process",
+    **dict.fromkeys(
+        ("RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP", "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP"), _LOOPS
+    ),
+    **dict.fromkeys(("RAY_SERVE_FREEZE_GC_ON_STARTUP", "PYSERVE_FREEZE_GC_ON_STARTUP"), _COLLECTED),
+    **dict.fromkeys(("RAY_SERVE_PROXY_USE_GRPC", "PYSERVE_PROXY_USE_GRPC"), _SPEAKS_GRPC),
 }
 NAMES = frozenset(_REASONS)
 
+_OPTIONS = {
+    "max_replicas_per_node": _ONE_MACHINE,
+    "placement_group_bundles": _ONE_MACHINE,
+    "placement_group_strategy": _ONE_MACHINE,
+    "placement_group_bundle_label_selector": _ONE_MACHINE,
+    "graceful_shutdown_wait_loop_s": "a replica that drains ends as soon as it is idle",
+}
+_RESOURCES = {
+    "memory": "nothing reserves memory; bound that of the machine or container",
+    "accelerator_type": "all replicas run on this machine, with the devices that it has",
+}
+_OF_ACTORS = {"label_selector": _ONE_MACHINE, "fallback_strategy": _ONE_MACHINE}
+_OF_ENVIRONMENTS = {
+    "excludes": "a working_dir is used where it is, and nothing of it is copied",
+    "config": "nothing is prepared but what pip installs, within startup_timeout_s",
+    "_ray_commit": "there is no Ray here",
+}
+_OF_PIP = dict.fromkeys(("pip_check", "pip_version"), "uv installs the packages")
+_VERSION = "the mesh tells versions apart by their code and options"
+_METRICS_INTERVAL = "the mesh measures on its own time"
+
 
 def lines_on(variables: Mapping[str, str]) -> list[str]:
-    """Return a line on each of them that is set."""
+    """Return a line on each of the variables that is set."""
     return [
         f"{name} has no effect: {reason}" for name, reason in _REASONS.items() if name in variables
     ]
+
+
+def lines_on_written(given: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a line on what somebody wrote among options that no option keeps."""
+    return tuple(_of_written(given))
+
+
+def lines_on_options(options: DeploymentOptions) -> list[str]:
+    """Return a line on each option that differs from its default and changes nothing."""
+    default = type(options)()
+    lines = [
+        f"{name} has no effect: {reason}"
+        for name, reason in _OPTIONS.items()
+        if getattr(options, name) != getattr(default, name)
+    ]
+    lines += [
+        f"resources.{name} has no effect: {reason}"
+        for name, reason in _RESOURCES.items()
+        if getattr(options.resources, name) is not None
+    ]
+    scaling = options.autoscaling_config
+    if getattr(scaling, "metrics_interval_s", None) is not None:
+        lines.append(f"autoscaling_config.metrics_interval_s has no effect: {_METRICS_INTERVAL}")
+    return [*lines, *options.unkept]
+
+
+def lines_on_local(options: DeploymentOptions) -> list[str]:
+    """Return a line on each option that only replicas with processes of their own follow."""
+    default = type(options)()
+    return [
+        f"{name} has no effect in local testing mode, which runs in this process"
+        for name in ("env_vars", "working_dir", "pip", "resources")
+        if getattr(options, name) != getattr(default, name)
+    ]
+
+
+def without(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the ``runtime_env`` that is left of what somebody wrote."""
+    return {name: value for name, value in given.items() if name not in _OF_ENVIRONMENTS}
+
+
+def without_selectors(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the ``ray_actor_options`` that are left."""
+    return {name: value for name, value in given.items() if name not in _OF_ACTORS}
+
+
+def _of_written(given: Mapping[str, object]) -> Iterator[str]:
+    if given.get("version") is not None:
+        yield f"version has no effect: {_VERSION}"
+    actor = given.get("ray_actor_options")
+    yield from _of_part("ray_actor_options", actor, _OF_ACTORS)
+    within = actor.get("runtime_env") if isinstance(actor, Mapping) else None
+    for environment in (given.get("runtime_env"), within):
+        yield from _of_part("runtime_env", environment, _OF_ENVIRONMENTS)
+        if isinstance(environment, Mapping):
+            for name in ("pip", "uv"):
+                yield from _of_part(f"runtime_env.{name}", environment.get(name), _OF_PIP)
+    yield from _of_part("pip", given.get("pip"), _OF_PIP)
+
+
+def _of_part(field: str, value: object, reasons: Mapping[str, str]) -> Iterator[str]:
+    for name, reason in reasons.items():
+        if isinstance(value, Mapping) and value.get(name) is not None:
+            yield f"{field}.{name} has no effect: {reason}"

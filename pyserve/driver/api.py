@@ -30,6 +30,7 @@ from pyserve.config import (
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.telling import environment_of_logs
+from pyserve.config.unneeded import lines_on_local
 from pyserve.control.discovery import not_found
 from pyserve.control.state.run import Run
 from pyserve.driver.ingress_options import IngressOptions
@@ -107,6 +108,9 @@ def run(
     if route_prefix is not None:
         check_route_prefix("route_prefix", RoutePrefix.text(route_prefix))
     if local_testing_mode or _local_testing_mode:
+        for each in packed.deployments:
+            for line in lines_on_local(each.options):
+                _LOGGER.warning("deployment %r: %s; see docs/guide/testing.md", each.name, line)
         open_local().deploy(packed, timeout_s)
         is_running = _is_local
     else:

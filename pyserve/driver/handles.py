@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from pyserve.gateway.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 
+_LOGGER = logging.getLogger(__name__)
 # A controller answers in milliseconds; ten seconds cover one that is swapped out.
 _ANSWER_TIMEOUT_S = 10.0
 
@@ -45,8 +47,8 @@ class RunTarget:
 def run_many(
     targets: Sequence[RunTarget],
     blocking: bool = False,
-    wait_for_ingress_deployment_creation: bool = True,  # noqa: ARG001  # As in Ray Serve.
-    wait_for_applications_running: bool = True,  # noqa: ARG001
+    wait_for_ingress_deployment_creation: bool = True,
+    wait_for_applications_running: bool = True,
     _local_testing_mode: bool = False,
     controller_options: ControllerOptions | Mapping[str, object] | None = None,
     *,
@@ -74,6 +76,11 @@ def run_many(
     """
     from pyserve.driver import api
 
+    if not (wait_for_ingress_deployment_creation and wait_for_applications_running):
+        _LOGGER.warning(
+            "run_many: wait_for_... has no effect: applications are waited for in any case; see "
+            "docs/reference/ray-serve.md"
+        )
     names = [each.name for each in targets]
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from pyserve.errors import MeshError, OptionError
 if TYPE_CHECKING:
     from pyserve.driver.client import ControlClient
 
+_LOGGER = logging.getLogger(__name__)
 _REQUEST_TIMEOUT = "PYSERVE_REQUEST_TIMEOUT_S"
 _LOCATION = "PYSERVE_INGRESS_LOCATION"
 
@@ -51,6 +53,11 @@ class IngressOptions:
             OptionError: A value is not allowed, or a file with certificates cannot be used.
         """
         found = None if http is None else HTTPOptions.of("http_options", http)
+        if getattr(found, "root_url", ""):
+            _LOGGER.warning(
+                "http_options.root_url has no effect: nothing here makes absolute links; see "
+                "docs/reference/ray-serve.md"
+            )
         if found is not None and (files := files_of(found)) is not None:
             check_server_files(files)
         asked = None if grpc is None else gRPCOptions.of("grpc_options", grpc)

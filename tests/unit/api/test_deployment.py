@@ -49,7 +49,7 @@ def test_options_make_a_copy() -> None:
 
 def test_an_unknown_option_names_the_one_that_was_meant() -> None:
     with pytest.raises(OptionError, match="num_replicas"):
-        pyserve.deployment(num_replica=2)
+        pyserve.deployment(num_replica=2)  # type: ignore[call-overload]
 
 
 def test_no_replicas_and_no_requests_are_refused_in_code() -> None:
@@ -77,7 +77,7 @@ def test_a_function_is_deployed_under_its_name_and_takes_no_arguments_of_bind() 
     assert ("shout", shout) == (deployed.name, deployed.target)
     assert "shout" == deployed.bind().name
     with pytest.raises(TypeError, match="a function has no constructor"):
-        deployed.bind("text")
+        deployed.bind("text")  # type: ignore[call-arg]
 
 
 def test_a_function_without_a_name_needs_one() -> None:
@@ -243,16 +243,6 @@ def test_options_take_another_class():
     assert "kept" == made.options(func_or_class=Other).name
     with pytest.raises(UsageError, match="neither a class nor a function"):
         made.options(func_or_class="Other")
-
-
-def test_options_of_placement_say_that_nothing_acts_on_them():
-    with pytest.warns(UserWarning, match="placement_group_bundles: accepted") as told:
-        made = pyserve.deployment(placement_group_bundles=[{"CPU": 1}])(num_cpus_of)
-
-    assert __file__ == told[0].filename
-    with pytest.warns(UserWarning, match="placement_group_strategy: accepted") as told:
-        made.options(placement_group_strategy="SPREAD")
-    assert __file__ == told[0].filename
 
 
 def test_an_application_logs_as_its_run_says_unless_a_deployment_does():
