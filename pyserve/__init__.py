@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         testing,
     )
     from pyserve.api.context import ReplicaContext, get_replica_context
-    from pyserve.api.deployment import Application, Deployment, deployment
+    from pyserve.api.deployment import Application, Deployable, Deployment, deployment
     from pyserve.api.handles.handle import DeploymentHandle
     from pyserve.api.handles.objects import ObjectRef, get, put
     from pyserve.api.handles.response import DeploymentResponse
@@ -80,6 +80,7 @@ _MODULE_OF_NAME = {
     "BackPressure": "pyserve.errors",
     "BatchError": "pyserve.errors",
     "ControllerOptions": "pyserve.config",
+    "Deployable": "pyserve.api.deployment",
     "Deployment": "pyserve.api.deployment",
     "DeploymentFailed": "pyserve.errors",
     "DeploymentHandle": "pyserve.api.handles.handle",
@@ -146,6 +147,7 @@ __all__ = [
     "BackPressure",
     "BatchError",
     "ControllerOptions",
+    "Deployable",
     "Deployment",
     "DeploymentFailed",
     "DeploymentHandle",

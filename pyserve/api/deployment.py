@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    overload,
+)
 
 from pyserve.batching import Batched
 from pyserve.config import BackpressureConfig, DeploymentOptions, LoggingConfig, check_name
 from pyserve.errors import KindError, OptionError, WrongMoment
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Callable, Mapping
+    from types import FunctionType
+    from typing import ClassVar, Unpack
 
-Target = TypeVar("Target")
-Deployed_co = TypeVar("Deployed_co", covariant=True)
+    from pyserve.api.handles.handle import DeploymentHandle
+    from pyserve.api.handles.typing import Arguments, Deployed_co, Result
+    from pyserve.config.keywords import DeploymentKeywords
+
+    # An application stands for the handle that the constructor gets in its place.
+    _BoundHandle = DeploymentHandle
+else:
+    Arguments = ParamSpec("Arguments")
+    Deployed_co = TypeVar("Deployed_co", covariant=True)
+
+    class _BoundHandle(Generic[Deployed_co]):
+        """Takes a type parameter."""
 
 
-class Deployment(Generic[Deployed_co]):
+class Deployment(Generic[Deployed_co, Arguments]):
     """A class or function together with how the mesh shall run it. Immutable.
+
+    The type parameters are the class and what its constructor takes, which may be left out; of a
+    function its type, and nothing.
 
     Attributes:
         target: The user's class, or the function, which is what ``__call__`` runs then.
@@ -82,13 +107,13 @@ class Deployment(Generic[Deployed_co]):
         return self.settings.logging_config
 
     def options(
-        self, func_or_class: Target | None = None, **options: object
-    ) -> Deployment[Deployed_co]:
+        self, func_or_class: object = None, **options: Unpack[DeploymentKeywords]
+    ) -> Deployment[Deployed_co, Arguments]:
         """Return a copy in which the given options replace the present ones.
 
         Args:
             func_or_class: What is deployed instead; ``None``: the same.
-            **options: As of ``deployment``.
+            **options: As of ``deployment``, which has their meanings and defaults.
 
         Raises:
             OptionError: An option has an unknown name or a wrong value.
@@ -101,7 +126,7 @@ class Deployment(Generic[Deployed_co]):
             _check_interceptors(settings)
         return Deployment(target, settings)
 
-    def bind(self, *args: object, **kwargs: object) -> Application:
+    def bind(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Application[Deployed_co]:
         """Return an application whose replicas construct the class with these arguments.
 
         Arguments may hold other applications; the constructor gets their handles instead.
@@ -134,20 +159,39 @@ class Deployment(Generic[Deployed_co]):
         # `class Special(Echo)` derives from the class that the name Echo stood for.
         return (self.target,)
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, parameters: object) -> object:
+            # Without what the constructor takes, as checkers know it by a default.
+            given = parameters if isinstance(parameters, tuple) else (parameters, ...)
+            return super().__class_getitem__(given)
+
+        def __getattr__(self, name: str) -> object:
+            # The methods of the class, to be named: handle[Predictor.predict].
+            if name.startswith("_") or not inspect.isclass(self.__dict__.get("target")):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return getattr(self.target, name)
+
     def __repr__(self) -> str:
         return f"Deployment({self.target.__module__}:{self.target.__qualname__}, {self.name!r})"
 
 
 @dataclass(frozen=True, eq=False)
-class Application:
+class Application(_BoundHandle[Deployed_co]):
     """A deployment bound to its constructor's arguments, with all that these refer to.
+
+    ``pyserve.run`` makes a handle of it. Type checkers take it for one, since it may stand where
+    a constructor asks for a handle; it calls nothing by itself.
 
     Compared by identity: the same object twice in a graph is one deployment.
     """
 
-    deployment: Deployment[object]
+    deployment: Deployment[Deployed_co]
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
+
+    if TYPE_CHECKING:
+        remote: ClassVar[_RunItFirst]  # type: ignore[misc, assignment]  # Not yet.
 
     @property
     def name(self) -> str:
@@ -155,36 +199,122 @@ class Application:
         return self.deployment.name
 
 
+class Deployable:
+    """A base for classes that type checkers shall know by their name once they are deployed.
+
+    Python's checkers let a decorated class be either the class or what the decorator returns.
+    With this base it is both for them: ``Predictor.bind(...)`` is checked against the constructor,
+    and ``DeploymentHandle[Predictor]`` names a class. It has no effect when the code runs.
+    """
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def bind(
+            cls: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+        ) -> Application[Result]:
+            """Return an application; see ``Deployment.bind``."""
+
+        @classmethod
+        def options(
+            cls: Callable[Arguments, Result], **options: Unpack[DeploymentKeywords]
+        ) -> Deployment[Result, Arguments]:
+            """Return a copy with other options; see ``Deployment.options``."""
+
+
+if TYPE_CHECKING:
+    Base = TypeVar("Base", bound=type[Deployable])
+    # What `def` makes, for pyright and for mypy, and no class.
+    Function = TypeVar("Function", bound=FunctionType | builtins.function)
+
+    class _RunItFirst:
+        """``pyserve.run(application)`` returns a handle, which has ``remote``."""
+
+
+# Of these overloads the more special ones come first. For mypy the bound of Function has all
+# callables, but no class matches it.
+
+
 class Decorator(Protocol):
     """What ``deployment`` with options returns."""
 
     @overload
-    def __call__(self, target: type[Target], /) -> Deployment[Target]: ...
+    def __call__(self, target: Base, /) -> Base: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, target: Callable[..., object], /) -> Deployment[Any]: ...
+    def __call__(self, target: Function, /) -> Deployment[Function, []]: ...
+    @overload
+    def __call__(self, target: Batched[Result], /) -> Deployment[Batched[Result], []]: ...
+    @overload
+    def __call__(  # type: ignore[overload-cannot-match]
+        self, target: Callable[Arguments, Result], /
+    ) -> Deployment[Result, Arguments]: ...
 
 
 @overload
-def deployment(target: type[Target], /, **options: object) -> Deployment[Target]: ...
+def deployment(target: Base, /, **options: Unpack[DeploymentKeywords]) -> Base: ...  # type: ignore[overload-overlap]
 @overload
-def deployment(target: Callable[..., object], /, **options: object) -> Deployment[Any]: ...
-@overload
-def deployment(name: str | None = None, /, **options: object) -> Decorator: ...
 def deployment(
-    target: type[Any] | Callable[..., object] | str | None = None, /, **options: object
-) -> Deployment[Any] | Decorator:
+    target: Function, /, **options: Unpack[DeploymentKeywords]
+) -> Deployment[Function, []]: ...
+@overload
+def deployment(
+    target: Batched[Result], /, **options: Unpack[DeploymentKeywords]
+) -> Deployment[Batched[Result], []]: ...
+@overload
+def deployment(  # type: ignore[overload-cannot-match]
+    target: Callable[Arguments, Result], /, **options: Unpack[DeploymentKeywords]
+) -> Deployment[Result, Arguments]: ...
+@overload
+def deployment(name: str | None = None, /, **options: Unpack[DeploymentKeywords]) -> Decorator: ...
+def deployment(target: Any = None, /, **options: Any) -> Any:
     """Make a class or function deployable; written with or without parentheses.
 
     Args:
         target: A class, with or without generated servicers among its bases, or a function
             (``def``, ``async def``, with ``yield`` or without), which is called as it is. A text
             is the option ``name``.
-        **options: Section 4 of the reference: ``num_replicas``, ``max_ongoing_requests``, ...
+        **options: What is left out has the value in brackets; times are seconds.
+
+            ``name`` (none): of the deployment; without it that of the class
+            ``num_replicas`` (1): how many run; ``"auto"``: as many as the load needs
+            ``max_ongoing_requests`` (none): calls that a replica takes at once; none: 100, or twice
+            what its largest batches hold
+            ``max_queued_requests`` (-1): calls that wait in one router; -1: 10 000
+            ``backpressure_config`` (none): what HTTP says beyond that; none: 503
+            ``batching_config`` (none): batches for methods without a decorator
+            ``user_config`` (none): what ``reconfigure`` of the class gets
+            ``autoscaling_config`` (none): how ``num_replicas`` follows the load
+            ``health_check_period_s`` (10.0): how often a replica is looked at
+            ``health_check_timeout_s`` (30.0): how long that may take
+            ``graceful_shutdown_timeout_s`` (20.0): how long calls in flight may take at its end
+            ``startup_timeout_s`` (300.0): how long import and constructor may take
+            ``resources`` (none reserved): ``num_cpus``, ``num_gpus`` and others, of each replica;
+            also written ``ray_actor_options``
+            ``env_vars`` ({}), ``working_dir`` (none), ``pip`` (()): what its process has besides
+            what the driver has; also written ``runtime_env``
+            ``request_router_config`` (predicted): how a replica is picked
+            ``traffic`` ({}), ``mirror`` ({}): shares of the calls for other deployments
+            ``request_timeout_s`` (none): time limit of a call at the ingress
+            ``max_receive_message_bytes`` (4194304), ``max_send_message_bytes`` (none): of gRPC
+            ``serializer`` (pickle): codec of its handles
+            ``interceptors`` (()): server interceptors of ``grpc.aio``
+            ``max_constructor_retry_count`` (20): failed starts that end a deploy
+            ``rolling_update_percentage`` (0.2): share of the replicas that an update replaces at a
+            time, at most ``max_surge_percent`` (0) beyond their number
+            ``logging_config`` (INFO): how replicas log
+            Accepted as Ray Serve has them, without effect: ``graceful_shutdown_wait_loop_s`` (2.0),
+            ``max_replicas_per_node`` (none), ``placement_group_bundles`` (none),
+            ``placement_group_strategy`` (PACK), ``placement_group_bundle_label_selector`` (none),
+            ``version``.
 
     Raises:
         OptionError: An option has an unknown name or a wrong value.
         KindError: The decorated object is no class and no function.
     """
+    return _deployment(target, options)
+
+
+def _deployment(target: Any, options: dict[str, Any]) -> Any:
     if isinstance(target, str):
         if "name" in options:
             raise OptionError(
@@ -195,7 +325,7 @@ def deployment(
     validated = DeploymentOptions.of(options)
     _check_interceptors(validated)
 
-    def decorate(decorated: Any, /) -> Deployment[Any]:
+    def decorate(decorated: Any, /) -> Deployment[Any, ...]:
         return Deployment(_deployable(decorated), validated)
 
     return decorate if target is None else decorate(target)

@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Executor
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from pyserve.batching.batcher import BatchStats
 from pyserve.batching.calls import Parameters, check_parameters
@@ -31,7 +31,14 @@ from pyserve.config.parts import BatchingConfig
 from pyserve.errors import BatchError
 from pyserve.request import Source
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    Request = TypeVar("Request", bound=Message)
+    Reply = TypeVar("Reply", bound=Message)
+
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 # Under this name an instance keeps what is bound to it, so that it lives as long as it does.
 _BOUND = "__pyserve_batched__"
@@ -87,12 +94,8 @@ class Batched(Generic[Result]):
     @overload
     def __get__(self, instance: None, owner: type) -> Batched[Result]: ...
     @overload
-    def __get__(
-        self, instance: object, owner: type
-    ) -> Callable[..., Coroutine[Any, Any, Result]]: ...
-    def __get__(
-        self, instance: object | None, owner: type
-    ) -> Batched[Result] | Callable[..., Coroutine[Any, Any, Result]]:
+    def __get__(self, instance: object, owner: type) -> BatchedMethod[Result]: ...
+    def __get__(self, instance: object | None, owner: type) -> Any:
         if instance is None:
             return self
         try:
@@ -151,6 +154,20 @@ class Batched(Generic[Result]):
         if name in _PUBLIC:
             return getattr(self._as_function, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class BatchedMethod(Protocol[Result_co]):
+    """A batched method of one instance; see ``batch``, and ``Submit`` for what can be set."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Coroutine[Any, Any, Result_co]:
+        """Return a coroutine of one result, which joins a batch when it is awaited."""
+
+    def set_max_batch_size(self, max_batch_size: int) -> None: ...
+    def set_batch_wait_timeout_s(self, batch_wait_timeout_s: Wait) -> None: ...
+    def set_max_concurrent_batches(self, max_concurrent_batches: int) -> None: ...
+    def flush(self) -> None: ...
+    async def drain(self) -> None: ...
+    def stats(self) -> BatchStats | None: ...
 
 
 class Submit:
@@ -374,6 +391,14 @@ class _Decorator(Protocol):
     """What ``@batch(...)`` returns. A checker reads a batched generator's results as ``Any``."""
 
     @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[[Any, list[Request]], Awaitable[Sequence[Reply]]], /
+    ) -> Callable[..., Coroutine[Any, Any, Reply]]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[[Any, list[Request], Any], Awaitable[Sequence[Reply]]], /
+    ) -> Callable[..., Coroutine[Any, Any, Reply]]: ...
+    @overload
     def __call__(
         self, function: Callable[..., Awaitable[Sequence[Result]]], /
     ) -> Batched[Result]: ...
@@ -381,6 +406,16 @@ class _Decorator(Protocol):
     def __call__(self, function: Callable[..., AsyncIterator[Sequence[Any]]], /) -> Any: ...
 
 
+# A method of a generated servicer overrides one, so it is a function for checkers; by its messages
+# they know it.
+@overload
+def batch(  # type: ignore[overload-overlap]
+    function: Callable[[Any, list[Request]], Awaitable[Sequence[Reply]]], /
+) -> Callable[..., Coroutine[Any, Any, Reply]]: ...
+@overload
+def batch(  # type: ignore[overload-overlap]
+    function: Callable[[Any, list[Request], Any], Awaitable[Sequence[Reply]]], /
+) -> Callable[..., Coroutine[Any, Any, Reply]]: ...
 @overload
 def batch(function: Callable[..., Awaitable[Sequence[Result]]], /) -> Batched[Result]: ...
 @overload

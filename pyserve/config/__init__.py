@@ -19,6 +19,7 @@ from pyserve.config.environment import (
     unknown_names,
 )
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
+from pyserve.config.keywords import DeploymentKeywords, HandleKeywords
 from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
@@ -46,9 +47,11 @@ __all__ = [
     "ConcurrencySettings",
     "ControllerOptions",
     "DeploymentID",
+    "DeploymentKeywords",
     "DeploymentOptions",
     "EncodingType",
     "HTTPOptions",
+    "HandleKeywords",
     "LogSettings",
     "LoggingConfig",
     "MeshSettings",

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
+from pyserve.api.handles.typing import Deployed_co
 from pyserve.config import (
     ControllerOptions,
     HTTPOptions,
@@ -61,7 +62,7 @@ _ALIVE_CHECK_S = 0.5
 
 
 def run(
-    target: Application,
+    target: Application[Deployed_co],
     blocking: bool = False,
     name: str = "default",
     route_prefix: str | RoutePrefix | None = RoutePrefix.DEFAULT,
@@ -72,7 +73,7 @@ def run(
     *,
     timeout_s: float | None = None,
     local_testing_mode: bool = False,
-) -> DeploymentHandle:
+) -> DeploymentHandle[Deployed_co]:
     """Deploy an application and wait until every replica is ready.
 
     Attaches to a running mesh, or starts one that ends with this process. An application of

@@ -43,13 +43,13 @@ async def calls(service: Service, handle: pyserve.DeploymentHandle) -> None:
 
 async def handles(handle: pyserve.DeploymentHandle[Plain]) -> None:
     assert_type(handle.options(stream=True), pyserve.DeploymentHandle[Plain])
-    assert_type(handle.predict, pyserve.DeploymentHandle[Plain])
+    assert_type(handle.predict, pyserve.DeploymentHandle[Any])
     response: pyserve.DeploymentResponse[int] = handle.predict.remote(1, key="value")
     assert_type(await response, int)
     assert_type(response.result(timeout_s=1.0), int)
     assert_type(await (await response._to_object_ref()), int)
     assert_type(response.request_id, str)
-    stream: pyserve.DeploymentResponseGenerator[str] = handle.options(stream=True).remote()
+    stream: pyserve.DeploymentResponseGenerator[str] = handle.tokens.options(stream=True).remote()
     async for item in stream:
         assert_type(item, str)
     assert_type(pyserve.get(pyserve.put(1.5)), float)
@@ -65,14 +65,15 @@ async def handles(handle: pyserve.DeploymentHandle[Plain]) -> None:
 
 def deployments() -> None:
     plain = pyserve.deployment(Plain)
-    assert_type(plain, pyserve.Deployment[Plain])
+    assert_type(plain, pyserve.Deployment[Plain, []])
     with_options = pyserve.deployment(num_replicas=2)(Plain)
-    assert_type(with_options, pyserve.Deployment[Plain])
-    assert_type(plain.options(name="other"), pyserve.Deployment[Plain])
-    assert_type(plain.bind(1, key=2), pyserve.Application)
+    assert_type(with_options, pyserve.Deployment[Plain, []])
+    assert_type(plain.options(name="other"), pyserve.Deployment[Plain, []])
+    assert_type(plain.bind(), pyserve.Application[Plain])
+    plain.bind(1, key=2)  # type: ignore[call-arg]  # the constructor takes nothing
     assert_type(plain.target, type[Plain])
     assert_type(pyserve.ingress(print)(Plain), type[Plain])
-    assert_type(pyserve.deployment(pyserve.ingress(print)(Plain)), pyserve.Deployment[Plain])
+    assert_type(pyserve.deployment(pyserve.ingress(print)(Plain)), pyserve.Deployment[Plain, []])
 
 
 def driver(app: pyserve.Application) -> None:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import assert_type, get_args
+from typing import Any, assert_type, get_args
 
 import grpc
 import pytest
@@ -24,11 +24,11 @@ def test_a_deployment_knows_its_class():
     bare = pyserve.deployment(Plain)
     with_options = pyserve.deployment(num_replicas=2)(Plain)
 
-    assert_type(bare, pyserve.Deployment[Plain])
-    assert_type(with_options, pyserve.Deployment[Plain])
-    assert_type(with_options.options(num_replicas=3), pyserve.Deployment[Plain])
     assert_type(with_options.target, type[Plain])
-    assert_type(with_options.bind(3), pyserve.Application)
+    assert_type(with_options.bind(3), pyserve.Application[Plain])
+    assert_type(bare.options(num_replicas=3).bind(3), pyserve.Application[Plain])
+    of_any_arguments: pyserve.Deployment[Plain] = bare
+    assert of_any_arguments is bare
     assert with_options.name == "Plain"
 
 
@@ -84,7 +84,7 @@ def test_a_handle_and_what_it_returns_take_type_parameters():
     typed: pyserve.DeploymentHandle[Plain] = pyserve.DeploymentHandle("Plain", "default")
     bare: pyserve.DeploymentHandle = typed.options(stream=True)
 
-    assert_type(typed.predict, pyserve.DeploymentHandle[Plain])
+    assert_type(typed.predict, pyserve.DeploymentHandle[Any])
     assert bare != typed
     assert get_args(pyserve.DeploymentResponse[int]) == (int,)
     assert get_args(pyserve.DeploymentResponseGenerator[int]) == (int,)

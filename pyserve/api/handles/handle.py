@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from pyserve.api.context import attached, expect_calls
 from pyserve.api.handles.calls import Pinned
@@ -16,11 +17,17 @@ from pyserve.api.handles.plan import Plan
 from pyserve.api.handles.response import DeploymentResponse
 from pyserve.api.handles.stream import DeploymentResponseGenerator, StreamCall
 from pyserve.api.handles.typing import Deployed_co
-from pyserve.errors import DeploymentUnavailable, WrongMoment
+from pyserve.errors import DeploymentUnavailable, KindError, WrongMoment
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from typing import Concatenate, Unpack
+
     import grpc.aio
+
+    from pyserve.api.handles.typing import Arguments, MethodHandle, Remote, Result, Untyped
+    from pyserve.config.keywords import HandleKeywords
 
 # Each handle of this process has one of its own; taking one is atomic.
 _NUMBERS = itertools.count(1)
@@ -31,10 +38,10 @@ _METHODS_MAX = 64
 class DeploymentHandle(Generic[Deployed_co]):
     """Calls one deployment of the mesh that this process is in.
 
-    ``handle.remote(...)`` calls ``__call__``, ``handle.name.remote(...)`` the method ``name``.
-    Making a handle or a copy costs next to nothing: the mesh is looked up when the handle is
-    used, and all handles of a process share its routers. The type parameter names the class, for
-    readers and type checkers.
+    ``handle.remote(...)`` calls ``__call__``, ``handle.name.remote(...)`` the method ``name``, and
+    so does ``handle[Class.name].remote(...)``, which type checkers understand: the type parameter
+    names the class. Making a handle or a copy costs next to nothing: the mesh is looked up when
+    the handle is used, and all handles of a process share its routers.
     """
 
     __slots__ = ("_is_used", "_key", "_methods", "_number", "_options", "_plan")
@@ -62,30 +69,48 @@ class DeploymentHandle(Generic[Deployed_co]):
 
     # --- calls --------------------------------------------------------------------------------
 
-    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the method and return at once.
+    if TYPE_CHECKING:
+        remote = Remote()
+        """Call ``__call__``, or the function, and return at once; see ``RemoteCall``."""
+    else:
 
-        A ``DeploymentResponse`` or an ``ObjectRef`` that is an argument of its own is resolved
-        before the call is sent, wherever its value is.
+        def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Call the method and return at once.
 
-        Returns:
-            A ``DeploymentResponse``, or with ``stream=True`` a ``DeploymentResponseGenerator``.
+            A ``DeploymentResponse`` or an ``ObjectRef`` that is an argument of its own is resolved
+            before the call is sent, wherever its value is.
 
-        Raises:
-            MeshNotFound: This process is in no mesh.
-            SerializationError: The codec cannot carry the arguments.
-        """
-        plan = self._plan
-        return _started(self._own_plan() if plan is None else plan, args, kwargs)
+            Returns:
+                A ``DeploymentResponse``, or with ``stream=True`` a ``DeploymentResponseGenerator``.
 
-    def options(self, **options: Any) -> DeploymentHandle[Deployed_co]:
+            Raises:
+                MeshNotFound: This process is in no mesh.
+                SerializationError: The codec cannot carry the arguments.
+            """
+            plan = self._plan
+            return _started(self._own_plan() if plan is None else plan, args, kwargs)
+
+    def options(self, **options: Unpack[HandleKeywords]) -> DeploymentHandle[Deployed_co]:
         """Return a copy in which the given options replace the present ones.
 
         Args:
-            **options: ``stream``, ``multiplexed_model_id``, ``session_id``, ``method_name``,
-                ``timeout_s``, ``priority``, ``idempotent``, ``detached``,
-                ``request_serialization``, ``response_serialization``, ``_by_reference``,
-                ``_prefer_local_routing``.
+            **options: With the defaults of a handle that nobody has changed:
+                ``stream`` (False): the method yields, and its items are iterated over;
+                ``method_name`` (``"__call__"``): what ``remote`` calls;
+                ``multiplexed_model_id`` (``""``): the model that the call needs;
+                ``session_id`` (``""``): equal ones go to the same replica, with the policy
+                ``"consistent_hash"``;
+                ``timeout_s`` (None): time limit of the call in seconds; None: what is left of the
+                request that makes it;
+                ``priority`` (0): from -128 to 127, higher ones leave the queue first;
+                ``idempotent`` (False): it may be sent again after it has started;
+                ``detached`` (False): it goes on when the request that makes it is cancelled;
+                ``request_serialization``, ``response_serialization`` (None): names of codecs;
+                None: the deployment's ``serializer``;
+                ``_by_reference`` (None): whether large values stay where they were made; None: by
+                their size;
+                ``_prefer_local_routing`` (None): replicas of this node and zone first, ``"zone"``:
+                of this zone; None: as the deployment's ``request_router_config`` says.
 
         Raises:
             OptionError: An option has an unknown name or a wrong value.
@@ -174,7 +199,53 @@ class DeploymentHandle(Generic[Deployed_co]):
             plan = self._plan = Plan(self._key, self._options, number=self._number)
         return plan
 
-    def __getattr__(self, name: str) -> DeploymentHandle[Deployed_co]:
+    @overload
+    def __getitem__(self, method: Untyped, /) -> DeploymentHandle[Any]: ...
+    @overload
+    def __getitem__(  # type: ignore[overload-overlap]  # The more special ones come first.
+        self, method: Callable[Concatenate[Deployed_co, Arguments], AsyncIterator[Result]], /
+    ) -> MethodHandle[Arguments, DeploymentResponseGenerator[Result]]: ...
+    @overload
+    def __getitem__(  # type: ignore[overload-overlap]
+        self, method: Callable[Concatenate[Deployed_co, Arguments], Iterator[Result]], /
+    ) -> MethodHandle[Arguments, DeploymentResponseGenerator[Result]]: ...
+    @overload
+    def __getitem__(
+        self, method: Callable[Concatenate[Deployed_co, Arguments], Awaitable[Result]], /
+    ) -> MethodHandle[Arguments, DeploymentResponse[Result]]: ...
+    @overload
+    def __getitem__(
+        self, method: Callable[Concatenate[Deployed_co, Arguments], Result], /
+    ) -> MethodHandle[Arguments, DeploymentResponse[Result]]: ...
+    def __getitem__(self, method: Any, /) -> Any:
+        """Return the handle of a method that is named by itself, as in ``handle[Class.method]``.
+
+        It is ``handle.method``, for a generator with ``stream=True``; type checkers know what it
+        takes and returns.
+
+        Raises:
+            OptionError: It is no function with the name of a public method.
+        """
+        function = getattr(method, "function", method)  # of a batched one
+        name = getattr(function, "__name__", None)
+        checked({"method_name": name})
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            return self.options(method_name=str(name), stream=True)
+        # Handles of methods are kept; that of "__call__" is no attribute.
+        return self.options(method_name=name) if name == "__call__" else getattr(self, str(name))
+
+    if not TYPE_CHECKING:  # A checker says by itself that it can be neither called nor iterated.
+        __iter__ = None  # Of what has __getitem__, Python would try numbers.
+
+        def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
+            called = self._options.get("method_name")
+            method = f".{called}" if called else ""
+            raise KindError(
+                f"a handle is not called itself: write handle{method}.remote(...), which returns "
+                f"at once, and await what it returns"
+            )
+
+    def __getattr__(self, name: str) -> DeploymentHandle[Any]:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         # Kept with its plan: working that out costs more than the call.

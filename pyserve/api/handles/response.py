@@ -6,7 +6,7 @@ import asyncio
 import time
 from asyncio import get_running_loop
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from pyserve.api.handles.answers import UNREAD, lease_of
 from pyserve.api.handles.framing import REFERENCE, answer_body
@@ -15,7 +15,7 @@ from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import OutgoingCall, check_may_block
 from pyserve.api.handles.typing import Result_co
 from pyserve.bridge import DONE
-from pyserve.errors import RequestCancelled, RequestTimeout, UsageError
+from pyserve.errors import KindError, RequestCancelled, RequestTimeout, UsageError
 
 if TYPE_CHECKING:
     from pyserve.api.handles.leases import Lease
@@ -163,6 +163,20 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
             self._value = self.plan.response_codec.decode(answer_body(raw))
             self._raw = None
         return self._value
+
+    if not TYPE_CHECKING:  # A checker says by itself that there is nothing to iterate over.
+
+        def __aiter__(self) -> NoReturn:
+            raise KindError(
+                f"{self.plan.name} was called for one answer, which is awaited; for a stream write "
+                f"`async for item in handle.method.options(stream=True).remote(...)`"
+            )
+
+        def __iter__(self) -> NoReturn:
+            raise KindError(
+                f"{self.plan.name} was called for one answer, which result() waits for; for a "
+                f"stream write `for item in handle.method.options(stream=True).remote(...)`"
+            )
 
     def __reduce__(self) -> Any:
         raise UsageError(

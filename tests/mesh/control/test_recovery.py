@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -45,7 +46,7 @@ class Mesh(PersistentMesh):
         environment = {**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session}
         super().__init__(environment, self.log)
 
-    def deploy(self, number: int, **options: object) -> None:
+    def deploy(self, number: int, **options: Any) -> None:
         """Deploy, and wait until it serves."""
         application = numbered(number, self.journal)
         if options:

@@ -23,13 +23,13 @@ _SILENCE_S = 2.0
 
 
 @pytest.fixture
-def moody() -> Iterator[pyserve.DeploymentHandle[int]]:
+def moody() -> Iterator[pyserve.DeploymentHandle]:
     """Return a handle of a deployment with three replicas, in a mesh of its own."""
     with running_mesh("tests.mesh.apps.moody:app") as running, attached(running.home):
         yield pyserve.DeploymentHandle("Moody", "default")
 
 
-async def everybody(moody: pyserve.DeploymentHandle[int]) -> set[int]:
+async def everybody(moody: pyserve.DeploymentHandle) -> set[int]:
     """Wait until each replica has answered; return their processes."""
     seen: set[int] = set()
 
@@ -41,7 +41,7 @@ async def everybody(moody: pyserve.DeploymentHandle[int]) -> set[int]:
     return seen
 
 
-async def outcomes(handle: pyserve.DeploymentHandle[int], count: int) -> list[object]:
+async def outcomes(handle: pyserve.DeploymentHandle, count: int) -> list[object]:
     """Make so many calls one after the other; return answers and exceptions."""
     found: list[object] = []
     for _ in range(count):
@@ -51,7 +51,7 @@ async def outcomes(handle: pyserve.DeploymentHandle[int], count: int) -> list[ob
 
 @pytest.mark.parity("S-69")
 async def test_a_replica_that_fails_fast_attracts_no_calls(
-    moody: pyserve.DeploymentHandle[int],
+    moody: pyserve.DeploymentHandle,
 ) -> None:
     await everybody(moody)
     sick = await moody.sicken.remote()
@@ -78,7 +78,7 @@ async def test_the_variables_say_when_a_replica_is_out_and_for_how_long(
     monkeypatch.setenv("PYSERVE_EJECTION_RISE", "1")
     monkeypatch.setenv("PYSERVE_EJECTION_INTERVAL_S", "2s")
     with running_mesh("tests.mesh.apps.moody:plain") as running, attached(running.home):
-        handle: pyserve.DeploymentHandle[int] = pyserve.DeploymentHandle("Moody", "default")
+        handle: pyserve.DeploymentHandle = pyserve.DeploymentHandle("Moody", "default")
         await everybody(handle)
         sick = await handle.sicken.remote()
         begun = time.monotonic()
@@ -97,7 +97,7 @@ async def test_the_variables_say_when_a_replica_is_out_and_for_how_long(
 
 @pytest.mark.parity("S-69")
 async def test_a_stopped_replica_gets_nothing_and_comes_back(
-    moody: pyserve.DeploymentHandle[int],
+    moody: pyserve.DeploymentHandle,
 ) -> None:
     stopped = min(await everybody(moody))
     os.kill(stopped, signal.SIGSTOP)
@@ -125,7 +125,7 @@ async def test_a_stopped_replica_gets_nothing_and_comes_back(
 
 @pytest.mark.parity("S-47")
 async def test_calls_that_may_be_repeated_survive_a_killed_replica(
-    moody: pyserve.DeploymentHandle[int],
+    moody: pyserve.DeploymentHandle,
 ) -> None:
     killed = min(await everybody(moody))
     handle = moody.options(idempotent=True)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -104,7 +105,7 @@ _NO_ZONE = {"PYSERVE_PREFER_LOCAL_ZONE": "0"}
     ],
 )
 async def test_handles_prefer_what_they_are_told_to(
-    drive: Drive, environment: dict[str, str], option: object, expected: set[str]
+    drive: Drive, environment: dict[str, str], option: Any, expected: set[str]
 ) -> None:
     drive(environment)
     handle = pyserve.DeploymentHandle("Placed", "default")

@@ -9,10 +9,11 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 import pyserve
+from pyserve.config import DeploymentKeywords
 from pyserve.handle import DeploymentHandle
 
 api = FastAPI()
-_OPTIONS = {
+_OPTIONS: DeploymentKeywords = {
     "num_replicas": 2,
     "max_ongoing_requests": 20,
     "request_router_config": {"max_attempts": 3},

@@ -55,7 +55,7 @@ class Streamer:
     def one(self) -> int:
         return 1
 
-    @serve.batch(max_batch_size=1)  # type: ignore[arg-type]  # what it returns
+    @serve.batch(max_batch_size=1)  # type: ignore[arg-type, type-var]  # what it returns
     async def no_list(self, items: list[int]) -> int:
         return len(items)
 

@@ -46,7 +46,9 @@ class UsesGlobal:
 
 def local(body: Any) -> Deployment[Any]:
     """Return a deployment of a class that no module has."""
-    return pyserve.deployment(type("Local", (), {"__call__": body, "__module__": __name__}))
+    made: Any = type("Local", (), {"__call__": body, "__module__": __name__})
+    found: Deployment[Any] = pyserve.deployment(made)
+    return found
 
 
 @pytest.mark.parametrize(

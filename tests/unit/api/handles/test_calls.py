@@ -292,7 +292,7 @@ async def test_request_ids_of_any_length_arrive(
 @pytest.mark.parametrize("size", [10, 1_000, 100_000, 3_000_000])
 @pytest.mark.parametrize("options", [{}, {"response_serialization": "msgpack"}], ids=repr)
 async def test_bodies_begin_at_multiples_of_sixteen(
-    handle: pyserve.DeploymentHandle, caller: FakeCaller, size: int, options: dict[str, str]
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, size: int, options: dict[str, Any]
 ):
     """So that arrays may be views of a message; the codecs align them inside of the body."""
     handle.options(**options).remote(bytes(size))

@@ -6,6 +6,7 @@ import copy
 import pickle
 import statistics
 import timeit
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ async def test_options_reach_the_route(handle: pyserve.DeploymentHandle, caller:
     ],
 )
 def test_wrong_options_say_what_is_allowed(
-    handle: pyserve.DeploymentHandle, options: dict[str, object], text: str
+    handle: pyserve.DeploymentHandle, options: dict[str, Any], text: str
 ):
     with pytest.raises(OptionError, match=text):
         handle.options(**options)

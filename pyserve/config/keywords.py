@@ -1,0 +1,76 @@
+"""The options as keywords, for editors and type checkers: what may be written, and of what type.
+
+Values are checked where they are read (``options``, ``pyserve.api.handles.options``); a test
+compares the names. Mappings stand for the objects of the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
+    from pyserve.config.routing import RequestRouterConfig
+    from pyserve.config.scaling import AutoscalingConfig
+    from pyserve.config.telling import LoggingConfig
+
+
+class DeploymentKeywords(TypedDict, total=False):
+    """What ``deployment(...)`` and ``.options(...)`` take; see ``deployment`` for the defaults."""
+
+    name: str | None
+    num_replicas: int | Literal["auto"]
+    max_ongoing_requests: int | None
+    max_queued_requests: int
+    backpressure_config: BackpressureConfig | Mapping[str, Any] | None
+    batching_config: BatchingConfig | Mapping[str, Any] | None
+    user_config: Any
+    autoscaling_config: AutoscalingConfig | Mapping[str, Any] | None
+    health_check_period_s: float
+    health_check_timeout_s: float
+    graceful_shutdown_wait_loop_s: float
+    graceful_shutdown_timeout_s: float
+    startup_timeout_s: float
+    resources: Resources | Mapping[str, Any] | None
+    env_vars: Mapping[str, str] | None
+    working_dir: str | None
+    pip: Sequence[str] | Mapping[str, Any] | None
+    request_router_config: RequestRouterConfig | Mapping[str, Any] | None
+    traffic: Mapping[str, float] | None
+    mirror: Mapping[str, float] | None
+    request_timeout_s: float | None
+    max_receive_message_bytes: int
+    max_send_message_bytes: int | None
+    serializer: str
+    interceptors: Sequence[object] | None
+    max_constructor_retry_count: int
+    rolling_update_percentage: float
+    max_surge_percent: int
+    logging_config: LoggingConfig | Mapping[str, Any] | str | None
+    # Of Ray Serve, see docs/reference/deployment-options.md.
+    max_replicas_per_node: int | None
+    placement_group_bundles: Sequence[Mapping[str, float]] | None
+    placement_group_strategy: str | None
+    placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None
+    ray_actor_options: Mapping[str, Any] | None
+    runtime_env: Mapping[str, Any] | None
+    max_concurrent_queries: int
+    version: str | None
+
+
+class HandleKeywords(TypedDict, total=False):
+    """What ``handle.options(...)`` takes; see there for the meanings and defaults."""
+
+    stream: bool
+    multiplexed_model_id: str
+    session_id: str
+    method_name: str
+    timeout_s: float | None
+    priority: int
+    idempotent: bool
+    detached: bool
+    request_serialization: str | None
+    response_serialization: str | None
+    _by_reference: bool | None
+    _prefer_local_routing: bool | Literal["zone"] | None
