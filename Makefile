@@ -29,6 +29,7 @@ CARGO_TEST := $(CARGO) test --locked --quiet
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find router_rs -name '*.rs' -o -name Cargo.toml)
 PACKAGES_STAMP := $(VENV)/.packages
+DOCS_STAMP := $(VENV)/.docs-packages
 EXTENSION_STAMP := $(VENV)/.extension
 
 # --- Work with it --------------------------------------------------------------------------------
@@ -110,6 +111,14 @@ parity: build ## The table of what users of Ray Serve expect, with the tests tha
 	@$(PY) -m tests.parity $(ROWS)
 
 .PHONY: screenshots
+.PHONY: docs
+docs: build $(DOCS_STAMP) ## The pages as a site in target/site; checks links, executes every snippet
+	$(PY) -m tests.docs.site target/site
+	$(PY) -m pytest tests/docs --ignore tests/docs/test_site.py
+
+.PHONY: docs-packages
+docs-packages: $(DOCS_STAMP) ## What builds the site, so that the tests build it too
+
 screenshots: build ## The pictures of the page in docs/images; needs what the tests of the page need
 	$(PY) -m tests.mesh.seeing.screenshots docs/images
 
@@ -229,6 +238,8 @@ lock: $(PACKAGES_STAMP) ## Pin requirements.txt anew from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --no-emit-index-url \
 		--no-header --upgrade --output-file requirements.txt
 
+	$(BIN)/uv pip compile pyproject.toml --group docs --universal --no-emit-index-url \
+		--no-header --upgrade --constraint requirements.txt --output-file docs/requirements.txt
 .PHONY: clean
 clean: ## Remove everything that was built, .venv included
 	rm -rf $(VENV) target dist node_modules tests/contract/foreign/*/node_modules
@@ -315,6 +326,11 @@ $(PACKAGES_STAMP): requirements.txt | $(PY)
 	@touch $@
 
 $(PY):
+$(DOCS_STAMP): docs/requirements.txt $(PACKAGES_STAMP)
+	@echo "Installing the packages of docs/requirements.txt into $(VENV) ..."
+	@$(PIP_INSTALL) -r docs/requirements.txt
+	@touch $@
+
 	@$(if $(PYTHON),,echo "pyserve needs Python 3.11 or newer, and none was found as python3 or" \
 		"python3.x on PATH. Install one, or name it: make build PYTHON=/path/to/python3" >&2; exit 1)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \

@@ -10,10 +10,11 @@ What a fenced block means is told by the words after its language, which rendere
 - ``console curl``: run only where that program is; readers may lack it, and so may machines.
 - ``console containers``: needs a container engine; tests/compose/test_readme.py runs it.
 
-Other blocks are not run; those of Python have to compile.
+- ``python`` alone: a snippet; it runs on its own, without what stands before it.
+
+Other blocks are not run.
 """
 
-import ast
 import os
 import re
 import shlex
@@ -30,6 +31,8 @@ from pathlib import Path
 from tests.support.waiting import wait_until
 
 COMMAND_TIMEOUT_S = 60.0
+
+_IMPORT_EACH = "import importlib, sys; [*map(importlib.import_module, sys.argv[1:])]"
 
 # What the pages say, and what the tests put there: a port that is free.
 PRINTED_ADDRESS = "127.0.0.1:8000"
@@ -53,6 +56,10 @@ class Block:
         return self.language in {"python", "proto"} and len(self.words) == 1
 
     @property
+    def is_snippet(self) -> bool:
+        return self.language == "python" and not self.words
+
+    @property
     def is_console(self) -> bool:
         return self.language == "console" and not self.needs_engine
 
@@ -74,9 +81,19 @@ def read_blocks(text: str) -> list[Block]:
     ]
 
 
-def check_compiles(block: Block) -> None:
-    """Raise SyntaxError for a Python block that is none; top-level ``await`` is allowed."""
-    compile(block.body, f"line {block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+def run_snippets(text: str, folder: Path) -> int:
+    """Run each snippet of a page as a module of its own, all in one process; return how many.
+
+    Raises:
+        AssertionError: One raised; the traceback says on which line of the page it begins.
+    """
+    modules = []
+    for block in read_blocks(text):
+        if block.is_snippet:
+            modules.append(f"line_{block.line}")
+            (folder / f"{modules[-1]}.py").write_text(block.body, encoding="utf-8")
+    _execute(shlex.join(["python", "-c", _IMPORT_EACH, *modules]), "...", folder, COMMAND_TIMEOUT_S)
+    return len(modules)
 
 
 def run_commands(body: str, folder: Path, timeout_s: float = COMMAND_TIMEOUT_S) -> int:

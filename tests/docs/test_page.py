@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import check_compiles, read_blocks, run_page
+from tests.docs.page import run_page, run_snippets
 
 SERVER = """\
 ```python server.py
@@ -71,9 +71,15 @@ def test_a_server_that_ends_before_it_is_ready_is_noticed(tmp_path: Path):
         run_page("```console server\n$ false\nready\n```\n", tmp_path)
 
 
-def test_python_that_is_none_is_noticed():
-    (good, bad) = read_blocks("```python\nawait f()\n```\n```python\nawait f(\n```\n")
+def test_each_snippet_is_run_without_the_others(tmp_path: Path):
+    first, second = "```python\none = 1\n```\n", "```python\nprint(one)\n```\n"
 
-    check_compiles(good)
-    with pytest.raises(SyntaxError):
-        check_compiles(bad)
+    assert 1 == run_snippets(first, tmp_path)
+    with pytest.raises(AssertionError, match=r"line_4\.py(.|\n)*'one' is not defined"):
+        run_snippets(first + second, tmp_path)
+
+
+@pytest.mark.parametrize("body", ["return 1", "await f()", "f("])
+def test_a_snippet_that_is_no_module_is_noticed(body: str, tmp_path: Path):
+    with pytest.raises(AssertionError, match="SyntaxError"):
+        run_snippets(f"```python\n{body}\n```\n", tmp_path)

@@ -8,26 +8,43 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from tests.docs.page import check_compiles, read_blocks, run_page
+from tests.docs.page import read_blocks, run_page, run_snippets
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _is_executable(page: Path) -> bool:
     return any(block.is_console for block in read_blocks(page.read_text()))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_python_block_compiles(page: Path):
-    for block in read_blocks(page.read_text()):
-        if block.language == "python":
-            check_compiles(block)
+def _has_snippets(page: Path) -> bool:
+    return any(block.is_snippet for block in read_blocks(page.read_text()))
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).with_suffix("").as_posix()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [*filter(_has_snippets, PAGES)], ids=_name)
+def test_every_snippet_stands_alone(page: Path, tmp_path: Path):
+    assert run_snippets(page.read_text(), tmp_path) > 0
+
+
+@pytest.mark.parametrize("page", [*filter(_is_executable, PAGES)], ids=_name)
+def test_every_file_of_a_page_is_used(page: Path):
+    """What a page executes is executed whole: a command or another file names each file."""
+    blocks = read_blocks(page.read_text())
+    for block in blocks:
+        others = (each.body for each in blocks if each is not block)
+        if block.is_file:
+            assert any(Path(block.words[0]).stem in other for other in others), block.words[0]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", [*filter(_is_executable, PAGES)], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*filter(_is_executable, PAGES)], ids=_name)
 def test_a_page_does_what_it_shows(page: Path, tmp_path: Path):
     assert run_page(page.read_text(), tmp_path) > 0
 
