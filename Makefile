@@ -80,9 +80,10 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 
 # What the image of Dockerfile.wheel installs.
 .PHONY: wheel
-wheel: build ## A wheel of this tree in dist
-	rm -rf dist
-	VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --release --locked --quiet --out dist
+wheel: build ## A wheel of this tree in dist; the symbols of its library in target/symbols
+	rm -rf dist target/wheels target/symbols
+	VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --release --locked --quiet --out target/wheels
+	$(PY) release/strip_wheel.py target/wheels/*.whl --out dist --symbols target/symbols
 
 .PHONY: compose
 compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine
@@ -110,7 +111,6 @@ versions: earlier-wheel ## Two neighbouring releases in one mesh
 parity: build ## The table of what users of Ray Serve expect, with the tests that show each row
 	@$(PY) -m tests.parity $(ROWS)
 
-.PHONY: screenshots
 .PHONY: docs
 docs: build $(DOCS_STAMP) ## The pages as a site in target/site; checks links, executes every snippet
 	$(PY) -m tests.docs.site target/site
@@ -119,6 +119,7 @@ docs: build $(DOCS_STAMP) ## The pages as a site in target/site; checks links, e
 .PHONY: docs-packages
 docs-packages: $(DOCS_STAMP) ## What builds the site, so that the tests build it too
 
+.PHONY: screenshots
 screenshots: build ## The pictures of the page in docs/images; needs what the tests of the page need
 	$(PY) -m tests.mesh.seeing.screenshots docs/images
 
@@ -237,9 +238,9 @@ gen-check: $(PACKAGES_STAMP) ## Fail if committed generated code differs from wh
 lock: $(PACKAGES_STAMP) ## Pin requirements.txt anew from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --no-emit-index-url \
 		--no-header --upgrade --output-file requirements.txt
-
 	$(BIN)/uv pip compile pyproject.toml --group docs --universal --no-emit-index-url \
 		--no-header --upgrade --constraint requirements.txt --output-file docs/requirements.txt
+
 .PHONY: clean
 clean: ## Remove everything that was built, .venv included
 	rm -rf $(VENV) target dist node_modules tests/contract/foreign/*/node_modules
@@ -325,12 +326,12 @@ $(PACKAGES_STAMP): requirements.txt | $(PY)
 		&& $(PIP_INSTALL) -r requirements.txt; }
 	@touch $@
 
-$(PY):
 $(DOCS_STAMP): docs/requirements.txt $(PACKAGES_STAMP)
 	@echo "Installing the packages of docs/requirements.txt into $(VENV) ..."
 	@$(PIP_INSTALL) -r docs/requirements.txt
 	@touch $@
 
+$(PY):
 	@$(if $(PYTHON),,echo "pyserve needs Python 3.11 or newer, and none was found as python3 or" \
 		"python3.x on PATH. Install one, or name it: make build PYTHON=/path/to/python3" >&2; exit 1)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \

@@ -1,0 +1,1 @@
+"""What the workflow of releases runs."""

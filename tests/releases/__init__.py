@@ -1,0 +1,1 @@
+"""How releases are made: the workflow, and what it runs."""

@@ -1,0 +1,121 @@
+"""The workflow that releases: what it promises is what the project's files say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+# YAML reads the key `on` as true.
+WORKFLOW: dict[Any, Any] = yaml.safe_load(TEXT)
+JOBS: dict[str, dict[str, Any]] = WORKFLOW["jobs"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+STEPS = [(name, step) for name, job in JOBS.items() for step in job["steps"]]
+COMMANDS = [(name, step["run"]) for name, step in STEPS if "run" in step]
+VERSIONS = ["3.11", "3.12", "3.13", "3.14"]
+
+
+@pytest.mark.parametrize("line", [line for line in TEXT.splitlines() if "uses:" in line])
+def test_actions_are_pinned_to_a_commit_whose_version_is_named(line: str):
+    assert re.fullmatch(r" *- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
+
+
+def test_an_action_is_used_in_one_version():
+    used = {step["uses"] for _, step in STEPS if "uses" in step}
+    assert len(used) == len({each.partition("@")[0] for each in used})
+
+
+def test_a_tag_releases():
+    assert {"push": {"tags": ["v*"]}, "workflow_dispatch": None} == WORKFLOW[True]
+
+
+def test_jobs_may_only_what_they_need():
+    assert {} == WORKFLOW["permissions"]
+    building = {"contents": "read", "id-token": "write", "attestations": "write"}
+    assert {
+        "test": {"contents": "read"},
+        "wheel": building,
+        "sdist": building,
+        "publish": {"id-token": "write"},
+    } == {name: job["permissions"] for name, job in JOBS.items()}
+
+
+def test_nothing_is_published_before_everything_else_has_passed():
+    assert set(JOBS) - {"publish"} == set(JOBS["publish"]["needs"])
+    assert "github.event_name == 'push'" == JOBS["publish"]["if"]
+
+
+def test_there_is_a_wheel_for_each_promised_platform():
+    assert {
+        "x86_64-unknown-linux-gnu",
+        "aarch64-unknown-linux-gnu",
+        "x86_64-apple-darwin",
+        "aarch64-apple-darwin",
+    } == {each["target"] for each in JOBS["wheel"]["strategy"]["matrix"]["include"]}
+    (build,) = [step for _, step in STEPS if "target" in step.get("with", {})]
+    assert "2_28" == build["with"]["manylinux"]
+
+
+def test_every_python_of_the_wheel_is_tested_and_tries_it():
+    binding = (ROOT / "router_rs" / "py" / "Cargo.toml").read_text(encoding="utf-8")
+    assert f"abi3-py{VERSIONS[0].replace('.', '')}" in binding
+    assert f">={VERSIONS[0]}" == PYPROJECT["project"]["requires-python"]
+    assert VERSIONS == JOBS["test"]["strategy"]["matrix"]["python"]
+    (tried,) = [command for _, command in COMMANDS if "try_wheel.py" in command]
+    assert f"for version in {' '.join(VERSIONS)}; do" in tried
+    (installed,) = [
+        step["with"]["python-version"]
+        for name, step in STEPS
+        if name == "wheel" and "\n" in step.get("with", {}).get("python-version", "")
+    ]
+    # The last one becomes `python3`, which has to be the oldest that the tools run with.
+    assert VERSIONS == installed.split()[::-1]
+
+
+def test_maturin_is_one_that_pyproject_allows_and_developers_have():
+    (requirement,) = map(Requirement, PYPROJECT["build-system"]["requires"])
+    locked = re.findall(r"^maturin==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    used = [
+        step["with"]["maturin-version"].removeprefix("v")
+        for _, step in STEPS
+        if "maturin-version" in step.get("with", {})
+    ]
+    assert locked * 2 == used
+    assert requirement.specifier.contains(locked[0])
+
+
+def test_the_package_that_repacks_wheels_is_that_of_developers():
+    lock = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    (installed,) = re.findall(r"pip install (wheel==\S+)", TEXT)
+    assert installed in lock
+
+
+def test_what_is_published_has_provenance():
+    for name in ("wheel", "sdist"):
+        steps = JOBS[name]["steps"]
+        attested = [step["with"] for step in steps if "attest-build" in step.get("uses", "")]
+        kept = [
+            step["with"] for step in steps if step.get("with", {}).get("name", "")[:4] == "dist"
+        ]
+        assert [kept[0]["path"]] == [each["subject-path"] for each in attested]
+
+
+def test_the_name_on_pypi_is_that_of_the_project():
+    url = JOBS["publish"]["environment"]["url"]
+    assert f"https://pypi.org/project/{PYPROJECT['project']['name']}/" == url
+
+
+@pytest.mark.parametrize(("job", "command"), COMMANDS)
+def test_commands_are_shell_and_name_files_that_exist(job: str, command: str):
+    plain = re.sub(r"\$\{\{.*?\}\}", "x", command)
+    subprocess.run(["bash", "-n"], input=plain, text=True, check=True, timeout=30)
+    for path in re.findall(r"\brelease/\w+\.py\b", command):
+        assert (ROOT / path).is_file()
