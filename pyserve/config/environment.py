@@ -273,7 +273,9 @@ def older_names(environment: Mapping[str, str] | None = None) -> list[str]:
 
 
 def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return a line on each ``PYSERVE_*`` variable that nothing reads, with what was meant.
+    """Return a line on each variable of ours or Ray Serve's that nothing reads.
+
+    With what was meant, where a name is like one that is read.
 
     For drivers and commands: one process of a mesh says it, not all of them.
 
@@ -291,7 +293,7 @@ def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
             near = difflib.get_close_matches(name, known, n=1, cutoff=_LIKENESS_MIN)
             meant = f"; did you mean {near[0]}?" if near else ""
             lines.append(f"{name} is no setting, and is ignored{meant}")
-    return lines
+    return lines + unneeded.lines_on_strangers(variables, set(_ALIASES.values()))
 
 
 def _is_link(name: str, variables: Mapping[str, str]) -> bool:

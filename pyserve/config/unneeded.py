@@ -6,11 +6,12 @@ nothing is accepted in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyserve.config.options import DeploymentOptions
+    from pyserve.config.routing import RequestRouterConfig
 
 PAGE = "docs/reference/deployment-options.md"
 _ONE_MACHINE = "all replicas of a mesh run on one machine"
@@ -52,6 +53,7 @@ _OF_ENVIRONMENTS = {
 }
 _OF_PIP = dict.fromkeys(("pip_check", "pip_version"), "uv installs the packages")
 _VERSION = "the mesh tells versions apart by their code and options"
+_ASKS_NOBODY = "only policies that are classes are told what record_routing_stats returns"
 _METRICS_INTERVAL = "the mesh measures on its own time"
 
 
@@ -59,6 +61,16 @@ def lines_on(variables: Mapping[str, str]) -> list[str]:
     """Return a line on each of the variables that is set."""
     return [
         f"{name} has no effect: {reason}" for name, reason in _REASONS.items() if name in variables
+    ]
+
+
+def lines_on_strangers(variables: Mapping[str, str], known: Collection[str]) -> list[str]:
+    """Return a line on each variable of Ray Serve that is not known at all."""
+    return [
+        f"{name} is no setting that pyserve knows, and is ignored; docs/reference/environment.md "
+        f"has those that it does"
+        for name in sorted(variables)
+        if name.startswith("RAY_SERVE_") and name not in known and name not in NAMES
     ]
 
 
@@ -80,10 +92,18 @@ def lines_on_options(options: DeploymentOptions) -> list[str]:
         for name, reason in _RESOURCES.items()
         if getattr(options.resources, name) is not None
     ]
+    lines += _of_routing(options.request_router_config)
     scaling = options.autoscaling_config
     if getattr(scaling, "metrics_interval_s", None) is not None:
         lines.append(f"autoscaling_config.metrics_interval_s has no effect: {_METRICS_INTERVAL}")
     return [*lines, *options.unkept]
+
+
+def _of_routing(config: RequestRouterConfig) -> Iterator[str]:
+    default = type(config)()
+    for name in ("request_routing_stats_period_s", "request_routing_stats_timeout_s"):
+        if not config.policy_path and getattr(config, name) != getattr(default, name):
+            yield f"request_router_config.{name} has no effect: {_ASKS_NOBODY}"
 
 
 def lines_on_local(options: DeploymentOptions) -> list[str]:

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from pyserve.cli.proto import generate
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.parity("G-54")]
 
 USERS = Path(__file__).parent / "users"
@@ -35,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("users")
     for name in ("passes.py", "mistakes.py", "shop.proto"):
         shutil.copy(USERS / name, place / name)
-    assert 0 == generate([place / "shop.proto"], root=place, includes=[])
+    _run(place, "pyserve", "proto", ".")
     return place
 
 

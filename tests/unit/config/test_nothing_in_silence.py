@@ -44,6 +44,10 @@ IN_VAIN: list[tuple[dict[str, Any], str]] = [
         "autoscaling_config.metrics_interval_s",
     ),
     (
+        {"request_router_config": {"request_routing_stats_period_s": 1.0}},
+        "request_router_config.request_routing_stats_period_s",
+    ),
+    (
         {"num_replicas": "auto", "autoscaling_config": {"metrics_interval_s": 5}},
         "autoscaling_config.metrics_interval_s",
     ),
@@ -88,7 +92,12 @@ def test_an_option_that_changes_nothing_is_told_at_the_deploy(
 
 def test_what_acts_is_no_line(caplog: pytest.LogCaptureFixture):
     pack(
-        plain.options(num_replicas=2, resources={"num_cpus": 1}, max_surge_percent=50).bind(),
+        plain.options(
+            num_replicas=2,
+            resources={"num_cpus": 1},
+            max_surge_percent=50,
+            request_router_config={"policy": "consistent_hash", "load_bound": 2.0},
+        ).bind(),
         ApplicationName("shop"),
     )
 
@@ -179,6 +188,12 @@ def test_a_variable_that_changes_nothing_is_told(prefix: str, name: str):
 
     assert line.startswith(f"{prefix}{name} has no effect: ")
     assert [] == unknown_names({prefix + name: "1"})
+
+
+def test_a_variable_of_ray_serve_that_nobody_knows_is_told():
+    [line] = unknown_names({"RAY_SERVE_ENABLE_TASK_EVENTS": "1", "RAY_ADDRESS": "auto"})
+
+    assert line.startswith("RAY_SERVE_ENABLE_TASK_EVENTS is no setting that pyserve knows")
 
 
 @pytest.mark.parametrize(
