@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -62,6 +63,10 @@ def replica(loop: str, folder: Path, *arguments: str) -> Iterator[Replica]:
         yield Replica(mesh, channel)
 
 
+def _has_told(asked: Replica, count: int) -> bool:
+    return count == asked.mesh.output().count(CAME_BACK)
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_child_ends_as_it_says_and_its_parent_answers(loop: str, tmp_path: Path) -> None:
     """In ``async def``, ``def`` and a thread of user code."""
@@ -83,7 +88,7 @@ def test_a_child_ends_as_it_says_and_its_parent_answers(loop: str, tmp_path: Pat
             child = asked.tell(f"fork {end}", threaded=threaded)
             assert 1 == asked.exit_code_of(child)
             # The line passes the launcher, so it may come after the end.
-            wait_until(lambda told=before + 1: told == asked.mesh.output().count(CAME_BACK))
+            wait_until(partial(_has_told, asked, before + 1))
             asked.expect_to_go_on()
         assert asked.exit_code_of(asked.tell("thread return")) == 0
         asked.expect_to_go_on()
