@@ -146,6 +146,17 @@ async fn an_unknown_route_is_answered_here_with_a_sentence() {
 }
 
 #[tokio::test]
+async fn where_no_application_has_a_prefix_that_is_what_is_said() {
+    let replica = Replica::start("r-1").await;
+    let front = Front::start(vec![deployment(vec![replica.route(100)])]);
+    let client = front.client().await;
+    let reply = client.start(http_request("GET", "/x", &[]), true).reply().await;
+    let text = "no application has a route prefix: nothing leads to /x";
+    assert_eq!(404, reply.http);
+    assert_eq!(text, reply.headers["x-pyserve-error"]);
+}
+
+#[tokio::test]
 async fn grpc_paths_come_before_prefixes_for_grpc_only() {
     let mut replica = Replica::start("r-1").await;
     let mut route = deployment(vec![replica.route(100)]);

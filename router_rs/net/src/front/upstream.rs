@@ -239,8 +239,12 @@ impl Directory {
             }
             None => {
                 let near = did_you_mean(table.methods(), path, sees);
-                let count = table.http_prefixes_count();
-                let text = format!("none of {count} route prefixes leads to {path}{near}");
+                let text = match table.http_prefixes_count() {
+                    0 => {
+                        format!("no application has a route prefix: nothing leads to {path}{near}")
+                    }
+                    count => format!("none of {count} route prefixes leads to {path}{near}"),
+                };
                 let failure = HttpFailure::new(StatusCode::NOT_FOUND, text);
                 // Word for word Ray Serve's, which its clients may look for; who misspelt a method
                 // is helped more by ours.
