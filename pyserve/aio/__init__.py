@@ -39,9 +39,9 @@ from pyserve.aio._credentials import ServerCredentials, ssl_server_credentials
 from pyserve.aio._handlers import payload
 from pyserve.aio._http import ClientDisconnected, HttpCall, HttpFields, HttpHandler, HttpHeaders
 from pyserve.aio._http_tasks import HttpFunction
-from pyserve.aio._logged import EndedCall
 from pyserve.aio._options import ServerSettings, Status
 from pyserve.aio._server import Server, server
+from pyserve.aio._watched import EndedCall
 
 __all__ = [
     "EOF",

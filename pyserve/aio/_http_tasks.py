@@ -13,7 +13,7 @@ import grpc
 from pyserve import _router
 from pyserve.aio._http import HttpCall, HttpHandler
 from pyserve.aio._lateness import LATE_DETAILS, is_late
-from pyserve.aio._traced import note_failure
+from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.request import CURRENT

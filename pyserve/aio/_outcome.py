@@ -12,7 +12,7 @@ import grpc
 
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._metadata import status_number, to_wire
-from pyserve.aio._traced import note_failure
+from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 

@@ -19,10 +19,10 @@ from pyserve.aio._doors import describing_files
 from pyserve.aio._handlers import CallKit, Method, RpcMethodHandler, make_method, make_spawn
 from pyserve.aio._http import HttpCall
 from pyserve.aio._http_tasks import http_starter
-from pyserve.aio._logged import OnEnd, make_on_logged_call
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
 from pyserve.aio._traced import make_on_traced_call
+from pyserve.aio._watched import OnEnd, make_on_logged_call
 from pyserve.bridge import CallStarter, LoopEndpoint, keep_from_forks, running_endpoint
 from pyserve.observe.traces.process import PROCESS_TRACING
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve import _router
+from pyserve.aio._watched import WatchedCall
 from pyserve.observe.traces.semantics import (
     http_attributes,
     http_name,
@@ -22,68 +23,6 @@ if TYPE_CHECKING:
     from pyserve.observe.traces.spans import ServerSpan, Spans
 
 _CARRIED = ("traceparent", "tracestate", "baggage")
-_CANCELLED = 1
-_DEADLINE_EXCEEDED = 4
-
-
-class TracedCall:
-    """Stands for a ``_router.ServerCall``, and ends its span when the answer is queued.
-
-    Attributes:
-        span: From the arrival of the call.
-    """
-
-    def __init__(self, call: _router.ServerCall, span: ServerSpan) -> None:
-        self._call = call
-        self.span = span
-        self._status = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
-
-    def reply(self, message: _router.Payload) -> bool:
-        """See ``ServerCall``; a payload that the ring refuses is no end."""
-        queued = self._call.reply(message)
-        self.span.end_rpc(0, "")
-        return queued
-
-    def finish(
-        self,
-        code: int,
-        details: str,
-        trailing_metadata: _router.Metadata,
-        message: _router.Payload | None,
-    ) -> bool:
-        """See ``ServerCall``."""
-        queued = self._call.finish(code, details, trailing_metadata, message)
-        if self._status and code == 0:
-            self.span.end_http(self._status)
-        else:
-            self.span.end_rpc(code, details)
-        return queued
-
-    def respond(self, status: int, headers: _router.HttpHeaders, body: _router.Payload) -> bool:
-        """See ``ServerCall``."""
-        queued = self._call.respond(status, headers, body)
-        self.span.end_http(status)
-        return queued
-
-    def start_response(self, status: int, headers: _router.HttpHeaders) -> bool:
-        """See ``ServerCall``."""
-        self._status = status
-        return self._call.start_response(status, headers)
-
-    def release(self) -> bool:
-        """See ``ServerCall``: the call was cancelled, and user code has ended."""
-        is_late = self._call.time_remaining() == 0
-        self.span.end_rpc(_DEADLINE_EXCEEDED if is_late else _CANCELLED, "")
-        return self._call.release()
-
-
-def note_failure(call: object, error: BaseException) -> None:
-    """Note what the handler of a call has raised, if the call is traced."""
-    if isinstance(call, TracedCall):
-        call.span.fail(error)
 
 
 def make_on_traced_call(
@@ -96,12 +35,18 @@ def make_on_traced_call(
         if call.traceparent:
             is_http = number == http_number
             span, context = _serve_http(spans, call) if is_http else _serve_rpc(spans, call)
-            traced = cast("_router.ServerCall", TracedCall(call, span))
-            context.run(starters[number], token, traced, message)
+            context.run(starters[number], token, _traced(call, span), message)
         else:
             starters[number](token, call, message)
 
     return on_call
+
+
+def _traced(call: _router.ServerCall, span: ServerSpan) -> _router.ServerCall:
+    if isinstance(call, WatchedCall):  # It is logged as well.
+        call.span = span
+        return call
+    return cast("_router.ServerCall", WatchedCall(call, span=span))
 
 
 def _serve_rpc(spans: Spans, call: _router.ServerCall) -> Any:

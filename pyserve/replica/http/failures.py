@@ -9,7 +9,7 @@ from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
 from pyserve.aio._lateness import LATE_DETAILS, is_late
-from pyserve.aio._traced import note_failure
+from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError
 from pyserve.observe.failures import failure_logger

@@ -25,13 +25,16 @@ NOT_SAMPLED = (("traceparent", f"00-{TRACE}-{CALLER}-00"),)
 
 
 @asynccontextmanager
-async def serving(function: Any) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+async def serving(
+    function: Any, on_end: Callable[[aio.EndedCall], None] | None = None
+) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
     """Yield what calls a server that answers by ``function``."""
     server = aio.server()
     handler: Any = grpc.unary_unary_rpc_method_handler(function)
     server.add_registered_method_handlers("shop.Cart", {"Price": handler})
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
+    server.tell_ends(on_end)
     try:
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             yield channel.unary_unary("/shop.Cart/Price")
@@ -235,3 +238,20 @@ async def test_a_channel_of_the_mesh_carries_the_current_span_and_baggage(kept: 
     parents = [each.parent.span_id for each in kept.all("shop.Cart/Price") if each.parent]
     assert [caller.get_span_context().span_id, int(CALLER, 16)] == parents
     assert ["blue", "blue", "None"] == seen
+
+
+async def test_a_call_that_is_logged_as_well_has_both_its_span_and_its_line(kept: Kept):
+    async def refuse(_request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "no tea")
+        return b""
+
+    ends: list[aio.EndedCall] = []
+    async with serving(refuse, ends.append) as call:
+        for metadata in (SAMPLED, NOT_SAMPLED):
+            with pytest.raises(grpc.RpcError):
+                await call(b"tea", metadata=metadata)
+        await eventually(lambda: len(ends) == 2)
+
+    assert [5, 5] == [each.code for each in ends]
+    assert ["shop.Cart/Price"] == kept.names()
+    assert "NOT_FOUND" == (kept.one("shop.Cart/Price").attributes or {})["rpc.response.status_code"]

@@ -1,6 +1,7 @@
-"""Calls that somebody keeps a log of: each tells its end, by whichever way it comes.
+"""Calls whose ends somebody wants to know: a log, a trace, or both; by whichever way they come.
 
-A server without such a log knows nothing of this: its calls are started as ever.
+A server without a log knows nothing of this, and a call that is neither logged nor traced is
+started as ever.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
     from pyserve.bridge import CallStarter, EventReceiver
+    from pyserve.observe.traces.spans import ServerSpan
 
 _CANCELLED = 1
 _DEADLINE_EXCEEDED = 4
@@ -78,21 +80,33 @@ class EndedCall:
 OnEnd = Callable[[EndedCall], None]
 
 
-class LoggedCall:
+class WatchedCall:
     """Stands for a ``_router.ServerCall``, and tells once that its end is queued.
+
+    Args:
+        call: The native call.
+        on_end: Is told of the end; it must not raise.
+        span: Ends with the call.
 
     Attributes:
         context: What handles the call, while it is handled.
+        span: As above; ``None``: the call is not traced.
     """
 
-    __slots__ = ("_call", "_is_ended", "_on_end", "_status", "context")
+    __slots__ = ("_call", "_is_ended", "_on_end", "_status", "context", "span")
 
-    def __init__(self, call: _router.ServerCall, on_end: OnEnd) -> None:
+    def __init__(
+        self,
+        call: _router.ServerCall,
+        on_end: OnEnd | None = None,
+        span: ServerSpan | None = None,
+    ) -> None:
         self._call = call
         self._on_end = on_end
         self._status = 0
         self._is_ended = False
         self.context: Any = None
+        self.span = span
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
@@ -118,7 +132,7 @@ class LoggedCall:
     ) -> bool:
         """See ``ServerCall``."""
         queued = self._call.finish(code, details, trailing_metadata, message)
-        self._end(code)
+        self._end(code, details)
         return queued
 
     def respond(self, status: int, headers: _router.HttpHeaders, body: _router.Payload) -> bool:
@@ -138,19 +152,32 @@ class LoggedCall:
         self._end(_DEADLINE_EXCEEDED if self._call.time_remaining() == 0 else _CANCELLED)
         return self._call.release()
 
-    def _end(self, code: int) -> None:
+    def _end(self, code: int, details: str = "") -> None:
         if self._is_ended:
             return
         self._is_ended = True
         # Together with the call it is a cycle, which only the collector would free.
         source, self.context = self.context or CURRENT.get(), None
+        if self._on_end is not None:
+            self._on_end(self._ended(source, code))
+        if self.span is not None:
+            if self._status and code == 0:
+                self.span.end_http(self._status)
+            else:
+                self.span.end_rpc(code, details)
+
+    def _ended(self, source: Any, code: int) -> EndedCall:
         made = getattr(source, "request_made", None)
         known_id = getattr(source, "request_id", "") if made is None else made.request_id
         duration_s = self._call.elapsed()
         is_http = self._status != 0 or isinstance(source, HttpCall)
-        self._on_end(
-            EndedCall(self._call, known_id, time.time(), duration_s, code, self._status, is_http)
-        )
+        return EndedCall(self._call, known_id, time.time(), duration_s, code, self._status, is_http)
+
+
+def note_failure(call: object, error: BaseException) -> None:
+    """Note what the handler of a call has raised, if the call is traced."""
+    if isinstance(call, WatchedCall) and call.span is not None:
+        call.span.fail(error)
 
 
 def make_on_logged_call(
@@ -165,8 +192,8 @@ def make_on_logged_call(
     """
 
     def on_call(token: int, call: _router.ServerCall, message: bytes | None) -> None:
-        logged = LoggedCall(call, on_end)
-        inner(token, cast("_router.ServerCall", logged), message)
-        logged.handled_by(receivers.get(token))
+        watched = WatchedCall(call, on_end)
+        inner(token, cast("_router.ServerCall", watched), message)
+        watched.handled_by(receivers.get(token))
 
     return on_call
