@@ -40,9 +40,10 @@ def application_statuses(
     for name, info in sorted(applications.infos.items()):
         desired = list(state.of_application(name))
         parts = [
-            deployment_health(each, replicas[each.key], waits.of(each.key)) for each in desired
+            _kept(state, each.key, deployment_health(each, replicas[each.key], waits.of(each.key)))
+            for each in desired
         ]
-        health = application_health(state, name, parts, changing)
+        health = _kept(state, name, application_health(state, name, parts, changing))
         by_name = sorted(zip(desired, parts, strict=True), key=lambda each: each[0].key.deployment)
         deployments = [
             _deployment_status(state, each, part, replicas[each.key]) for each, part in by_name
@@ -66,9 +67,18 @@ def application_statuses(
     return statuses
 
 
+def _kept(state: MeshState, of: ApplicationName | DeploymentKey, health: Health) -> Health:
+    """Return how it was, while replicas are missed only because this controller is a new one."""
+    application = of.application if isinstance(of, DeploymentKey) else of
+    condition = state.conditions.get(of)
+    if condition is None or health.word != "UNHEALTHY" or application not in state.awaited:
+        return health
+    return Health(condition.word, "a new controller waits for its replicas to join again", "")
+
+
 def _since(state: MeshState, of: ApplicationName | DeploymentKey, health: Health) -> float:
     condition = state.conditions.get(of)
-    # While replicas are waited for, what is kept is how it was before.
+    # What is kept may be how it was before replicas were waited for.
     return condition.since if condition is not None and condition.word == health.word else 0.0
 
 

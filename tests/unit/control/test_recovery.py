@@ -289,11 +289,14 @@ async def test_since_when_it_serves_is_told_by_the_next_controller_too(mesh: Mes
     first, second = mesh.machine.orders
     mesh.join(first)
     await mesh.controller.next_step()
-    assert "HEALTHY" != mesh.state()
-    assert (0.0, 0.0) == since(mesh), "how it is while somebody is waited for is no news yet"
-    mesh.join(second)
-    await eventually(lambda: mesh.state() == "HEALTHY")
+    (application,) = mesh.controller.status().applications
+    (deployment,) = application.deployments
+    assert ("RUNNING", "HEALTHY") == (application.state, deployment.state), "nobody has gone yet"
+    assert "waits for its replicas to join again" in deployment.reason
     assert before == since(mesh)
+    mesh.join(second)
+    await eventually(lambda: not mesh.controller.registry.held)
+    assert ("HEALTHY", before) == (mesh.state(), since(mesh))
 
 
 async def test_a_replica_that_drained_is_told_what_is_left_of_its_grace(mesh: Mesh) -> None:

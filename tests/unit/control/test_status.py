@@ -3,6 +3,7 @@
 from pyserve.control.reconcile.rationing import Waits
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Phase
+from pyserve.control.status.health import observe
 from pyserve.control.status.report import application_statuses
 from pyserve.wire.v1 import control_pb2
 from tests.unit.control.world import APPLICATION, World
@@ -80,3 +81,27 @@ def test_one_that_is_being_removed_says_so():
     world.state.on_delete(APPLICATION)
     world.settle()
     assert "DELETING" == told(world).state
+
+
+def test_what_a_new_controller_still_awaits_is_told_as_it_was():
+    world = running(Echo=1)
+    observe(world.state, (), now=5.0)
+    (replica,) = world.replicas("Echo")
+    replica.joined, replica.silent = False, True
+    assert "UNHEALTHY" == told(world).state
+
+    world.state.awaited = frozenset([APPLICATION])
+    (deployment,) = told(world).deployments
+    assert ("RUNNING", "HEALTHY") == (told(world).state, deployment.state)
+    assert ("a new controller waits for its replicas to join again", 5.0) == (
+        deployment.reason,
+        deployment.since,
+    )
+
+
+def test_what_was_unhealthy_before_a_new_controller_is_so_while_it_waits():
+    world = running(Echo=1)
+    world.replicas("Echo")[0].silent = True
+    observe(world.state, (), now=5.0)
+    world.state.awaited = frozenset([APPLICATION])
+    assert "UNHEALTHY" == told(world).state
