@@ -16,6 +16,7 @@ import logging
 import os
 import secrets
 import socket
+import struct
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -29,6 +30,9 @@ _LOGGER = logging.getLogger(__name__)
 PATTERN = "metrics-*.sock"
 # Whoever asks waits for a second; one that reads no more is given up.
 _SEND_TIMEOUT_S = 1.0
+# Somebody who cleans up may take the socket away; nothing tells. Twice a minute a thread that looks
+# costs nothing, and a scrape or two is missed.
+_LOOK_PERIOD_S = 30.0
 # What a source that runs in a loop may take, so that the other sources still come in time.
 LOOP_TIMEOUT_S = 0.7
 _BACKLOG = 4
@@ -114,31 +118,34 @@ def on_loop(loop: asyncio.AbstractEventLoop, source: Source) -> Source:
 
 
 class ScrapePoint:
-    """Answers from its making until ``close``.
+    """Answers from its making until ``close``; a socket that somebody removed is made anew.
 
     Args:
         metrics: What it tells.
         folder: Where its socket goes.
         token: Of the mesh.
+        look_period_s: How often it looks whether the socket is there.
 
     Raises:
         OSError: There can be no socket.
     """
 
-    def __init__(self, metrics: ProcessMetrics, folder: Path, token: bytes) -> None:
+    def __init__(
+        self,
+        metrics: ProcessMetrics,
+        folder: Path,
+        token: bytes,
+        look_period_s: float = _LOOK_PERIOD_S,
+    ) -> None:
         self.path = folder / f"metrics-{secrets.token_hex(8)}.sock"
         self._metrics = metrics
         self._mark = mark_of(token)
         self._pid = os.getpid()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._listener.bind(str(self.path))
-            # Before it listens. The folder keeps others out as well.
-            self.path.chmod(0o600)
-            self._listener.listen(_BACKLOG)
-        except OSError:
-            self._listener.close()
-            raise
+        self._look_period_s = look_period_s
+        self._listener = self._listen()
+        # Of the listener, which the thread may exchange while another one closes it.
+        self._turn = threading.Lock()
+        self._is_closed = False
         # A child that user code forks keeps no socket of ours; weakly, since what is registered
         # stays for the life of the interpreter.
         leave = weakref.WeakMethod(self._leave_to_parent)
@@ -152,17 +159,45 @@ class ScrapePoint:
         """Answer no more, and remove the socket. Idempotent."""
         if os.getpid() != self._pid:
             return
-        self.path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # It has been closed.
-            # Unlike close, it wakes the thread.
-            self._listener.shutdown(socket.SHUT_RDWR)
+        with self._turn:
+            self._is_closed = True
+            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # It has been closed.
+                # Unlike close, it wakes the thread.
+                self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(self.path))
+            # Before it listens. The folder keeps others out as well.
+            self.path.chmod(0o600)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        # In the kernel, since accept with a timeout of Python's does not end at a shutdown.
+        whole_s, part_s = divmod(self._look_period_s, 1.0)
+        period = struct.pack("@ll", int(whole_s), int(part_s * 1e6))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, period)
+        return listener
+
+    def _look(self) -> None:
+        """Have the socket where others look for it."""
+        with self._turn, contextlib.suppress(OSError):  # The folder is not there again yet.
+            if not self._is_closed and not self.path.exists():
+                former, self._listener = self._listener, self._listen()
+                former.close()
 
     def _answer_all(self) -> None:
         while True:
             try:
                 asking, _ = self._listener.accept()
+            except BlockingIOError:
+                self._look()
+                continue
             except OSError:
                 return  # Closed.
             with asking, contextlib.suppress(OSError):  # It has gone, or reads no more.

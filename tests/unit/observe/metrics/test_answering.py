@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint, on_loop
 from pyserve.observe.metrics.answering import mark_of
 from pyserve.observe.metrics.asking import Gathered, gather
+from tests.support.waiting import eventually
 
 TOKEN = b"a token"
 
@@ -143,3 +145,25 @@ async def test_sockets_of_the_dead_are_removed_after_a_while(tmp_path):
 
     assert (0, 0) == (found.answered, found.silent)
     assert ["metrics-new.sock"] == [each.name for each in tmp_path.iterdir()]
+
+
+async def test_a_socket_that_was_removed_is_made_anew(tmp_path, metrics):
+    """As is one whose folder was, once somebody has made that again."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    point = ScrapePoint(metrics, folder, TOKEN, look_period_s=0.02)
+    try:
+        point.path.unlink()
+        await eventually(point.path.exists)
+        assert 1 == (await ask(folder)).answered
+        assert 0o600 == point.path.stat().st_mode & 0o777
+
+        shutil.rmtree(folder)
+        # What it tries meanwhile fails, and ends nothing.
+        await asyncio.sleep(0.1)
+        folder.mkdir()
+        await eventually(point.path.exists)
+        assert 1 == (await ask(folder)).answered
+    finally:
+        point.close()
+    assert [] == list(folder.iterdir())
