@@ -6,10 +6,12 @@ the end of the loop's turn, and leaves alone when none came: a stream's client s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyserve.aio import ClientDisconnected
+from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.refusals import refusal_of
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _LOGGER = failure_logger(__name__)
 
+_SERVER_ERRORS = 500
 HeaderList = list[tuple[bytes, bytes]]
 _CONTENT_LENGTH = b"content-length"
 FAILURE_BODY = b"Internal Server Error"
@@ -148,6 +151,9 @@ class HttpExchange:
     def _start(self, status: int, headers: Iterable[Iterable[bytes]]) -> None:
         kept = pairs(headers)
         self._bytes_left = _content_length(kept)
+        if status >= _SERVER_ERRORS and (error := sys.exc_info()[1]) is not None:
+            # Frameworks answer before they let it through; the answer ends the call's span.
+            note_failure(self._call.call, error)
         self._has_head = True
         self._head = (status, kept)
         self._call.kit.at_turn_end(self._send_head)
@@ -196,6 +202,8 @@ class HttpExchange:
     def fail(self, text: str, *values: object, error: BaseException | None = None) -> None:
         """Log what went wrong; answer with 500, or break off an answer that has begun."""
         call = self._call
+        if error is not None:
+            note_failure(call.call, error)
         if call.is_over and not self.ended:
             _LOGGER.debug(text, *values, exc_info=error)  # Often because nobody waits any more.
             return

@@ -21,6 +21,7 @@ from wsproto.handshake import server_extensions_handshake
 from wsproto.utilities import LocalProtocolError
 
 from pyserve.aio import ClientDisconnected
+from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.asgi.announced import AnnouncedSize
@@ -136,6 +137,7 @@ class WebSocketSession:
             pass  # It sent to a client that has gone, and did not mind.
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             end_if_forked(error)
+            note_failure(self._call.call, error)
             _LOGGER.exception(
                 "the application raised %s in WebSocket %s", type(error).__name__, self
             )
