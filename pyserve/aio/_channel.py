@@ -143,10 +143,10 @@ class Channel(grpc.aio.Channel):
         if endpoint is None or asyncio.get_running_loop() is not endpoint.loop or endpoint.closed:
             endpoint = self._bind()
         pairs = to_wire(metadata) if metadata else ()
-        if self._outgoing is not None:
+        if self._outgoing is not None and (carried := self._outgoing()):
             # What the caller says itself counts.
             said = {key for key, _ in pairs}
-            pairs += tuple(pair for pair in self._outgoing() if pair[0] not in said)
+            pairs += tuple(pair for pair in carried if pair[0] not in said)
         call = self._native.start_call(
             endpoint.raw,
             path,

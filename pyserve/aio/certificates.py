@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from pyserve.aio._channel import Channel, live_channel
 from pyserve.aio._credentials import ChannelTls, LiveServerCredentials
 from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.errors import OptionError
+from pyserve.observe.metrics import Scrape
 
 _LOGGER = logging.getLogger(__name__)
 # See above.
@@ -79,7 +81,7 @@ def lifetime_s(chain: bytes) -> tuple[float, float]:
     return _router.certificate_lifetime_s(chain)
 
 
-def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> None:
+def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> float:
     """Log it if a certificate is not good now: peers will refuse it, and do not tell this side.
 
     It is used all the same: clocks differ, and who looks at a certificate is the peer.
@@ -88,11 +90,14 @@ def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> None:
         what: whose it is, for the log.
         files: where it is.
         pem: what has been read from there, and can be used.
+
+    Returns:
+        When it ends, Unix time.
     """
     begins_s, ends_s = lifetime_s(pem.pair[1])
     now_s = time.time()
     if begins_s <= now_s <= ends_s:
-        return
+        return ends_s
     fault = f"ended at {date(ends_s)}" if ends_s < now_s else f"begins at {date(begins_s)}"
     _LOGGER.error(
         "the certificate of %s in %s %s, so peers refuse it; put another one in its place, it is "
@@ -101,6 +106,19 @@ def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> None:
         files.cert_file,
         fault,
     )
+    return ends_s
+
+
+def add_lifetime(scrape: Scrape, certificate: str, ends_s: float) -> None:
+    """Add when a certificate that this process shows ends.
+
+    Args:
+        scrape: takes it.
+        certificate: whom it is for, ``ingress`` or ``mesh``.
+        ends_s: as ``warn_of_lifetime`` returns it.
+    """
+    name = "pyserve_certificate_end_time_seconds"
+    scrape.add(name, ends_s, certificate=certificate, pid=str(os.getpid()))
 
 
 def check_client_files(
@@ -224,7 +242,7 @@ class MeshTls:
             self.client = _router.ClientTls(pem.roots, *pem.pair, None, allowed_names=names)
         except ValueError as error:
             raise unusable(error, files) from None
-        warn_of_lifetime("this process of the mesh", files, pem)
+        self._ends_s = warn_of_lifetime("this process of the mesh", files, pem)
         self._followed = Followed("certificates of the mesh", self._load, paths_of(files))
 
     @property
@@ -236,6 +254,10 @@ class MeshTls:
         """Make a channel to ``host:port`` of another process of the mesh."""
         return live_channel(target, ChannelTls(None, None, None, (), self.client), options)
 
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add when the certificate ends that is used now; from any thread."""
+        add_lifetime(scrape, "mesh", self._ends_s)
+
     async def follow(self) -> None:
         """Use new files within a second or two, until cancelled; open connections go on."""
         await self._followed.follow()
@@ -245,7 +267,7 @@ class MeshTls:
         self._server.reload([pem.pair], pem.roots)
         # The same files were good for the server.
         self.client.reload(pem.roots, *pem.pair)
-        warn_of_lifetime("this process of the mesh", self._files, pem)
+        self._ends_s = warn_of_lifetime("this process of the mesh", self._files, pem)
         return paths_of(self._files)
 
 

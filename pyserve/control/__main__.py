@@ -187,6 +187,8 @@ class _Mesh:
         metrics.add(on_loop(loop, self._ingresses.add_metrics))
         if self._ingress is not None:
             metrics.add(self._ingress.add_metrics)
+        if self._tls is not None:
+            metrics.add(self._tls.add_metrics)
         return metrics
 
     def _make_admin(self) -> AdminServer | None:

@@ -38,7 +38,10 @@ class SampledCall(Protocol):
 
 
 class Exemplars:
-    """The last sampled call by deployment, outcome and bucket. For one loop."""
+    """The last sampled call by deployment, outcome and bucket.
+
+    One thread takes and keeps; others may look meanwhile.
+    """
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, dict[int, Exemplar]]] = {}

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshUnavailable
+from pyserve.gateway.carrying import outgoing
+from pyserve.gateway.exemplars import Exemplars
 from pyserve.gateway.feed import TableFeed
 from pyserve.gateway.measures import add_table
 from pyserve.gateway.native_caller import NativeCaller
@@ -34,7 +36,7 @@ from pyserve.gateway.records import CallRecords
 from pyserve.gateway.watcher import Views
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
-from pyserve.observe.traces.process import PROCESS_TRACING, OutgoingMetadata
+from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.references import References
 from pyserve.references.remote import RemoteHolders
 from pyserve.types import DeploymentKey, ReplicaId
@@ -102,7 +104,7 @@ class InProcessRouter:
         """
         with self._lock:
             table = self._open().table
-        return aio.Channel(_router.Channel(str(key), table=table), outgoing=_outgoing())
+        return aio.Channel(_router.Channel(str(key), table=table), outgoing=outgoing)
 
     def open_channel_to(self, key: DeploymentKey, replica_id: ReplicaId) -> aio.Channel:
         """Return a channel whose calls go to one replica of a deployment.
@@ -113,7 +115,7 @@ class InProcessRouter:
         with self._lock:
             table = self._open().table
         return aio.Channel(
-            _router.Channel(str(key), table=table), replica_id=replica_id, outgoing=_outgoing()
+            _router.Channel(str(key), table=table), replica_id=replica_id, outgoing=outgoing
         )
 
     def caller(self, key: DeploymentKey) -> NativeCaller:
@@ -166,8 +168,7 @@ class InProcessRouter:
         caller, caller_id = "driver", str(os.getpid())
         if replica is not None:
             caller, caller_id = f"{replica.app_name}/{replica.deployment}", replica.replica_id
-        table = running.table
-        add_table(scrape, table.stats(), table.measures(), caller=caller, caller_id=caller_id)
+        running.add_metrics(scrape, caller, caller_id)
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for calls of threads that run none; made on first use."""
@@ -238,11 +239,6 @@ class InProcessRouter:
             return None
 
 
-def _outgoing() -> Callable[[], OutgoingMetadata] | None:
-    spans = PROCESS_TRACING.spans
-    return None if spans is None else spans.outgoing
-
-
 class _Running:
     """The table, and the thread that feeds it."""
 
@@ -258,8 +254,10 @@ class _Running:
         # Calls of a replica belong to the request that it answers; only scripts begin traces. Where
         # nothing is traced, nobody would take the records.
         self._records: CallRecords | None = None
+        self._exemplars = Exemplars()
         if PROCESS_TRACING.spans is not None:
             self._records = CallRecords(samples_root=replica_context() is None)
+            self._records.listen(self._exemplars.take)
         self.table = _router.RoutingTable(
             node=node.node_id,
             zone=node.zone,
@@ -287,6 +285,14 @@ class _Running:
             self._ready.result()  # Bounded by the wait for the first view.
         except TimeoutError:
             raise self._no_view(FIRST_VIEW_TIMEOUT_S) from None
+
+    def add_metrics(self, scrape: Scrape, caller: str, caller_id: str) -> None:
+        """Add what the router has counted; from any thread."""
+        stats, measures = self.table.stats(), self.table.measures()
+        labels = {"caller": caller, "caller_id": caller_id}
+        add_table(scrape, stats, measures, **labels, exemplars=self._exemplars)
+        if self._records is not None:
+            self._records.add_metrics(scrape, **labels)
 
     def view(self, key: DeploymentKey) -> mesh_pb2.DeploymentView | None:
         """Return what the controller says about a deployment; from any thread."""
@@ -350,4 +356,5 @@ class _Running:
 
     def _note(self, views: Views) -> Sequence[_router.DeploymentRoute]:
         self._views = dict(views)  # A copy: others read it while the feed changes its own.
+        self._exemplars.keep(set(map(str, views)))
         return ()

@@ -236,6 +236,8 @@ class IngressServer:
             caller_id=str(os.getpid()),
             exemplars=self._exemplars,
         )
+        self.records.add_metrics(scrape, caller="ingress", caller_id=str(os.getpid()))
+        self._security.add_metrics(scrape)
         if self._native is not None:
             counts = self._native.stats() | {"in_flight": self._native.in_flight()}
             access = self._security.access

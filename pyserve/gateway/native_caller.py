@@ -13,17 +13,13 @@ from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
 from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint
 from pyserve.errors import BackPressure
-from pyserve.observe.delays import PROCESS_DELAYS, asks
-from pyserve.observe.traces.process import PROCESS_TRACING
-from pyserve.request import CURRENT
+from pyserve.gateway.carrying import outgoing
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
     from pyserve.types import DeploymentKey
     from pyserve.wire.v1 import mesh_pb2
 
-# What a client has asked of a call it is told of the calls that this one makes.
-_ASKING = (("x-pyserve-explain", "1"),)
 _CANCELLED = 1  # The number of grpc.StatusCode.CANCELLED.
 
 
@@ -76,10 +72,7 @@ class NativeCaller:
         /,
     ) -> WireCall:
         """Start one call on the running loop; see ``Caller``."""
-        spans = PROCESS_TRACING.spans
-        metadata: _router.Metadata = () if spans is None else spans.outgoing()
-        if PROCESS_DELAYS.is_on and asks(CURRENT.get()):
-            metadata += _ASKING
+        metadata = outgoing()
         # The loop of the last call is that of most; other threads see their own below.
         endpoint = self._endpoint
         if endpoint is None or get_running_loop() is not endpoint.loop or endpoint.closed:

@@ -181,6 +181,8 @@ class _Process:
         )
         attendance = self._attendance = Attendance(controller.token, ingress, self._on_mesh_end)
         self._metrics.add(ingress.add_metrics)
+        if self._tls is not None:
+            self._metrics.add(self._tls.add_metrics)
         self._start_admin(ingress, controller)
         await ingress.start()
         try:

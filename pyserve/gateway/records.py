@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pyserve import _router
+from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces.process import PROCESS_TRACING
 
@@ -132,6 +133,15 @@ class CallRecords(Records[_router.CallRecord]):
     def keep_all(self, is_on: bool) -> None:
         """Keep each call that ends, not only those that are worth it."""
         self.native.set_keep_all(is_on)
+
+    def add_metrics(self, scrape: Scrape, *, caller: str, caller_id: str) -> None:
+        """Add how many records and spans there were; from any thread."""
+        bare, labels = scrape.without_labels(), {"caller": caller, "caller_id": caller_id}
+        counts = self.native.stats()
+        bare.add("pyserve_call_records_total", counts["recorded"], **labels)
+        bare.add("pyserve_call_records_dropped_total", counts["dropped"], **labels)
+        if self._spans is not None:
+            bare.add("pyserve_call_spans_dropped_total", self._spans.dropped, **labels)
 
     async def follow(self) -> None:
         """Do what ``Records.follow`` does, and make the last spans at its end."""

@@ -17,6 +17,7 @@ from pyserve import _router
 from pyserve.aio.certificates import (
     LOOK_INTERVAL_S,
     Followed,
+    add_lifetime,
     paths_of,
     read_pem,
     unusable,
@@ -25,6 +26,7 @@ from pyserve.aio.certificates import (
 from pyserve.config.access import AccessSettings, read_access_file
 from pyserve.config.tls import SecuritySettings, TlsFiles
 from pyserve.errors import OptionError
+from pyserve.observe.metrics import Scrape
 
 _LOGGER = logging.getLogger(__name__)
 # For those who keep only this log: who was refused what.
@@ -52,6 +54,7 @@ class IngressSecurity:
         self.knows_callers = settings.access_file is not None or (
             settings.tls is not None and settings.tls.peers_required
         )
+        self._ends_s: float | None = None
         self._followed: list[Followed] = []
         self._unrecorded = 0
         if settings.tls is not None:
@@ -69,6 +72,11 @@ class IngressSecurity:
                 self.look()
         finally:
             self._log_refusals()
+
+    def add_metrics(self, scrape: Scrape) -> None:
+        """Add when the certificate ends that is used now; from any thread."""
+        if self._ends_s is not None:
+            add_lifetime(scrape, "ingress", self._ends_s)
 
     def look(self) -> None:
         """Use what has changed, and log what was refused since the last look."""
@@ -88,12 +96,12 @@ class IngressSecurity:
             )
         except ValueError as error:
             raise unusable(error, files) from None
-        warn_of_lifetime("the ingress", files, pem)
+        self._ends_s = warn_of_lifetime("the ingress", files, pem)
 
         def reload() -> list[Path]:
             new = read_pem(files)
             tls.reload([new.pair], new.roots)
-            warn_of_lifetime("the ingress", files, new)
+            self._ends_s = warn_of_lifetime("the ingress", files, new)
             return paths_of(files)
 
         self.tls = tls

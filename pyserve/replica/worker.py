@@ -119,6 +119,8 @@ class Worker:
         self._place: SocketPlace | None = None
         self._direct_ports: DirectPorts | None = None
         self._metrics = ReplicaMetrics(settings.metrics)
+        if settings.tls is not None:
+            settings.metrics.add(settings.tls.add_metrics)
         concurrency = settings.mesh.concurrency
         make_duties = ThreadedDuties if concurrency.user_code_in_separate_thread else SharedDuties
         self._duties: Duties = make_duties(

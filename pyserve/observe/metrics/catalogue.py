@@ -35,6 +35,14 @@ _PROCESSES = (
     ),
     gauge("pyserve_scrape_sources_failed", "Parts of the process that this scrape lacks."),
 )
+_CERTIFICATES = (
+    gauge(
+        "pyserve_certificate_end_time_seconds",
+        "When the certificate ends that a process shows to clients or to others of the mesh, Unix "
+        "time.",
+        "certificate",
+    ),
+)
 _NODE = (
     gauge("pyserve_scrape_processes", "Processes of the node, by whether they answered.", "state"),
     gauge("pyserve_scrape_duration_seconds", "How long the last gathering of them took."),
@@ -118,6 +126,20 @@ _ROUTER = (
     counter("pyserve_router_hedges_total", "Second places of slow calls."),
     counter("pyserve_router_ejections_total", "How often a replica was left out."),
 )
+_RECORDS = (
+    counter(
+        "pyserve_call_records_total",
+        "Finished calls of which a record was kept: sampled, failed, slow ones, or asked for.",
+    ),
+    counter(
+        "pyserve_call_records_dropped_total",
+        "Those that nobody took in time, as is usual while nobody looks and nothing is traced.",
+    ),
+    counter(
+        "pyserve_call_spans_dropped_total",
+        "Sampled calls without spans, because more came than could be made.",
+    ),
+)
 
 
 def _with(metrics: tuple[Metric, ...], labels: tuple[str, ...]) -> tuple[Metric, ...]:
@@ -128,9 +150,11 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         *_with(_PROCESSES, _OF_PROCESS),
+        *_with(_CERTIFICATES, _OF_PROCESS[1:]),
         *_NODE,
         *_INGRESS,
         *_with(_ROUTER, _OF_ROUTER),
+        *_with(_RECORDS, ("caller", "caller_id")),
         *REPLICA,
         *CONTROL,
     )

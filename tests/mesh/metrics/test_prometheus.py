@@ -32,6 +32,8 @@ SELDOM = {
     "pyserve_autoscaling_policy_seconds": "there is no policy of a user's",
     "pyserve_user_values_dropped_total": "tags have few values",
     "pyserve_deployment_replica_ends_total": "no replica ends",
+    "pyserve_certificate_end_time_seconds": "there are no certificates",
+    "pyserve_call_spans_dropped_total": "nothing is traced",
 }
 # Gauges and counters that are 0 in a mesh that is well; the others have counted something.
 POSITIVE = (

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pyserve import _router
 from pyserve.aio.certificates import Followed, MeshTls, mesh_tls, read_pem
-from pyserve.config.tls import TlsFiles
+from pyserve.config.tls import SecuritySettings, TlsFiles
 from pyserve.errors import OptionError
+from pyserve.gateway.security import IngressSecurity
+from pyserve.observe.metrics import Scrape
 from tests.support.authority import Authority, Files
 
 
@@ -166,3 +170,44 @@ def test_native_settings_refuse_what_lets_nobody_in() -> None:
         _router.AccessRule(name="a", paths=["/a"], token_hashes=[b"abc"])
     with pytest.raises(ValueError, match="asks for nothing"):
         _router.AccessPolicy([_router.AccessRule(name="a", paths=["/a"])])
+
+
+def ends_of(*sources: Callable[[Scrape], object]) -> dict[str, float]:
+    """Return when certificates end, in hours from now, by whom they are for."""
+    scrape = Scrape({})
+    for source in sources:
+        source(scrape)
+    (family,) = scrape.families()
+    assert "pyserve_certificate_end_time_seconds" == family.name
+    return {
+        each.labels["certificate"]: (each.value - time.time()) / 3600 for each in family.samples
+    }
+
+
+def test_when_certificates_end_is_told_of_those_that_are_used(tmp_path: Path) -> None:
+    authority, files = Authority(), Files(tmp_path)
+    files.write(authority.issue("a"), authority)
+    mesh = MeshTls(files_of(files))
+    ingress = IngressSecurity(SecuritySettings(tls=files_of(files)))
+    sources = mesh.add_metrics, ingress.add_metrics
+    assert {"mesh": pytest.approx(1, abs=0.1), "ingress": pytest.approx(1, abs=0.1)} == ends_of(
+        *sources
+    )
+
+    files.write(authority.issue("a", lifetime=datetime.timedelta(hours=8)), authority)
+    mesh._followed.look()
+    ingress.look()
+    assert {"mesh": pytest.approx(8, abs=0.1), "ingress": pytest.approx(8, abs=0.1)} == ends_of(
+        *sources
+    )
+
+    files.cert_file.write_text("no certificate")
+    mesh._followed.look()
+    ingress.look()
+    assert {8} == {round(each) for each in ends_of(*sources).values()}, "the old one is used"
+
+
+def test_an_ingress_without_a_certificate_tells_of_none() -> None:
+    scrape = Scrape({})
+    IngressSecurity(SecuritySettings()).add_metrics(scrape)
+    assert [] == scrape.families()

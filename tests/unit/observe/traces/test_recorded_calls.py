@@ -9,6 +9,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
+from pyserve.gateway.records import CallRecords
+from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.records import RecordedSpans, parked_times
 from tests.unit.observe.traces.conftest import Kept
 
@@ -194,3 +196,19 @@ def test_a_processor_that_fails_costs_one_call_only(kept: Kept, monkeypatch: pyt
     recorded.close()
 
     assert 2 == len(made)
+
+
+def test_records_and_spans_that_were_lost_are_counted(kept: Kept):
+    records = CallRecords(samples_root=True)
+    assert records._spans is not None
+    records._spans.dropped = 3
+    scrape = Scrape({"replica": "other"})
+    records.add_metrics(scrape, caller="shop/Cart", caller_id="Cart#1")
+    records._spans.close()
+
+    labels = {"caller": "shop/Cart", "caller_id": "Cart#1"}
+    assert {
+        "pyserve_call_records": (0, labels),
+        "pyserve_call_records_dropped": (0, labels),
+        "pyserve_call_spans_dropped": (3, labels),
+    } == {each.name: (each.samples[0].value, each.samples[0].labels) for each in scrape.families()}

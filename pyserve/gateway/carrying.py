@@ -1,0 +1,19 @@
+"""What calls between processes of a mesh carry of the request that they are made for."""
+
+from __future__ import annotations
+
+from pyserve.observe.delays import PROCESS_DELAYS, asks
+from pyserve.observe.traces.process import PROCESS_TRACING, OutgoingMetadata
+from pyserve.request import CURRENT
+
+# What a client has asked of a call it is told of the calls that this one makes.
+_ASKING = (("x-pyserve-explain", "1"),)
+
+
+def outgoing() -> OutgoingMetadata:
+    """Return the metadata of a call that this code makes: its trace, and that it is asked for."""
+    spans = PROCESS_TRACING.spans
+    metadata: OutgoingMetadata = () if spans is None else spans.outgoing()
+    if PROCESS_DELAYS.is_on and asks(CURRENT.get()):
+        metadata += _ASKING
+    return metadata
