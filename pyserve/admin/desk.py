@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pyserve.admin.buckets import Bounds
 from pyserve.admin.gathering import NodeGathering
 from pyserve.wire.v1 import control_pb2
 
@@ -78,9 +79,11 @@ class Desk:
         status: Returns the state of the mesh; ``None``: this process knows of itself only.
         front: The ingress of this process; ``None``: it has none, and shows no page.
         speaks_tls: Admin servers of the mesh that are not on loopback speak TLS.
+        bounds: Which buckets ``/metrics`` has.
     """
 
     gathering: NodeGathering
     status: Callable[[], Awaitable[control_pb2.StatusReply]] | None = None
     front: Front | None = None
     speaks_tls: bool = False
+    bounds: Bounds = field(default_factory=dict)

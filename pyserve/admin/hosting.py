@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from pyserve.admin.buckets import bounds_of, others_taken
 from pyserve.admin.desk import Desk, Front
 from pyserve.admin.gathering import NodeGathering
 from pyserve.admin.places import listening_host
 from pyserve.admin.server import AdminServer
 from pyserve.config import MeshSettings
+from pyserve.config.metrics import MODEL_BUCKETS, REQUEST_BUCKETS, MetricsSettings
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.wire.v1 import control_pb2
 
+_LOGGER = logging.getLogger(__name__)
 _START_TIMEOUT_S = 5.0
 
 
@@ -42,11 +46,13 @@ def make_admin(
     port = settings.metrics.port
     if port is None:
         return None
+    _tell_other_bounds(settings.metrics)
     desk = Desk(
         gathering=NodeGathering(own, token, home, run_dir),
         status=status,
         front=front,
         speaks_tls=settings.security.tls is not None,
+        bounds=bounds_of(settings.metrics),
     )
     return AdminServer(
         desk,
@@ -56,6 +62,16 @@ def make_admin(
         tls=settings.security.tls,
         is_guarded=settings.security.access_file is not None,
     )
+
+
+def _tell_other_bounds(settings: MetricsSettings) -> None:
+    asked = [
+        (REQUEST_BUCKETS, settings.request_bounds_ms),
+        (MODEL_BUCKETS, settings.model_bounds_ms),
+    ]
+    for name, bounds_ms in asked:
+        if taken := others_taken(bounds_ms):
+            _LOGGER.warning("%s: times are counted by other bounds; %s is taken", name, taken)
 
 
 class ThreadedAdmin:

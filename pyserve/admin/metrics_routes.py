@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from pyserve.admin.buckets import coarser
 from pyserve.admin.exposition import content_type_of, write
 from pyserve.admin.rationing import Rationed
 from pyserve.admin.targets import targets_of
+from pyserve.observe.metrics import MODELS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -43,7 +45,8 @@ class _Metrics:
 
 
 async def _page(desk: Desk) -> _Page:
-    return _Page(await desk.gathering.gather())
+    families = [each for each in await desk.gathering.gather() if each.name != MODELS]
+    return _Page(coarser(families, desk.bounds))
 
 
 class _Page:

@@ -6,10 +6,20 @@ server, ``user.py`` holds what user code counts. Nothing here imports prometheus
 """
 
 from pyserve.observe.metrics.answering import ProcessMetrics, ScrapePoint, on_loop
-from pyserve.observe.metrics.families import Family, Histogram, Sample, Scrape, Source
+from pyserve.observe.metrics.families import (
+    MODELS,
+    Exemplar,
+    Family,
+    Histogram,
+    Sample,
+    Scrape,
+    Source,
+)
 from pyserve.observe.metrics.tally import Tally
 
 __all__ = [
+    "MODELS",
+    "Exemplar",
     "Family",
     "Histogram",
     "ProcessMetrics",

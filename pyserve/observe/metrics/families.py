@@ -8,6 +8,10 @@ from typing import Any, Protocol
 
 from pyserve.observe.metrics.catalogue import METRICS
 
+MODELS = "pyserve_models"
+"""The family of each model by itself. Its labels have ids, which clients choose: the page of the
+node and ``pyserve top`` see it, and no ``/metrics`` does."""
+
 # A sample's exemplar: the trace id in hexadecimal digits, the value, and its Unix time.
 Exemplar = tuple[str, float, float]
 
