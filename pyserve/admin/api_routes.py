@@ -64,5 +64,6 @@ class _Looker:
             ends=counted.ends,
             batches=counted.batches,
             models=self._front.models(),
+            caches=counted.caches,
             missing=(words,) if silent else (),
         )

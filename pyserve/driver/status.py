@@ -99,6 +99,22 @@ class EndedReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalingDecision:
+    """A change of the number of replicas, or of the advice.
+
+    Attributes:
+        at_s: When it was decided, Unix time.
+        before, after: How many there should be.
+        reason: Why.
+    """
+
+    at_s: float
+    before: int
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scaling:
     """What decides how many replicas a deployment has.
 
@@ -110,6 +126,7 @@ class Scaling:
         min_replicas, max_replicas: Bounds; 0: an outer scaler decides.
         is_advisory: Nothing follows it.
         ready_after_s: How long replicas take to start; 0: not known yet.
+        decisions: At most the last 20 of this controller, latest last.
     """
 
     target: int
@@ -120,6 +137,7 @@ class Scaling:
     max_replicas: int
     is_advisory: bool
     ready_after_s: float
+    decisions: tuple[ScalingDecision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +386,11 @@ def _scaling(message: control_pb2.DeploymentStatus) -> Scaling | None:
     if not message.HasField("scaling"):
         return None
     found = message.scaling
-    return Scaling(**{name: getattr(found, name) for name in Scaling.__slots__})
+    decisions = tuple(
+        ScalingDecision(each.at, each.before, each.after, each.reason) for each in found.decisions
+    )
+    plain = (name for name in Scaling.__slots__ if name != "decisions")
+    return Scaling(**{name: getattr(found, name) for name in plain}, decisions=decisions)
 
 
 def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOverview:

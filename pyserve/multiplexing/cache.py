@@ -170,8 +170,10 @@ class ModelCache(Generic[Model]):
         record = self._history.use(model_id, entry.record if entry else None)
         if entry is None:
             self._stats.misses += 1
+            record.misses += 1
             return None
         self._stats.hits += 1
+        record.hits += 1
         entry.record = record
         entry.floor = self._floor
         return entry
@@ -266,6 +268,7 @@ class ModelCache(Generic[Model]):
             return Loaded(entry, stays=False, evicted=[])
         self._evict(victims, now)
         self._stats.loads += 1
+        record.loads += 1
         self._stats.load_s_total += load_s
         self.load_times.add(load_s)
         entry.floor = self._floor
@@ -292,6 +295,10 @@ class ModelCache(Generic[Model]):
     def model_ids(self) -> list[str]:
         """Return the ids that are loaded or loading."""
         return [*self._loaded, *self._loading]
+
+    def entries(self) -> list[Entry[Model]]:
+        """Return what is loaded."""
+        return list(self._loaded.values())
 
     def is_waiting(self, model_id: str) -> bool:
         """Return whether a load waits for room."""

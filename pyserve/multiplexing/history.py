@@ -16,7 +16,7 @@ RELOAD_WINDOW_S = 60.0
 # After the first failure; doubles with each further one (as replicas are restarted).
 BACKOFF_S_MIN = 1.0
 BACKOFF_S_MAX = 60.0
-# Ids remembered; a record has about 200 bytes. Whatever was used longest ago is forgotten.
+# Ids remembered; a record has about 250 bytes. Whatever was used longest ago is forgotten.
 RECORDS_MAX = 4096
 
 
@@ -29,6 +29,7 @@ class Record:
         uses: Its uses, decayed, as of ``used_at_use``.
         size_bytes, load_s: Of the last load; 0 before.
         evicted_at: Time of the last eviction.
+        hits, misses, loads, evictions: How often, while it has been remembered.
         failure_count: Failed loads in a row.
         failure: The last one of them.
     """
@@ -40,6 +41,10 @@ class Record:
     evicted_at: float | None = None
     failure_count: int = 0
     failure: Failure | None = None
+    hits: int = 0
+    misses: int = 0
+    loads: int = 0
+    evictions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,9 @@ class History:
 
     def evicted(self, model_id: str, now: float) -> None:
         """Remember an eviction."""
-        self._record(model_id).evicted_at = now
+        record = self._record(model_id)
+        record.evicted_at = now
+        record.evictions += 1
 
     def was_evicted_lately(self, model_id: str, now: float) -> bool:
         """Return whether a load now undoes a recent eviction."""

@@ -153,6 +153,10 @@ class Loader(Generic[Model]):
         """Return what the cache did and holds."""
         return self._cache.stats()
 
+    def entries(self) -> list[Entry[Model]]:
+        """Return the models that are loaded."""
+        return self._cache.entries()
+
     @property
     def load_times(self) -> Tally:
         """How long the loads took that succeeded."""

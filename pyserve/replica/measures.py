@@ -12,7 +12,15 @@ from pyserve.batching import PROCESS_ACTIVITY
 from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.multiplexing.cache import UNLIMITED, CacheStats
 from pyserve.multiplexing.loader import Loader
-from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint, Tally
+from pyserve.observe.metrics import (
+    MODELS,
+    Family,
+    ProcessMetrics,
+    Sample,
+    Scrape,
+    ScrapePoint,
+    Tally,
+)
 from pyserve.observe.metrics.codes import code_name
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.replica.health import HealthMeasures
@@ -34,6 +42,9 @@ _LOADS = {
     "cancelled": "loads_cancelled",
     "dropped": "loads_dropped",
 }
+
+# Of one function, those that were used most. Arbitrary: more of them fit on no page.
+_MODELS_TOLD_MAX = 100
 
 Counts = Callable[[], Mapping[str, int]]
 
@@ -217,6 +228,25 @@ def _add_loader(scrape: Scrape, function: str, loader: Loader[Any]) -> None:
     scrape.add("pyserve_models_loading", stats.loading, function=function)
     scrape.add("pyserve_models_waiting", stats.waiting, function=function)
     scrape.add("pyserve_models_held", stats.pinned, function=function)
+    scrape.add_family(_each_model(function, loader))
+
+
+def _each_model(function: str, loader: Loader[Any]) -> Family:
+    family = Family(MODELS, "unknown", "Each model by itself.")
+    entries = sorted(loader.entries(), key=lambda each: each.record.hits, reverse=True)
+    for entry in entries[:_MODELS_TOLD_MAX]:
+        record, labels = entry.record, {"function": function, "model": entry.model_id}
+        for name, value in (
+            ("bytes", entry.size_bytes),
+            ("hits", record.hits),
+            ("misses", record.misses),
+            ("loads", record.loads),
+            ("evictions", record.evictions),
+            ("load_s", record.load_s),
+            ("held", not entry.is_evictable),
+        ):
+            family.samples.append(Sample(f"_{name}", labels, value))
+    return family
 
 
 def _by_label(found: list[Any]) -> dict[str, list[Any]]:

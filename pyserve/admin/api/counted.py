@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import Batches, Routed
-from pyserve.observe.metrics import Family, Sample
+from pyserve.admin.api.look import Batches, Cache, Routed
+from pyserve.observe.metrics import MODELS, Family, Sample
 
 # Counters of a deployment's router, by what they are called here.
 _COUNTS = {
@@ -45,6 +45,19 @@ _BATCH_TIMES = {
     "pyserve_batch_execution_seconds": "runs",
 }
 _BATCHES, _BATCH_WAITING = "pyserve_batches", "pyserve_batch_waiting_calls"
+# What the models of one function did in a replica, by what it is called here; counters by the label
+# that tells them apart.
+_CACHES = {
+    "pyserve_models_loaded": "models",
+    "pyserve_models_max": "max",
+    "pyserve_models_bytes": "bytes",
+    "pyserve_models_loading": "loading",
+    "pyserve_models_waiting": "waiting",
+    "pyserve_model_evictions": "evictions",
+    "pyserve_model_reloads": "reloads",
+}
+_CACHES_BY = {"pyserve_model_requests": "result", "pyserve_model_loads": "outcome"}
+_LOAD_TIMES = "pyserve_model_load_seconds"
 _Edge = tuple[str, str]
 _Counts = defaultdict[str, int]
 
@@ -56,6 +69,7 @@ class Counted:
     edges: Mapping[_Edge, Routed]
     ends: Mapping[str, Mapping[str, int]]
     batches: Mapping[tuple[str, str], Batches]
+    caches: Mapping[tuple[str, str, str], Cache]
 
 
 def read_families(families: Iterable[Family]) -> Counted:
@@ -63,6 +77,7 @@ def read_families(families: Iterable[Family]) -> Counted:
     edges: defaultdict[_Edge, _Edges] = defaultdict(_Edges)
     ends: defaultdict[str, _Counts] = defaultdict(_counts)
     batches: defaultdict[tuple[str, str], _Batches] = defaultdict(_Batches)
+    caches: defaultdict[tuple[str, str, str], _Cache] = defaultdict(_Cache)
     for family in families:
         for sample in family.samples:
             labels = sample.labels
@@ -72,11 +87,15 @@ def read_families(families: Iterable[Family]) -> Counted:
                 ends[labels["replica"]][labels["code"]] += int(sample.value)
             elif family.name in _BATCH_TIMES or family.name in (_BATCHES, _BATCH_WAITING):
                 batches[_target(labels), labels["function"]].take(family.name, sample)
+            elif family.name.startswith("pyserve_model"):
+                key = _target(labels), labels["replica"], labels["function"]
+                caches[key].take(family.name, sample)
     return Counted(
         # An ingress knows all deployments, also those that nobody calls through it.
         {edge: each.routed() for edge, each in edges.items() if each.counts["calls"]},
         {name: dict(each) for name, each in ends.items()},
         {key: each.batches() for key, each in batches.items()},
+        {key: each.cache() for key, each in caches.items()},
     )
 
 
@@ -182,6 +201,29 @@ class _Batches:
     def batches(self) -> Batches:
         times = {name: each.histogram() for name, each in self.times.items()}
         return Batches(reasons=dict(self.reasons), waiting_now=self.waiting, **times)
+
+
+@dataclass(slots=True)
+class _Cache:
+    """The same of the models of one function in one replica."""
+
+    counts: _Counts = field(default_factory=_counts)
+    load_times: Buckets = field(default_factory=Buckets)
+    models: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def take(self, name: str, sample: Sample) -> None:
+        if name == MODELS:
+            model = self.models.setdefault(sample.labels["model"], {})
+            model[sample.suffix.removeprefix("_")] = sample.value
+        elif name == _LOAD_TIMES:
+            self.load_times.take(sample)
+        elif name in _CACHES:
+            self.counts[_CACHES[name]] += int(sample.value)
+        elif name in _CACHES_BY:
+            self.counts[sample.labels[_CACHES_BY[name]]] += int(sample.value)
+
+    def cache(self) -> Cache:
+        return Cache(dict(self.counts), self.load_times.histogram(), self.models)
 
 
 def _target(labels: Mapping[str, str]) -> str:

@@ -55,10 +55,12 @@ def _dated(status: control_pb2.StatusReply) -> Iterator[dict[str, Any]]:
             if deployment.since:
                 text = _with_reason(deployment.state, deployment.reason or deployment.message)
                 yield _event(deployment.since, "deployment", where, text, _level(deployment.state))
-            if deployment.HasField("scaling") and deployment.scaling.since:
-                scaling = deployment.scaling
-                text = f"{scaling.target} replicas: {scaling.reason}"
-                yield _event(scaling.since, "scaling", where, text, "info")
+            for decision in deployment.scaling.decisions:
+                text = f"{decision.after} replicas after {decision.before}: {decision.reason}"
+                yield _event(decision.at, "scaling", where, text, "info")
+            for ended in deployment.ended:
+                text = f"{ended.replica_id} {ended.summary}"
+                yield _event(ended.ended_at, "replica", where, text, "bad")
 
 
 def _with_reason(state: str, reason: str) -> str:

@@ -140,6 +140,24 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
+class Cache:
+    """What one replica did with the models of one function, since it started.
+
+    Attributes:
+        counts: ``hit``, ``miss``, ``evictions``, ``reloads``, how loads ended (``loaded``,
+            ``failed``, ``cancelled``, ``dropped``), and what there is now: ``models``, ``max``,
+            ``bytes``, ``loading``, ``waiting``.
+        load_times: Of loads that succeeded.
+        models: Of those that are loaded, by id: ``bytes``, ``hits``, ``misses``, ``loads``,
+            ``evictions``, ``load_s`` of the last load, ``held``: it is in use or pinned.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    load_times: Histogram = _NOTHING
+    models: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """A mesh at one moment.
 
@@ -153,6 +171,7 @@ class Look:
         batches: What the batched functions of a deployment did, by "application/Deployment" and
             function.
         models: Those that a replica has, by its id, as far as routers know.
+        caches: What replicas did with models, by "application/Deployment", replica and function.
         missing: Processes that did not answer, in words.
     """
 
@@ -163,6 +182,7 @@ class Look:
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     batches: Mapping[tuple[str, str], Batches] = field(default_factory=dict)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    caches: Mapping[tuple[str, str, str], Cache] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
     def edges_since(self, earlier: Look | None) -> dict[tuple[str, str], Routed]:

@@ -169,6 +169,11 @@ def deployment(
         "parked_p99_s": seconds(routed.parked.quantile(0.99)),
         "prediction": prediction(routed),
         "scaling": _scaling(found),
+        # What they have written is not for the page: `pyserve logs` has it.
+        "ended": [
+            {"replica": each.replica_id, "at": each.ended_at, "summary": each.summary}
+            for each in found.ended
+        ],
         "replicas": replicas[:replicas_max],
         "replicas_left_out": len(replicas[replicas_max:]) if replicas_max is not None else 0,
     }
@@ -253,6 +258,10 @@ def _scaling(found: control_pb2.DeploymentStatus) -> dict[str, Any] | None:
         "min_replicas": scaling.min_replicas,
         "max_replicas": scaling.max_replicas,
         "is_advisory": scaling.is_advisory,
+        "decisions": [
+            {"at": each.at, "before": each.before, "after": each.after, "reason": each.reason}
+            for each in scaling.decisions
+        ],
     }
 
 

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from pyserve.admin.api.deployments import deployment_details
 from pyserve.admin.api.methods import methods_of
+from pyserve.admin.api.models import models
 from pyserve.admin.api.overview import Between, overview
 from pyserve.admin.api.sampler import Sampler, TooManyViewers
 from pyserve.admin.api.trying import (
@@ -57,6 +58,7 @@ class Api:
         return [
             Route("/api/overview.json", _answering(self._overview), methods=["GET"]),
             Route(deployment, _answering(self._deployment), methods=["GET"]),
+            Route("/api/models.json", _answering(self._models), methods=["GET"]),
             Route("/api/methods.json", _answering(self._methods), methods=["GET"]),
             Route("/api/viewers.json", self._viewers, methods=["GET"]),
             Route("/api/events", self._events, methods=["GET"]),
@@ -74,6 +76,9 @@ class Api:
         if found is None:
             return _refusal(404, f"the mesh has no deployment {application}/{name}")
         return _json(found)
+
+    async def _models(self, _request: Request) -> Response:
+        return _json(models((await self._sampler.once()).now))
 
     async def _viewers(self, _request: Request) -> Response:
         return _json({"viewers": self._sampler.viewers})

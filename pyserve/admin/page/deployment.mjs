@@ -42,6 +42,13 @@ export function render({ history, details: found }) {
           each.odd && h("span", { class: "warning-text" }, each.odd)],
       })),
       "It has no replica."),
+    found.ended.length > 0 && h("section", { key: "ended" },
+      h("h2", null, "Replicas that have ended by themselves"),
+      table("Ended replicas", ["replica", "ended", "how"],
+        found.ended.toReversed().map((each) => ({
+          key: each.replica, cells: [each.replica, clock(each.at), each.summary],
+        }))),
+      h("p", { class: "hint" }, "pyserve logs REPLICA has what one has written last.")),
     h("h2", { key: "times" }, "Times of the last seconds"),
     h("div", { class: "charts", key: "charts" },
       histogram("Answered calls, from the ingress and from handles", found.latency,

@@ -1,41 +1,59 @@
-// What is loaded where.
+// What is loaded where, and what it costs to have it there.
 
 import { h } from "./dom.mjs";
-import { number } from "./format.mjs";
-import { deploymentLink, state, table } from "./parts.mjs";
+import { duration, number, percent, size } from "./format.mjs";
+import { read } from "./live.mjs";
+import { deploymentLink, table } from "./parts.mjs";
 
 export const title = "Models";
 
-export function render({ overview }) {
-  const holders = overview.deployments.flatMap((deployment) => deployment.replicas
-    .filter((replica) => replica.models.length > 0)
-    .map((replica) => ({ ...replica, target: deployment.target })));
-  const copies = new Map();
-  for (const holder of holders) {
-    for (const model of holder.models) {
-      const key = `${holder.target} ${model}`;
-      const known = copies.get(key) ?? { model, target: holder.target, replicas: [] };
-      known.replicas.push(holder.id);
-      copies.set(key, known);
-    }
+export async function refresh() {
+  return read("/api/models.json");
+}
+
+export function render({ details: found }) {
+  if (found === undefined) {
+    return h("p", { class: "none" }, "Loading.");
   }
   return [
-    table("Models", ["model", "deployment", ["copies", true], "replicas"],
-      [...copies.values()].toSorted((one, other) => other.replicas.length - one.replicas.length)
-        .map((each) => ({
-          key: `${each.target} ${each.model}`,
-          cells: [each.model, deploymentLink(each.target), number(each.replicas.length),
-            each.replicas.join(", ")],
-        })),
-      "No replica has said which models it has; those of @pyserve.multiplexed do."),
-    h("h2", null, "By replica"),
-    table("Replicas with models", ["replica", "deployment", "state", ["models", true], "which"],
-      holders.map((each) => ({
-        key: each.id,
-        cells: [each.id, deploymentLink(each.target), state(each.state),
-          number(each.models.length + each.models_left_out),
-          each.models.join(", ") + (each.models_left_out ? ", …" : "")],
+    table("Models",
+      ["model", "deployment", "replica", ["bytes", true], ["hits", true], ["misses", true],
+        ["loads", true], ["evictions", true], ["last load", true], "in use"],
+      found.models.map((each) => ({
+        key: `${each.replica} ${each.function} ${each.model}`,
+        cells: [each.model, deploymentLink(each.target), each.replica, size(each.bytes || null),
+          number(each.hits), number(each.misses), number(each.loads), number(each.evictions),
+          duration(each.load_s), each.held ? "yes" : "no"],
+      })),
+      "No replica of this node has a model loaded; those of @pyserve.multiplexed say which they have."),
+    found.models_left_out > 0
+      && h("p", { class: "hint", key: "more" }, `And ${found.models_left_out} more.`),
+    h("h2", { key: "caches" }, "By replica, since its start"),
+    table("Replicas with models",
+      ["replica", "deployment", "function", ["models", true], ["bytes", true], ["hits", true],
+        ["misses", true], ["hit share", true], ["loads", true], ["failed", true],
+        ["evictions", true], ["reloads", true], ["load, mean", true], ["p99", true],
+        ["waiting", true]],
+      found.caches.map((each) => ({
+        key: `${each.replica} ${each.function}`,
+        cells: [each.replica, deploymentLink(each.target), each.function,
+          `${number(each.models)}${each.models_max === null ? "" : ` of ${number(each.models_max)}`}`,
+          size(each.bytes || null), number(each.hits), number(each.misses),
+          percent(each.hit_share), number(each.loads), number(each.loads_failed),
+          number(each.evictions),
+          h("span", { class: each.reloads > 0 ? "warning-text" : null }, number(each.reloads)),
+          duration(each.load_mean_s), duration(each.load_p99_s), number(each.waiting)],
       })),
       "None."),
+    h("p", { class: "hint", key: "reloads" },
+      "Reloads are loads of models that were evicted less than a minute before: many mean that the "
+      + "replica has room for too few."),
+    found.others.length > 0 && [
+      h("h2", { key: "others" }, "On other nodes"),
+      table("Models of other nodes", ["model", "replica"],
+        found.others.map((each) => ({
+          key: `${each.replica} ${each.model}`, cells: [each.model, each.replica],
+        }))),
+    ],
   ];
 }

@@ -2,7 +2,6 @@
 
 import { h } from "./dom.mjs";
 import { clock } from "./format.mjs";
-import { events } from "./overview.mjs";
 import { deploymentLink, spark, table } from "./parts.mjs";
 
 export const title = "Autoscaling";
@@ -23,6 +22,15 @@ export function render({ overview, history }) {
       })),
       "No deployment has an autoscaling_config: each has as many replicas as it was deployed with."),
     h("h2", null, "Lately"),
-    events(overview.events.filter((event) => event.kind === "scaling")),
+    table("Changes",
+      ["decided", "deployment", ["from", true], ["to", true], "because"],
+      scaled.flatMap((each) => each.scaling.decisions.map((decision) => ({ each, ...decision })))
+        .toSorted((one, other) => other.at - one.at)
+        .map(({ each, at, before, after, reason }) => ({
+          key: `${each.target} ${at}`,
+          cells: [clock(at), deploymentLink(each.target), before,
+            after + (each.scaling.is_advisory ? " (advice)" : ""), reason],
+        })),
+      "No number of replicas has changed since the controller began."),
   ];
 }

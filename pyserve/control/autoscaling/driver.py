@@ -29,6 +29,7 @@ from pyserve.control.autoscaling.scaler import Outcome, Scaler
 from pyserve.control.autoscaling.status import scaling_status
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState, Phase, Version
+from pyserve.control.state.scaling import Decision
 from pyserve.errors import MeshNotFound, UsageError, WrongMoment
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
@@ -155,7 +156,7 @@ class Autoscaling:
                 f"target_num_replicas={replicas} is not allowed; from 0 to {REPLICAS_MAX}"
             )
         self._set_from_outside[key] = replicas
-        self._move(desired.target, replicas, _FROM_OUTSIDE, time.time())
+        self._move(key, desired.target, replicas, _FROM_OUTSIDE, time.time())
 
     # What the controller does.
 
@@ -274,26 +275,36 @@ class Autoscaling:
         )
 
     def _apply(self, scaled: _Scaled, outcome: Outcome) -> None:
-        note, version = scaled.version.scaling, scaled.version
+        note, version, key = scaled.version.scaling, scaled.version, scaled.scaler.key
         note.pending = outcome.pending
         since = time.time() - (self._loop.time() - outcome.since)
         if scaled.scaler.config.advisory:
             if outcome.target != note.advised:
+                before = version.num_replicas if note.advised is None else note.advised
+                self._keep(key, Decision(since, before, outcome.target, outcome.reason))
                 note.advised, note.reason, note.since = outcome.target, outcome.reason, since
         elif outcome.target != version.num_replicas:
-            self._move(version, outcome.target, outcome.reason, since)
+            self._move(key, version, outcome.target, outcome.reason, since)
         elif not note.reason or outcome.reason != note.reason:
             note.reason, note.since = outcome.reason, since
 
-    def _move(self, version: Version, replicas: int, reason: str, since: float) -> None:
+    def _move(
+        self, key: DeploymentKey, version: Version, replicas: int, reason: str, since: float
+    ) -> None:
         note, before = version.scaling, version.num_replicas
         note.reason = reason
         if replicas != before:
             note.direction = 1 if replicas > before else -1
-            self._count(version, note.direction)
+            self._count(key, note.direction)
+            self._keep(key, Decision(since, before, replicas, reason))
             note.target, note.since = replicas, since
             _LOGGER.info("%s: %d replicas instead of %d: %s", version.id, replicas, before, reason)
             self._changed()
+
+    def _keep(self, key: DeploymentKey, decision: Decision) -> None:
+        desired = self._state.deployments.get(key)
+        if desired is not None:
+            desired.decisions.append(decision)
 
     # Policies of users.
 
@@ -372,12 +383,11 @@ class Autoscaling:
             for scaled in waiting:
                 self._failed(scaled, f"has not answered for {LATE_AFTER_S:g} s")
 
-    def _count(self, version: Version, direction: int) -> None:
-        for key, scaled in self._scaled.items():
-            if scaled.version is version:
-                counts = self._counts.setdefault(key, _Counts())
-                counts.up += direction > 0
-                counts.down += direction < 0
+    def _count(self, key: DeploymentKey, direction: int) -> None:
+        if key in self._scaled:
+            counts = self._counts.setdefault(key, _Counts())
+            counts.up += direction > 0
+            counts.down += direction < 0
 
     def _failed(self, scaled: _Scaled, why: str) -> None:
         scaler = scaled.scaler

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyserve.control.state.mesh import Version
+from pyserve.control.state.scaling import Decision
 from pyserve.wire.v1 import control_pb2
 
 
-def scaling_status(version: Version | None) -> control_pb2.Scaling | None:
-    """Return what decides its number of replicas; ``None``: only its deploy."""
+def scaling_status(
+    version: Version | None, decisions: Iterable[Decision] = ()
+) -> control_pb2.Scaling | None:
+    """Return what decides its number of replicas, and what was decided; ``None``: its deploy."""
     if version is None:
         return None
     config, note = version.options.scaling, version.scaling
@@ -24,4 +29,10 @@ def scaling_status(version: Version | None) -> control_pb2.Scaling | None:
         max_replicas=note.most,
         is_advisory=is_advisory,
         ready_after_s=note.ready_after_s or 0.0,
+        decisions=[
+            control_pb2.ScalingDecision(
+                at=each.at, before=each.before, after=each.after, reason=each.reason
+            )
+            for each in decisions
+        ],
     )

@@ -6,6 +6,7 @@ Times are seconds on one clock that never goes back.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +20,7 @@ from pyserve.config.control import (
 from pyserve.control.state.counts import Counted
 from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica
 from pyserve.control.state.roster import Roster
-from pyserve.control.state.scaling import ScalingNote
+from pyserve.control.state.scaling import Decision, ScalingNote, no_decisions
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
 __all__ = [
@@ -113,6 +114,7 @@ class Desired:
         http_prefixes: where, besides the application's own prefix.
         idempotent_methods: paths of those that may be called again after a failure.
         forget_at: it ends then, because its last replica, which others had started, has gone.
+        decisions: on its number of replicas, the latest ones of this controller.
     """
 
     key: DeploymentKey
@@ -126,6 +128,7 @@ class Desired:
     http_prefixes: tuple[str, ...] = ()
     idempotent_methods: tuple[str, ...] = ()
     forget_at: float | None = None
+    decisions: deque[Decision] = field(default_factory=no_decisions)
 
     def is_settled(self) -> bool:
         """Nothing is left to bring up or to take out of service."""

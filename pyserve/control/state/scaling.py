@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+
+# Of one deployment: some minutes of a busy hour. Arbitrary.
+_DECISIONS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A change of the number of replicas, or an advice of one.
+
+    Attributes:
+        at: When it was decided, Unix time in seconds.
+        before, after: How many there should be.
+        reason: Why.
+    """
+
+    at: float
+    before: int
+    after: int
+    reason: str
+
+
+def no_decisions() -> deque[Decision]:
+    """Return a list that keeps the latest decisions of a deployment, latest last."""
+    return deque(maxlen=_DECISIONS_MAX)
 
 
 @dataclass(slots=True)

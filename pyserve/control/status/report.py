@@ -96,7 +96,7 @@ def _deployment_status(
         services=desired.services,
         reason=health.reason,
         since=_since(state, desired.key, health),
-        scaling=scaling_status(desired.target),
+        scaling=scaling_status(desired.target, desired.decisions),
     )
 
 

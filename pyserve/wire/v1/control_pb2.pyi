@@ -321,7 +321,7 @@ class EndedReplica(_message.Message):
     def __init__(self, replica_id: _Optional[str] = ..., ended_at: _Optional[float] = ..., summary: _Optional[str] = ..., lines: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Scaling(_message.Message):
-    __slots__ = ("target", "reason", "since", "pending", "min_replicas", "max_replicas", "is_advisory", "ready_after_s")
+    __slots__ = ("target", "reason", "since", "pending", "min_replicas", "max_replicas", "is_advisory", "ready_after_s", "decisions")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
@@ -330,6 +330,7 @@ class Scaling(_message.Message):
     MAX_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     IS_ADVISORY_FIELD_NUMBER: _ClassVar[int]
     READY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
     target: int
     reason: str
     since: float
@@ -338,7 +339,20 @@ class Scaling(_message.Message):
     max_replicas: int
     is_advisory: bool
     ready_after_s: float
-    def __init__(self, target: _Optional[int] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., pending: _Optional[int] = ..., min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., is_advisory: _Optional[bool] = ..., ready_after_s: _Optional[float] = ...) -> None: ...
+    decisions: _containers.RepeatedCompositeFieldContainer[ScalingDecision]
+    def __init__(self, target: _Optional[int] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., pending: _Optional[int] = ..., min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., is_advisory: _Optional[bool] = ..., ready_after_s: _Optional[float] = ..., decisions: _Optional[_Iterable[_Union[ScalingDecision, _Mapping]]] = ...) -> None: ...
+
+class ScalingDecision(_message.Message):
+    __slots__ = ("at", "before", "after", "reason")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    before: int
+    after: int
+    reason: str
+    def __init__(self, at: _Optional[float] = ..., before: _Optional[int] = ..., after: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("replica_id", "state", "pid", "node", "endpoints", "admin", "version", "clock_ahead_s")

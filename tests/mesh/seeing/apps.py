@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+
+from starlette.requests import Request
 
 import pyserve
 from services.echo.service import Echo
@@ -28,3 +31,23 @@ class Uneven:
 uneven = Uneven.bind()
 shop = Shop.bind(Prices.bind())
 echo = Echo.bind()
+
+
+@pyserve.deployment(
+    autoscaling_config={"max_replicas": 2, "target_ongoing_requests": 1, "upscale_delay_s": 0.0}
+)
+class Memory:
+    """Answers with its process, once it has the model that the call names."""
+
+    @pyserve.multiplexed(max_num_models_per_replica=2)
+    async def get(self, model_id: str) -> str:
+        return model_id
+
+    async def __call__(self, request: Request) -> int:
+        if model_id := pyserve.get_multiplexed_model_id():
+            await self.get(model_id)
+        await asyncio.sleep(float(request.query_params.get("for", 0)))
+        return os.getpid()
+
+
+memory = Memory.bind()

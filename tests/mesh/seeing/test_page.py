@@ -57,6 +57,7 @@ def cell(target: str, column: int) -> str:
     return f"{row}?.children[{column}].textContent"
 
 
+@pytest.mark.parity("G-83")
 def test_each_page_loads_and_asks_nobody_else(environment: dict[str, str], visitor: Visitor):
     with mesh(environment, "shop") as url:
         assert 200 == visitor.open(url)

@@ -69,7 +69,15 @@ def status(
             for each in replicas
         ],
         scaling=control_pb2.Scaling(
-            target=2, reason="3 calls wait", since=1_001.0, min_replicas=1, max_replicas=4
+            target=2,
+            reason="3 calls wait",
+            since=1_001.0,
+            min_replicas=1,
+            max_replicas=4,
+            decisions=[
+                control_pb2.ScalingDecision(at=990.0, before=2, after=1, reason="1 call runs"),
+                control_pb2.ScalingDecision(at=1_001.0, before=1, after=2, reason="3 calls wait"),
+            ],
         ),
     )
     application = control_pb2.ApplicationStatus(

@@ -137,6 +137,19 @@ def test_a_call_that_waited_for_a_batch():
     ) == found["cause"]["text"]
 
 
+def test_a_call_that_was_there_while_code_held_the_loop():
+    """Also where it seemed to wait for something else, which could not go on either."""
+    record = Record(attempts=[attempt(0, 100, 100)])
+    held = {"place": "shop.py:7 in of", "begun_at": _START_S + 0.01, "duration_s": 0.07}
+    before = {**held, "begun_at": _START_S - 9.0}
+    delays = {"Cart#1": {"stalls": [before, held], "calls": [child(5, 90)]}}
+    found = check([("stall", 70), ("call", 20), ("here", 10)], record, delays=delays)
+    assert (
+        "waited for the event loop of Cart#1, which shop.py:7 in of held"
+        == (found["cause"]["text"])
+    )
+
+
 def test_a_call_that_waited_for_a_model():
     record = Record(attempts=[attempt(0, 100, 100)], model_id="large")
     delays = {"Cart#1": {"loads": [load(5, 90)], "batches": [batch(5, 60, 30)]}}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from pyserve.admin.api.counted import read_families
 from pyserve.admin.api.look import ended, errors
-from pyserve.observe.metrics import Family, Sample
+from pyserve.observe.metrics import MODELS, Family, Sample
 from pyserve.observe.metrics.tally import Tally
 
 _EDGE = {"application": "shop", "deployment": "Cart"}
@@ -106,3 +108,30 @@ def test_batches_of_all_replicas_are_one():
     found = read_families(families).batches["shop/Cart", "price"]
     assert ({"window": 6, "full": 2}, 4) == (found.reasons, found.waiting_now)
     assert (2, 4.0, 0) == (found.sizes.count, found.sizes.mean_s, found.runs.count)
+
+
+def test_models_are_those_of_a_function_in_a_replica():
+    where = {**_EDGE, "replica": "Cart#1", "function": "Cart.get"}
+    families = [
+        counter("pyserve_model_requests", 5, result="hit", **where),
+        counter("pyserve_model_requests", 2, result="miss", **where),
+        counter("pyserve_model_loads", 2, outcome="loaded", **where),
+        counter("pyserve_model_evictions", 1, **where),
+        gauge("pyserve_models_loaded", 1, **where),
+        gauge("pyserve_models_max", 3, **where),
+        times("pyserve_model_load_seconds", 0.2, 0.4, **where),
+        Family(
+            MODELS,
+            "unknown",
+            "",
+            [
+                Sample("_hits", {**where, "model": "a"}, 5),
+                Sample("_bytes", {**where, "model": "a"}, 1024),
+            ],
+        ),
+    ]
+    ((key, cache),) = read_families(families).caches.items()
+    assert ("shop/Cart", "Cart#1", "Cart.get") == key
+    assert {"hit": 5, "miss": 2, "loaded": 2, "evictions": 1, "models": 1, "max": 3} == cache.counts
+    assert (2, pytest.approx(0.3)) == (cache.load_times.count, cache.load_times.mean_s)
+    assert {"a": {"hits": 5, "bytes": 1024}} == cache.models

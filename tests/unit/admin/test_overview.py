@@ -94,7 +94,32 @@ def test_more_replicas_than_fit_are_counted():
 
 def test_events_are_in_the_order_of_their_times():
     events = overview(between(THEN, THEN))["events"]
-    assert ["scaling", "deployment", "application"] == [event["kind"] for event in events]
+    assert ["scaling", "deployment", "application", "scaling"] == [each["kind"] for each in events]
+    assert "2 replicas after 1: 3 calls wait" == events[0]["text"]
+
+
+def test_each_decision_has_its_reason():
+    (deployment,) = overview(between(THEN, NOW))["deployments"]
+    assert [
+        {"at": 990.0, "before": 2, "after": 1, "reason": "1 call runs"},
+        {"at": 1_001.0, "before": 1, "after": 2, "reason": "3 calls wait"},
+    ] == deployment["scaling"]["decisions"]
+
+
+def test_a_replica_that_has_ended_by_itself_is_told_without_what_it_wrote():
+    reply = status()
+    ended = reply.applications[0].deployments[0].ended.add()
+    ended.replica_id, ended.ended_at, ended.summary = "Cart#0", 1_500.0, "was killed by SIGKILL"
+    ended.lines.append("a password")
+    found = overview(Between.of(look(0.0), look(1.0, reply=reply), None))
+    assert [{"replica": "Cart#0", "at": 1_500.0, "summary": "was killed by SIGKILL"}] == found[
+        "deployments"
+    ][0]["ended"]
+    assert {"at": 1_500.0, "kind": "replica", "where": "shop/Cart", "level": "bad"} == {
+        name: value for name, value in found["events"][0].items() if name != "text"
+    }
+    assert "Cart#0 was killed by SIGKILL" == found["events"][0]["text"]
+    assert "a password" not in json.dumps(found)
 
 
 def test_a_deployment_that_fails_is_marked():

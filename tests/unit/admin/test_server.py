@@ -16,7 +16,15 @@ from pyserve.admin import AdminServer, Desk, NodeGathering, ThreadedAdmin, adver
 from pyserve.admin.access import viewing_key
 from pyserve.config import NodeSettings
 from pyserve.errors import MeshError
-from pyserve.observe.metrics import Family, ProcessMetrics, Scrape, Tally
+from pyserve.observe.metrics import (
+    MODELS,
+    Family,
+    ProcessMetrics,
+    Sample,
+    Scrape,
+    Source,
+    Tally,
+)
 from pyserve.wire.v1 import control_pb2
 
 TOKEN = b"\x01" * 32
@@ -33,10 +41,15 @@ def add(scrape: Scrape) -> None:
 
 
 def make_server(
-    *, host: str = "127.0.0.1", port: int = 0, status=None, is_guarded: bool = False
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    status=None,
+    is_guarded: bool = False,
+    source: Source = add,
 ) -> AdminServer:
     metrics = ProcessMetrics("ingress")
-    metrics.add(add)
+    metrics.add(source)
     desk = Desk(gathering=NodeGathering(metrics, TOKEN, None), status=status)
     return AdminServer(desk, host=host, port=port, token=TOKEN, is_guarded=is_guarded)
 
@@ -62,6 +75,18 @@ async def test_prometheus_reads_its_own_format():
     assert [0, 1, 1] == buckets
     assert {'a "b"\n'} == {each.labels["what"] for each in found["work_seconds"].samples}
     assert 1 == found["pyserve_info"].samples[0].value
+
+
+async def test_names_of_models_are_for_the_page_alone():
+    def add_model(scrape: Scrape) -> None:
+        samples = [Sample("_hits", {"model": "of a customer"}, 1)]
+        scrape.add_family(Family(MODELS, "unknown", "", samples))
+
+    async with serving(source=add_model) as client:
+        pages = [await client.get("/metrics", headers=each) for each in ({}, OPENMETRICS)]
+    for page in pages:
+        assert "pyserve_info" in page.text
+        assert "of a customer" not in page.text
 
 
 async def test_exemplars_come_in_openmetrics():

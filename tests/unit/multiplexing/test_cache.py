@@ -162,6 +162,7 @@ def test_gdsf_keeps_what_is_small():
     assert ["large"] == put(cache, "other", size_bytes=60)
 
 
+@pytest.mark.parity("S-35")
 def test_gdsf_is_not_flushed_by_a_scan():
     cache = make(3, policy="gdsf")
     for model_id in "ab":

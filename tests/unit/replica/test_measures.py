@@ -6,7 +6,7 @@ import gc
 import pytest
 
 import pyserve
-from pyserve.observe.metrics import Scrape, Tally
+from pyserve.observe.metrics import MODELS, Scrape, Tally
 from pyserve.replica.measures import add_batches, add_methods, add_models
 
 
@@ -124,6 +124,31 @@ async def test_models_are_hits_misses_loads_and_evictions():
     assert 1 <= found.value("pyserve_model_unload_seconds", "_count", **where)
     assert found.value("pyserve_models_loaded", **where) <= 2
     assert 2 == found.value("pyserve_models_max", **where)
+
+
+async def test_each_model_is_told_by_itself():
+    class Model:
+        @pyserve.multiplexed(max_num_models_per_replica=2)
+        async def get(self, model_id: str) -> str:
+            return model_id
+
+    model = Model()
+    for model_id in "aabaca":  # "b" goes for "c".
+        await model.get(model_id)
+    where = {"function": f"{Model.__qualname__}.get"}
+    found = Found(add_models)
+
+    names = {each.labels["model"] for each in found.families[MODELS].samples}
+    assert {"a", "c"} == names
+    counts = ("hits", "misses", "loads", "evictions")
+    told = {
+        name: [found.value(MODELS, f"_{each}", model=name, **where) for each in counts]
+        for name in names
+    }
+    assert {"a": [3, 1, 1, 0], "c": [0, 1, 1, 0]} == told
+    await model.get("b")  # "c" goes.
+    again = Found(add_models)
+    assert [0, 2, 2, 1] == [again.value(MODELS, f"_{each}", model="b", **where) for each in counts]
 
 
 @pytest.mark.parity("S-35")

@@ -92,6 +92,10 @@ async def test_calls_that_wait_bring_replicas_within_a_second(mesh: Mesh) -> Non
     assert "2 for each replica" in mesh.status().scaling.reason
     await mesh.settle(8)
     await eventually(lambda: mesh.status().state == "HEALTHY", 5.0)
+    (decision,) = mesh.status().scaling.decisions
+    assert (1, 8) == (decision.before, decision.after)
+    assert mesh.status().scaling.reason == decision.reason
+    assert mesh.status().scaling.since == decision.at
 
 
 @pytest.mark.parity("G-24", "G-65")
@@ -171,6 +175,11 @@ async def test_an_external_scaler_sets_the_number(mesh: Mesh) -> None:
     mesh.deploy(num_replicas=1, serializer="json", request={"external_scaler_enabled": True})
     await eventually(lambda: len(mesh.processes.orders) > 3)
     assert 3 == mesh.status().wanted
+    for number in range(30):
+        mesh.controller.set_target("shop", "Echo", 4 + number % 2)
+    decisions = mesh.status().scaling.decisions
+    assert [(4, 5)] == [(each.before, each.after) for each in decisions[-1:]]
+    assert 20 == len(decisions), "what was decided longer ago is forgotten"
     with pytest.raises(UsageError, match="target_num_replicas=-1 is not allowed"):
         mesh.controller.set_target("shop", "Echo", -1)
     with pytest.raises(MeshNotFound, match="no deployment shop/Eco; there is: shop/Echo"):
