@@ -1,9 +1,11 @@
-"""What calls waited for in this process: batches, model loads, calls of their own.
+"""What calls waited for in this process: batches, model loads, calls of their own, the event loop.
 
 It answers, afterwards, where the time of a call went. An ordinary call costs nothing here: records
 are made of a batch, a load or a call of a handle as a whole, when it ends, and kept only of those
 that were slow or failed, are traced, or that their clients ask for. They hold names, ids and times,
-no arguments.
+no arguments. How long a call was in the queue of the loop, and how long in its own code, is not
+among them: both would have to be timed for every call. What makes that queue long is code that
+holds the loop, which is noticed as a whole.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 KEPT_MAX = 1000
 # Of one batch or load; further ones are counted. Arbitrary, above common sizes of batches.
 MEMBERS_MAX = 256
+# Each is longer than a tenth of a second, so these are of half a minute at least. Arbitrary.
+_STALLS_MAX = 300
 # A batch may wait for another one, or a load, and so on.
 _DEPTH_MAX = 4
 # One in a hundred is above the bound: 1.05 ** 1 makes up for 0.9995 ** 99, nearly. A change of pace
@@ -109,6 +113,20 @@ class CallDelay:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class StallDelay:
+    """A time in which code held the event loop, and all calls; in seconds of ``time.time``.
+
+    Attributes:
+        place: Which code: ``file.py:7 in function``.
+        begun_at, ended_at: From when it was noticed to when the loop turned again.
+    """
+
+    place: str
+    begun_at: float
+    ended_at: float
+
+
 class Delays:
     """The records of one process; bounded, and for any thread.
 
@@ -122,6 +140,7 @@ class Delays:
         self._batches: deque[BatchDelay] = deque(maxlen=kept_max)
         self._loads: deque[LoadDelay] = deque(maxlen=kept_max)
         self._calls: deque[CallDelay] = deque(maxlen=kept_max)
+        self._stalls: deque[StallDelay] = deque(maxlen=_STALLS_MAX)
         self._slowest_batches = Slowest()
         self._slowest_calls = Slowest()
 
@@ -150,15 +169,21 @@ class Delays:
         """Keep one."""
         self._calls.append(delay)
 
+    def add_stall(self, delay: StallDelay) -> None:
+        """Keep one; a loop that is held has few."""
+        self._stalls.append(delay)
+
     # --- who asks ----------------------------------------------------------------------------
 
     def of(self, request_id: str) -> dict[str, Any]:
         """Return what a request waited for, as values of JSON; times in seconds.
 
         ``batches``, ``loads`` and ``calls`` are in the order in which they began. A batch that made
-        calls under an id of its own has them below ``inside``.
+        calls under an id of its own has them below ``inside``. ``stalls`` are all of late:
+        whichever call was there then has waited for them.
         """
-        return self._of(request_id, depth=0)
+        stalls = [_stall_view(each) for each in tuple(self._stalls)]
+        return {**self._of(request_id, depth=0), "stalls": stalls}
 
     def _of(self, request_id: str, depth: int) -> dict[str, Any]:
         batches = [*self._batch_views(request_id, depth)]
@@ -217,6 +242,14 @@ def _call_view(call: CallDelay) -> dict[str, Any]:
         "begun_at": call.begun_at,
         "duration_s": call.ended_at - call.begun_at,
         "error": call.error,
+    }
+
+
+def _stall_view(stall: StallDelay) -> dict[str, Any]:
+    return {
+        "place": stall.place,
+        "begun_at": stall.begun_at,
+        "duration_s": stall.ended_at - stall.begun_at,
     }
 
 

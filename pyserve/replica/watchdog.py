@@ -13,13 +13,17 @@ import asyncio
 import logging
 import selectors
 import sys
+import sysconfig
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 from typing import Self
+
+from pyserve.observe.delays import PROCESS_DELAYS, StallDelay, wall_clock_from
 
 # An idle loop is looked at this much less often (measured: ten looks a second cost up to 0.15 %
 # of a core, which is more than everything else that an idle mesh does).
@@ -29,6 +33,9 @@ _REPEAT_S = 10.0
 # While a stall lasts, so often the thread looks whether it is to end.
 _END_CHECK_S = 1.0
 _STACK_FRAMES_MAX = 30
+_UNSEEN = "code that was over before it could be looked at"
+# What users did not write, and cannot mend.
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -101,7 +108,9 @@ class LoopWatchdog:
     def _on_stalled(self, loop_thread_id: int, turned: _SignOfLife) -> None:
         frame = sys._current_frames().get(loop_thread_id)  # noqa: SLF001  # documented
         self._stats = replace(self._stats, count=self._stats.count + 1)
+        place = _UNSEEN
         if frame is not None and not turned.event.is_set():
+            place = _place(frame)
             self._log(frame)
         del frame  # It would keep the locals of user code alive.
         while not turned.event.wait(_END_CHECK_S):
@@ -113,6 +122,8 @@ class LoopWatchdog:
             total_s=self._stats.total_s + lasted_s,
             longest_s=max(self._stats.longest_s, lasted_s),
         )
+        unix_s = wall_clock_from(time.monotonic())
+        PROCESS_DELAYS.add_stall(StallDelay(place, unix_s(turned.asked_at), unix_s(turned.at)))
 
     def _log(self, frame: FrameType) -> None:
         place, now = (frame.f_code.co_filename, frame.f_lineno), time.monotonic()
@@ -138,6 +149,15 @@ class _SignOfLife:
     def __call__(self) -> None:
         self.at = time.monotonic()
         self.event.set()
+
+
+def _place(frame: FrameType) -> str:
+    """Return the innermost line that is of no library, for people."""
+    own: FrameType | None = frame
+    while own is not None and own.f_code.co_filename.startswith(_LIBRARIES):
+        own = own.f_back
+    found = frame if own is None else own
+    return f"{Path(found.f_code.co_filename).name}:{found.f_lineno} in {found.f_code.co_name}"
 
 
 def _waiting_code() -> frozenset[object]:

@@ -1,9 +1,9 @@
 """Where the time of a call went: each moment of it belongs to one span. Pure.
 
 The ingress knows when the call came, was parked, tried and answered; replicas know what it waited
-for in them. Where spans of replicas overlap, the one that says most has the moment: a load before
-a child's call, that before a wait for a batch, that before its run, and all of them before the bare
-fact that the call was there.
+for in them. Where spans of replicas overlap, the one that says most has the moment: code that holds
+the event loop, and so everything, before a load, that before a child's call, that before a wait for
+a batch, that before its run, and all of them before the bare fact that the call was there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from pyserve.admin.calls.records import Attempt, Call
 
 # By what they say, most first. "here" is the rest: the call was at the replica.
-_SAYS_MOST = ("load", "call", "batch_wait", "batch_run", "answer", "here")
+_SAYS_MOST = ("stall", "load", "call", "batch_wait", "batch_run", "answer", "here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class Span:
 
     Attributes:
         kind: ``request``, ``parked``, ``between``, ``attempt`` (one before the last),
-            ``load``, ``call``, ``batch_wait``, ``batch_run``, ``answer``, ``here``, ``end``.
+            ``stall``, ``load``, ``call``, ``batch_wait``, ``batch_run``, ``answer``, ``here``,
+            ``end``.
         start_s, end_s: From when to when.
         text: What happened, for people.
         replica_id: Where; "": in the router.
@@ -129,10 +130,18 @@ def _at_replica(call: Call, last: Attempt, delays: Mapping[str, Any]) -> Iterato
     if last.end_s > answered_at:
         words = f"the answer of {name} came, from its head to its end"
         yield Span("answer", answered_at, last.end_s, words, name)
-    for span in delay_spans(delays, call.started_at, name, 1):
+    stalls = _stall_spans(delays, call.started_at, name)
+    for span in (*stalls, *delay_spans(delays, call.started_at, name, 1)):
         start, end = max(span.start_s, last.start_s), min(span.end_s, last.end_s)
         if end > start:
             yield Span(span.kind, start, end, span.text, name, span.target, span.depth)
+
+
+def _stall_spans(delays: Mapping[str, Any], started_at: float, replica_id: str) -> Iterator[Span]:
+    for stall in delays.get("stalls", ()):
+        start = stall["begun_at"] - started_at
+        words = f"waited for the event loop of {replica_id}, which {stall['place']} held"
+        yield Span("stall", start, start + stall["duration_s"], words, replica_id, depth=1)
 
 
 def delay_spans(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from starlette.requests import Request
 
 import pyserve
 
 WINDOW_S = LOAD_S = CHILD_S = SLOW_S = 0.4
+# A loop that was idle is looked at each second only.
+HELD_S = 4.0
 
 
 @pyserve.deployment(max_ongoing_requests=1)
@@ -82,8 +85,19 @@ class Parent:
         return answer
 
 
+@pyserve.deployment
+class Blocking:
+    """Does not let go of its event loop."""
+
+    async def __call__(self, request: Request) -> str:
+        del request
+        time.sleep(HELD_S)  # noqa: ASYNC251  # the fault that is staged
+        return "blocking"
+
+
 narrow = Narrow.bind()
 uneven = Uneven.bind()
 batched = Batched.bind()
 multiplexed = Multiplexed.bind()
 parent = Parent.bind(Child.bind())
+blocking = Blocking.bind()

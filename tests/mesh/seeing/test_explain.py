@@ -13,14 +13,14 @@ import httpx
 import pytest
 
 from tests.mesh.commands import pyserve
-from tests.mesh.seeing.staged import CHILD_S, LOAD_S, SLOW_S, WINDOW_S
+from tests.mesh.seeing.staged import CHILD_S, HELD_S, LOAD_S, SLOW_S, WINDOW_S
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 _TIMEOUT_S = 30.0
-_STAGES = ("narrow", "uneven", "batched", "multiplexed", "parent")
+_STAGES = ("narrow", "uneven", "batched", "multiplexed", "parent", "blocking")
 _ASK = {"x-pyserve-explain": "1"}
 
 
@@ -144,6 +144,12 @@ def test_a_model_that_had_to_be_loaded(stage: Stage):
 def test_a_call_of_another_deployment(stage: Stage):
     stage.call("parent", "parent", **_ASK)
     stage.check("called parent/Child.answer", "parent", CHILD_S)
+
+
+def test_code_that_held_the_event_loop(stage: Stage):
+    stage.call("blocking", "blocking", **_ASK)
+    words = stage.check("waited for the event loop of Blocking#", "blocking", HELD_S / 2)
+    assert re.search(r", which staged\.py:\d+ in __call__ held$", words)
 
 
 def test_what_nobody_has_asked_for_names_the_header_unless_it_failed(stage: Stage):

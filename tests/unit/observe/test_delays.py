@@ -90,7 +90,8 @@ def test_a_member_of_a_batch_finds_it_with_what_the_batch_has_called():
         load["waited_s"],
         load["load_s"],
     )
-    assert {"request_id": "c", "batches": [], "loads": [], "calls": []} == delays.of("c")
+    nothing: dict[str, Any] = {name: [] for name in ("batches", "loads", "calls", "stalls")}
+    assert {"request_id": "c", **nothing} == delays.of("c")
 
 
 def test_a_batch_that_waits_for_itself_is_told_once():

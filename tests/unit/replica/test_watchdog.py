@@ -1,12 +1,15 @@
 """Code that holds the loop is found, told once with its place, and counted."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
+from pyserve.observe.delays import Delays
+from pyserve.replica import watchdog
 from pyserve.replica.watchdog import LoopWatchdog
 from tests.support.waiting import eventually
 
@@ -56,6 +59,26 @@ def test_a_stall_is_told_once_with_the_place_that_blocks(run):
     assert "has stood still for 0.05 s (stall 1)" in text
     assert "in hold_the_loop" in text
     assert __file__ in text
+
+
+@pytest.mark.slow
+def test_a_stall_is_kept_for_calls_that_were_there_with_a_line_of_no_library(run, monkeypatch):
+    delays = Delays()
+    monkeypatch.setattr(watchdog, "PROCESS_DELAYS", delays)
+    begun_at = time.time()
+
+    async def main():
+        with LoopWatchdog(STALL_S, lambda text: None) as watching:
+            await asyncio.sleep(2 * STALL_S)
+            hold_the_loop(14 * STALL_S)
+            await stall_ended(watching)
+
+    run(main())
+
+    (stall,) = delays.of("anything")["stalls"]
+    assert re.fullmatch(r"test_watchdog\.py:\d+ in hold_the_loop", stall["place"])
+    assert 3 * STALL_S < stall["duration_s"] < time.time() - begun_at
+    assert begun_at <= stall["begun_at"] <= time.time()
 
 
 @pytest.mark.slow
