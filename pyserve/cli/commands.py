@@ -31,6 +31,7 @@ _COMMANDS = {
     ),
     "ingress": ("pyserve.cli.ingress:ingress", "Run an ingress of a mesh that runs elsewhere."),
     "logs": ("pyserve.cli.logs:logs", "Print what the replicas of a deployment write."),
+    "profile": ("pyserve.cli.profile:profile", "Record where the time of a replica goes."),
     "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),
     "replica": ("pyserve.cli.replica:replica", "Run one replica that joins a mesh by itself."),
     "run": ("pyserve.cli.run:run", "Run an application in the foreground."),
