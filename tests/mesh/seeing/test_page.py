@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -95,6 +96,25 @@ def test_it_looks_only_while_it_is_seen(environment: dict[str, str], visitor: Vi
         visitor.do("click", selector="#pause")
         visitor.see("#live", "paused")
         wait_until(lambda: viewers(url) == 0, 20)
+
+
+def test_models_and_changes_of_numbers_of_replicas_are_told(
+    environment: dict[str, str], visitor: Visitor
+):
+    with mesh(environment, "memory") as url, ThreadPoolExecutor(4) as callers:
+        address = f"http://{address_of(environment)}/"
+        named = {"serve_multiplexed_model_id": "small"}
+        assert 200 == httpx.get(address, headers=named, trust_env=False, timeout=20).status_code
+        visitor.open(f"{url}/#/models")
+        visitor.see("th", "small")
+        rows = '[...document.querySelectorAll("#page tr")].map((row) => row.textContent)'
+        visitor.until(f'{rows}.some((text) => text.startsWith("smalldefault/MemoryMemory#"))')
+        visitor.until("document.querySelectorAll('#page table').length === 2")
+
+        for _ in range(4):
+            callers.submit(httpx.get, f"{address}?for=2", trust_env=False, timeout=20)
+        visitor.do("go", hash="#/scaling")
+        visitor.until(f"{rows}.some((text) => /default.Memory12.*for each replica/.test(text))")
 
 
 def test_a_method_is_called_from_its_form(environment: dict[str, str], visitor: Visitor):
