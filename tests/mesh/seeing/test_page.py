@@ -114,7 +114,7 @@ def test_models_and_changes_of_numbers_of_replicas_are_told(
         for _ in range(4):
             callers.submit(httpx.get, f"{address}?for=2", trust_env=False, timeout=20)
         visitor.do("go", hash="#/scaling")
-        visitor.until(f"{rows}.some((text) => /default.Memory12.*for each replica/.test(text))")
+        visitor.until(f"{rows}.some((text) => /:..default.Memory12.*for each replica/.test(text))")
 
 
 def test_a_method_is_called_from_its_form(environment: dict[str, str], visitor: Visitor):
