@@ -54,7 +54,7 @@ def test_a_flame_graph_names_the_code_that_takes_the_time(
         assert 200 == call.result().status_code, "it serves on"
     assert 0 == done.returncode, done.stderr
     assert str(file) in done.stdout
-    assert "add_up (tests/mesh/cli/busy.py" in file.read_text().replace(f"{Path.cwd()}/", "")
+    assert "add_up (busy.py:" in file.read_text()
 
 
 @needs_ptrace
