@@ -361,11 +361,12 @@ async def start_application(target: Code, middlewares: str | None = None) -> Asg
         raise _load_error(label, error) from error
     answer_refusals(built)
     routes = tuple(idempotent_routes(built))
+    inner = built
     if middlewares is not None:
         path = middlewares
         label = f"the middlewares of {path} could not be made"
         built = _attempt(label, lambda: wrap(built, read_middlewares(path)))
-    application = AsgiApplication(built, routes)
+    application = AsgiApplication(built, routes, inner)
     try:
         await application.startup()
     except LifespanFailed as error:

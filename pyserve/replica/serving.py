@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.references import remote
-from pyserve.replica import delays
+from pyserve.replica import delays, describing
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.http import plain_handler
+from pyserve.replica.http.documents import call_document
 from pyserve.replica.loading import Loaded, inference_doors
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.plain.methods import CALL, PlainMethod
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
     from pyserve.config import DeploymentOptions
     from pyserve.config.ingress import IngressSettings
     from pyserve.references import References
+    from pyserve.replica.inference.doors import InferenceDoors
 
 # Of what other processes of the mesh ask for.
-_OWN_WEIGHTS = {**remote.WEIGHTS, **delays.WEIGHTS}
+_OWN_WEIGHTS = {**remote.WEIGHTS, **delays.WEIGHTS, **describing.WEIGHTS}
 
 
 def make_server(
@@ -38,6 +41,7 @@ def make_server(
     limits: IngressSettings,
     references: References | None = None,
     http: HttpHandler | None = None,
+    describe: Callable[[], Mapping[str, Any]] | None = None,
     front: Callable[[HttpHandler], HttpHandler] | None = None,
 ) -> Server:
     """Return a server with all methods registered, which does not listen yet.
@@ -53,6 +57,7 @@ def make_server(
         limits: Of the ingress; what of them is about connections holds at ports for strangers.
         references: Holds large results for handles.
         http: The ASGI application; ``None``: ``__call__`` answers plain HTTP, if there is one.
+        describe: Makes the document of that application.
         front: Puts something before ``__call__``; ``None``: nothing stands there.
 
     Raises:
@@ -92,14 +97,27 @@ def make_server(
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
     plain.register(server)
-    if doors is not None:
-        server.add_registered_method_handlers(doors.service, doors.handlers())
-    _register_own(server, references)
+    _register_more(server, doors, references, describe or _describing(call, deployment))
     return server
 
 
-def _register_own(server: Server, references: References | None) -> None:
-    """Add what other processes of the mesh ask for."""
+def _describing(
+    call: PlainMethod | None, deployment: str
+) -> Callable[[], Mapping[str, Any]] | None:
+    return None if call is None else partial(call_document, call, deployment)
+
+
+def _register_more(
+    server: Server,
+    doors: InferenceDoors | None,
+    references: References | None,
+    describe: Callable[[], Mapping[str, Any]] | None,
+) -> None:
+    """Add what clients of inference and other processes of the mesh ask for."""
+    if doors is not None:
+        server.add_registered_method_handlers(doors.service, doors.handlers())
+    if describe is not None:
+        server.add_registered_method_handlers(describing.SERVICE, describing.handlers(describe))
     server.add_registered_method_handlers(delays.SERVICE, delays.handlers())
     if references is not None:
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))

@@ -35,6 +35,7 @@ from pyserve.replica.announcing import hello, ready
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
+from pyserve.replica.http.documents import application_document
 from pyserve.replica.loading import (
     Loaded,
     LoadError,
@@ -302,24 +303,28 @@ class Worker:
         return LoopWatchdog(stall_s) if stall_s else contextlib.nullcontext()
 
     def _make_server(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> Server:
-        mesh = attachment()
+        mesh, application = attachment(), self._application
+        name = self._settings.deployment
         try:
             return make_server(
                 loaded,
                 instance,
                 application=self._settings.application,
-                deployment=self._settings.deployment,
+                deployment=name,
                 replica_id=assign.replica_id,
                 token=self._settings.token,
                 development=assign.development,
                 limits=self._settings.mesh.ingress,
                 references=None if mesh is None else mesh.references,
-                http=None if self._application is None else self._application.handle,
+                http=None if application is None else application.handle,
+                describe=None
+                if application is None
+                else partial(application_document, application.inner, name),
                 front=front_of(self._settings.mesh.http_middlewares),
             )
         except ValueError as error:
             raise LoadError(
-                f"the options of {self._settings.deployment!r} cannot be served: {error}",
+                f"the options of {name!r} cannot be served: {error}",
                 traceback.format_exc(),
                 user_code=True,
             ) from error

@@ -25,10 +25,20 @@ class AsgiApplication:
     Args:
         app: Any ASGI 3 application.
         idempotent_routes: Whose requests may be repeated, see ``idempotence``.
+        inner: What stands behind middlewares; ``None``: none are before it.
+
+    Attributes:
+        inner: The same.
     """
 
-    def __init__(self, app: Application, idempotent_routes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        app: Application,
+        idempotent_routes: Sequence[str] = (),
+        inner: Application | None = None,
+    ) -> None:
         self.idempotent_routes = idempotent_routes
+        self.inner = app if inner is None else inner
         self._app = app
         self._lifespan = Lifespan(app)
         self._state = self._lifespan.state

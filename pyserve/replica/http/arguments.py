@@ -11,8 +11,8 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyserve.errors import UsageError
 from pyserve.replica.http.bodies import parse_json, reader_of
@@ -51,6 +51,77 @@ class Arguments:
         return cls(lambda http: ((only(http),), _NO_KEYWORDS), needs_body, only)
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a handler takes of a request, by its parameters.
+
+    Attributes:
+        takes: The request, the whole body, fields of a JSON object by name, or nothing.
+        parameters: All of them.
+        hints: The annotation of each; of a batched handler that of an element.
+        problem: Why it cannot be called; "": it can.
+    """
+
+    takes: Literal["nothing", "request", "body", "fields"]
+    parameters: tuple[inspect.Parameter, ...] = ()
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def only(self) -> inspect.Parameter:
+        """The parameter that gets the request or the body."""
+        return next((p for p in self.parameters if p.kind not in _VARIADIC), self.parameters[0])
+
+    @property
+    def fields(self) -> dict[str, inspect.Parameter]:
+        """The parameters that get the fields of their names; the others get the request.
+
+        These are annotated with another type than data, or are called ``request`` without an
+        annotation.
+        """
+        return {
+            p.name: p
+            for p in self.parameters
+            if p.kind not in _VARIADIC
+            and (is_data(self.hints[p.name]) or (self.hints[p.name] is Any and p.name != "request"))
+        }
+
+
+def signature_of(function: Callable[..., Any], *, batched: bool) -> Signature:
+    """Return what ``function`` takes.
+
+    Args:
+        function: The handler, bound.
+        batched: Its parameters are lists, one element for each request.
+    """
+    parameters = tuple(_parameters(function))
+    try:
+        return _signature_of(parameters, function, batched=batched)
+    except Exception as error:
+        # What annotations name is anybody's code.
+        problem = f"{_label(function)}: its annotations cannot be used: {error}"
+        return Signature("nothing", problem=problem)
+
+
+def _signature_of(
+    parameters: tuple[inspect.Parameter, ...], function: Callable[..., Any], *, batched: bool
+) -> Signature:
+    hints = _hints(function, [each.name for each in parameters], batched=batched)
+    unresolved = [hint for hint in hints.values() if isinstance(hint, _Unresolved)]
+    if unresolved:
+        return Signature("nothing", problem=unresolved[0].text)
+    if not parameters:
+        return Signature("nothing")
+    named = [each for each in parameters if each.kind not in _VARIADIC]
+    if len(named) > 1 or (not named and parameters[0].kind is _KINDS.VAR_KEYWORD):
+        is_request = named and not is_data(hints[named[0].name])
+        if is_request and all(_has_default(each) for each in named[1:]):
+            return Signature("request", (named[0],), hints)
+        return Signature("fields", parameters, hints)
+    found = Signature("body", parameters, hints)
+    return found if is_data(hints[found.only.name]) else Signature("request", parameters, hints)
+
+
 def arguments_of(function: Callable[..., Any], *, batched: bool) -> Arguments:
     """Return how the arguments of ``function`` are made.
 
@@ -58,33 +129,26 @@ def arguments_of(function: Callable[..., Any], *, batched: bool) -> Arguments:
         function: The handler, bound.
         batched: Its parameters are lists, one element for each request.
     """
-    parameters = _parameters(function)
+    signature = signature_of(function, batched=batched)
+    if signature.problem:
+        return _unusable(signature.problem)
     try:
-        return _arguments_of(parameters, function, batched=batched)
+        return _arguments_of(signature)
     except Exception as error:
-        # What annotations name is anybody's code, and pydantic's checks are long.
+        # Pydantic's checks are long.
         return _unusable(f"{_label(function)}: its annotations cannot be used: {error}")
 
 
-def _arguments_of(
-    parameters: list[inspect.Parameter], function: Callable[..., Any], *, batched: bool
-) -> Arguments:
-    hints = _hints(function, [each.name for each in parameters], batched=batched)
-    named = [each for each in parameters if each.kind not in _VARIADIC]
-    unresolved = [hint for hint in hints.values() if isinstance(hint, _Unresolved)]
-    if unresolved:
-        return _unusable(unresolved[0].text)
-    if not parameters:
-        return Arguments(lambda _http: _NOTHING, needs_body=False)
-    if len(named) > 1 or (not named and parameters[0].kind is _KINDS.VAR_KEYWORD):
-        is_request = named and not is_data(hints[named[0].name])
-        if is_request and all(_has_default(each) for each in named[1:]):
-            return _request(named[0])
-        return _fields(parameters, hints)
-    parameter = (named or parameters)[0]
-    if not is_data(hints[parameter.name]):
-        return _request(parameter)
-    return _whole(parameter, hints[parameter.name])
+def _arguments_of(signature: Signature) -> Arguments:
+    match signature.takes:
+        case "nothing":
+            return Arguments(lambda _http: _NOTHING, needs_body=False)
+        case "request":
+            return _request(signature.only)
+        case "body":
+            return _whole(signature.only, signature.hints[signature.only.name])
+        case "fields":
+            return _fields(signature)
 
 
 # --- one argument ---------------------------------------------------------------------------
@@ -144,22 +208,18 @@ def _text_of(body: bytes) -> str:
 # --- several --------------------------------------------------------------------------------
 
 
-def _fields(parameters: list[inspect.Parameter], hints: Mapping[str, Any]) -> Arguments:
-    """Give parameters the fields of their names, or the request.
-
-    The request goes to those that are annotated with another type than data, and to one without
-    annotation whose name is ``request``.
-    """
-    named = [each for each in parameters if each.kind not in _VARIADIC]
+def _fields(signature: Signature) -> Arguments:
+    """Give parameters the fields of their names, or the request."""
+    hints = signature.hints
+    named = [each for each in signature.parameters if each.kind not in _VARIADIC]
     fields = {
-        each.name: converter_of(hints[each.name]) if is_data(hints[each.name]) else None
-        for each in named
-        if is_data(hints[each.name]) or (hints[each.name] is Any and each.name != "request")
+        name: converter_of(hints[name]) if is_data(hints[name]) else None
+        for name in signature.fields
     }
     requests = [each.name for each in named if each.name not in fields]
     positional = [each.name for each in named if each.kind is _KINDS.POSITIONAL_ONLY]
     required = {each.name for each in named if each.name in fields and not _has_default(each)}
-    takes_others = any(each.kind is _KINDS.VAR_KEYWORD for each in parameters)
+    takes_others = any(each.kind is _KINDS.VAR_KEYWORD for each in signature.parameters)
     make_request = _request_class() if requests else None
 
     def read(http: HttpCall) -> Given:

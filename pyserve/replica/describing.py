@@ -1,0 +1,37 @@
+"""Answers, inside the mesh, what this replica takes by plain HTTP, as a document of OpenAPI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+import orjson
+
+SERVICE = "pyserve.describing"
+HTTP = f"/{SERVICE}/Http"
+
+WEIGHTS: Mapping[str, int] = {HTTP: 0}
+"""Weights of the methods at the admission gate: full replicas are asked too."""
+
+
+def handlers(describe: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the method handlers of ``SERVICE``.
+
+    ``Http`` takes nothing and returns a document of OpenAPI as JSON, whose paths are below the
+    route prefix.
+
+    Args:
+        describe: Makes the document; may run user code, so on a thread.
+    """
+
+    async def http(_request: bytes, context: Any) -> bytes:
+        if not context.call.trusted:
+            # In the words of a method that is not there.
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        document = await asyncio.to_thread(describe)
+        # As FastAPI's own documents may: keys that are no texts, numbers that are no JSON.
+        return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
+
+    return {"Http": grpc.unary_unary_rpc_method_handler(http)}
