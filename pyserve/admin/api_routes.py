@@ -23,7 +23,7 @@ def routes(desk: Desk) -> list[Route]:
     if desk.status is None or desk.front is None:
         return []
     looker = _Looker(desk, desk.status, desk.front)
-    return Api(Sampler(looker.take), desk.front).routes()
+    return Api(Sampler(looker.take), desk.front, tries=desk.tries).routes()
 
 
 class _Looker:

@@ -20,12 +20,19 @@ class Described:
         deployment: Its name.
         services: Full names.
         files: Serialized FileDescriptorProtos.
+        prefixes: Below which it takes plain HTTP.
     """
 
     application: str
     deployment: str
     services: tuple[str, ...]
     files: tuple[bytes, ...]
+    prefixes: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """The same as "application/Deployment"."""
+        return f"{self.application}/{self.deployment}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,15 @@ class Front(Protocol):
             ConnectionError: It does not say.
         """
 
+    async def document_of(self, target: str, replica_id: str) -> Mapping[str, Any]:
+        """Ask a replica what its deployment takes by plain HTTP, as a document of OpenAPI.
+
+        Its paths are below the route prefix.
+
+        Raises:
+            ConnectionError: It does not say.
+        """
+
 
 @dataclass(frozen=True, kw_only=True)
 class Desk:
@@ -80,6 +96,7 @@ class Desk:
         front: The ingress of this process; ``None``: it has none, and shows no page.
         speaks_tls: Admin servers of the mesh that are not on loopback speak TLS.
         bounds: Which buckets ``/metrics`` has.
+        tries: Methods may be called from the page.
     """
 
     gathering: NodeGathering
@@ -87,3 +104,4 @@ class Desk:
     front: Front | None = None
     speaks_tls: bool = False
     bounds: Bounds = field(default_factory=dict)
+    tries: bool = False

@@ -31,6 +31,7 @@ def make_admin(
     run_dir: Path | None = None,
     status: Callable[[], Awaitable[control_pb2.StatusReply]] | None = None,
     front: Front | None = None,
+    is_of_driver: bool = False,
 ) -> AdminServer | None:
     """Return the admin server of this process, ``None`` if there shall be none.
 
@@ -42,6 +43,8 @@ def make_admin(
         run_dir: A run folder of this mesh that need not lie there.
         status: As of ``Desk``.
         front: The same.
+        is_of_driver: The mesh ends with who has started it, so that methods may be called from
+            its page unless the settings say no.
     """
     port = settings.metrics.port
     if port is None:
@@ -53,6 +56,7 @@ def make_admin(
         front=front,
         speaks_tls=settings.security.tls is not None,
         bounds=bounds_of(settings.metrics),
+        tries=is_of_driver if settings.metrics.tries is None else settings.metrics.tries,
     )
     return AdminServer(
         desk,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.admin.access import viewing_key
 from pyserve.cli.commands import CommandFailed
-from pyserve.config import is_loopback, read_settings
+from pyserve.cli.page import speaks_tls
+from pyserve.config import read_settings
 
 if TYPE_CHECKING:
     from pyserve.config.tls import TlsFiles
     from pyserve.driver.session import Session
-    from pyserve.wire.v1 import control_pb2
 
 # Two looks take a second, and the processes that are asked one more each.
 _ANSWER_TIMEOUT_S = 15.0
@@ -119,9 +119,9 @@ def find_admins(session: Session) -> list[AdminClient]:
     """
     # One that has gone listens nowhere.
     shown = [each for each in session.client.status().ingresses if each.admin and each.addresses]
-    tls = tls_context(read_settings().security.tls) if any(map(_speaks_tls, shown)) else None
+    tls = tls_context(read_settings().security.tls) if any(map(speaks_tls, shown)) else None
     found = [
-        AdminClient(each.admin, session.address.token, tls if _speaks_tls(each) else None)
+        AdminClient(each.admin, session.address.token, tls if speaks_tls(each) else None)
         for each in shown
     ]
     if not found:
@@ -141,11 +141,6 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
         if file is not None:
             context.load_verify_locations(file)
     return context
-
-
-def _speaks_tls(ingress: control_pb2.IngressStatus) -> bool:
-    """Say whether its admin server does: where the ingress does, but on the loopback."""
-    return ingress.speaks_tls and not is_loopback(ingress.admin.rpartition(":")[0])
 
 
 def _words(answer: http.client.HTTPResponse) -> str:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pyserve.cli.page import page_url
+from pyserve.config import read_settings
+
 if TYPE_CHECKING:
     from pyserve.driver.applying import Outcome
     from pyserve.driver.session import Session
@@ -66,3 +69,13 @@ def print_ready(
                 f"pyserve: {each.name} has no replicas (num_replicas=0), so nothing answers its "
                 f"calls until it is deployed with some"
             )
+
+
+def print_page(session: Session) -> None:
+    """Say where methods can be called from a form, unless others have started the mesh."""
+    if session.process is None or read_settings().metrics.tries is False:
+        return
+    # That of the ingress that this run has started.
+    shown = [each for each in session.client.status().ingresses if each.admin and each.addresses]
+    if shown:
+        click.echo(f"pyserve: try it in a browser at {page_url(shown[0])}/#/try")

@@ -22,7 +22,7 @@ from pyserve.api.graph import pack
 from pyserve.cli.applications import file_of, ingress_options, is_file, load_request
 from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.in_process import run_in_process
-from pyserve.cli.ready import print_all_ready, print_ready
+from pyserve.cli.ready import print_all_ready, print_page, print_ready
 from pyserve.cli.reloading import Loader, Reloading
 from pyserve.cli.settings import (
     access_log_option,
@@ -134,6 +134,7 @@ def _bring_up(
     listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=run)
     names = {each.name for each in packed.deployments}
     print_ready(session, packed.name, packed.ingress, names, listening)
+    print_page(session)
 
 
 def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run) -> None:
@@ -143,6 +144,7 @@ def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run
     if outcome.failed and not outcome.deployed:
         sys.exit(1)
     print_all_ready(session, request, outcome)
+    print_page(session)
 
 
 def _run_in_mesh(

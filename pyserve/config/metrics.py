@@ -1,4 +1,4 @@
-"""What the environment says of how a node shows what its processes have counted."""
+"""What the environment says of the port where a node shows itself, its metrics first of all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyserve.config.validation import refuse
+from pyserve.config.variables import switch
 
 REQUEST_BUCKETS = "PYSERVE_REQUEST_LATENCY_BUCKETS_MS"
 MODEL_BUCKETS = "PYSERVE_MODEL_LOAD_LATENCY_BUCKETS_MS"
@@ -19,6 +20,7 @@ ALIASES = {
 # That of Ray Serve's balancer.
 DEFAULT_METRICS_PORT = 9101
 _PORT_MAX = 65535
+_TRIES = "PYSERVE_TRY_METHODS"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +31,14 @@ class MetricsSettings:
         port: of the admin server; 0: any free one, None: there is none.
         request_bounds_ms: upper bounds of the buckets for times of requests, growing; (): all.
         model_bounds_ms: the same for times of models.
+        tries: whether methods may be called from its page; None: in a mesh that ends with who
+            has started it, as that of ``pyserve run``.
     """
 
     port: int | None = DEFAULT_METRICS_PORT
     request_bounds_ms: tuple[float, ...] = ()
     model_bounds_ms: tuple[float, ...] = ()
+    tries: bool | None = None
 
 
 def read_metrics_settings(variables: Mapping[str, str]) -> MetricsSettings:
@@ -46,6 +51,7 @@ def read_metrics_settings(variables: Mapping[str, str]) -> MetricsSettings:
         port=_port(variables),
         request_bounds_ms=_bounds(variables, REQUEST_BUCKETS),
         model_bounds_ms=_bounds(variables, MODEL_BUCKETS),
+        tries=switch(variables, _TRIES) if variables.get(_TRIES) else None,
     )
 
 

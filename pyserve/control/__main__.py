@@ -139,6 +139,7 @@ class _Mesh:
         self._ending: asyncio.Task[None] | None = None
         self._address = MeshAddress(controller=f"unix:{home.run_dir / _SOCKET}", token=home.token)
         self._is_lasting: bool = options.persistent
+        self._is_of_driver = options.liveness_fd is not None
         launcher = LastingLocalLauncher if self._is_lasting else LocalLauncher
         self._launcher = launcher(
             controller=self._controller_for_replicas,
@@ -176,7 +177,7 @@ class _Mesh:
         # A mesh that ends with its driver is not for others.
         self._rest = (
             self._make_rest(settings.dashboard)
-            if settings.dashboard is not None and options.liveness_fd is None
+            if settings.dashboard is not None and not self._is_of_driver
             else None
         )
 
@@ -201,6 +202,7 @@ class _Mesh:
             run_dir=self._home.run_dir,
             status=self._status,
             front=None if shown is None else IngressFront(shown),
+            is_of_driver=self._is_of_driver,
         )
 
     async def _status(self) -> control_pb2.StatusReply:

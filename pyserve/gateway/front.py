@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyserve.admin import Described, Door
 from pyserve.aio import AioRpcError
 from pyserve.gateway.delays import delays_of
+from pyserve.gateway.describing import document_of
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class IngressFront:
                 key.deployment,
                 tuple(view.services),
                 tuple(view.file_descriptors),
+                # Those of its class are of inference, whose interface is a standard.
+                tuple(each for each in view.http_prefixes if each not in view.class_prefixes),
             )
             for key, view in self._ingress.views.items()
         ]
@@ -74,7 +77,23 @@ class IngressFront:
         try:
             return await delays_of(table, key, ReplicaId(replica_id), request_id)
         except AioRpcError as error:
-            raise ConnectionError(f"{error.code().name}: {error.details()}") from error
+            raise ConnectionError(_said(error)) from error
+
+    async def document_of(self, target: str, replica_id: str) -> Mapping[str, Any]:
+        """Ask a replica what its deployment takes by plain HTTP.
+
+        Raises:
+            ConnectionError: It does not say.
+        """
+        table, key = self._ingress.table, _key(target)
+        try:
+            return await document_of(table, key, ReplicaId(replica_id))
+        except AioRpcError as error:
+            raise ConnectionError(_said(error)) from error
+
+
+def _said(error: AioRpcError) -> str:
+    return f"{error.code().name}: {error.details()}"
 
 
 def _key(target: str) -> DeploymentKey:

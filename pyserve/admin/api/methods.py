@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import (
     Descriptor,
     EnumDescriptor,
@@ -14,9 +13,9 @@ from google.protobuf.descriptor import (
     MethodDescriptor,
 )
 
+from pyserve.admin.api.pools import methods_in
 from pyserve.admin.desk import Described
 
-_LOGGER = logging.getLogger(__name__)
 # Messages may hold themselves, and forms of deep ones are filled in as JSON anyway.
 _DEPTH_MAX = 4
 _FIELDS_MAX = 400
@@ -44,30 +43,19 @@ _NAMES: dict[int, str] = {
 
 def methods_of(described: Iterable[Described]) -> list[dict[str, Any]]:
     """Return every method that can be described, with a form for its request."""
-    return [method for each in described for method in _methods(each)]
-
-
-def _methods(described: Described) -> Iterator[dict[str, Any]]:
-    pool = _pool(described.files)
-    for name in described.services:
-        try:
-            service = pool.FindServiceByName(name)
-        except KeyError:
-            continue  # It has no .proto, so no form can be made.
-        for method in service.methods:
-            yield _method(described, method)
+    return [_method(each, method) for each in described for method in methods_in(each)]
 
 
 def _method(described: Described, method: MethodDescriptor) -> dict[str, Any]:
     budget = _Budget(_FIELDS_MAX)
     return {
+        "kind": "rpc",
         "application": described.application,
         "deployment": described.deployment,
         "service": method.containing_service.full_name,
         "method": method.name,
         "path": f"/{method.containing_service.full_name}/{method.name}",
-        # Those that take a stream need more than one message, which a form is not.
-        "can_be_tried": not method.client_streaming,
+        "takes": "stream" if method.client_streaming else "one",
         "answers": "stream" if method.server_streaming else "one",
         "request": method.input_type.full_name,
         "response": method.output_type.full_name,
@@ -94,8 +82,11 @@ def _fields(kind: Descriptor, depth: int, budget: _Budget) -> list[dict[str, Any
 def _field(field: FieldDescriptor, depth: int, budget: _Budget) -> dict[str, Any]:
     found: dict[str, Any] = {"name": field.json_name, "label": field.name, "type": _type(field)}
     if _is_map(field):
-        found |= {"kind": "json", "hint": "an object from keys to values"}
-        return found
+        assert field.message_type is not None, "its entries"
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        one = {"name": "value", "label": "value", "type": _type(value)}
+        more = {"key": _input(key, depth, budget), "value": one | _input(value, depth, budget)}
+        return {**found, "kind": "map", **more}
     if field.is_repeated:
         found["repeated"] = True
     oneof = field.containing_oneof
@@ -150,14 +141,3 @@ def _type(field: FieldDescriptor) -> str:
 def _is_map(field: FieldDescriptor) -> bool:
     kind = field.message_type
     return kind is not None and kind.GetOptions().map_entry
-
-
-def _pool(files: Iterable[bytes]) -> descriptor_pool.DescriptorPool:
-    pool = descriptor_pool.DescriptorPool()
-    for serialized in files:
-        try:
-            pool.AddSerializedFile(serialized)
-        except TypeError as error:
-            # One file that contradicts another must not hide the rest.
-            _LOGGER.info("a method cannot be described: %s", error)
-    return pool

@@ -6,36 +6,41 @@ Whoever starts the admin server mounts them, behind its check of the mesh token.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from pyserve.admin.api.catalogue import Catalogue
 from pyserve.admin.api.deployments import deployment_details
-from pyserve.admin.api.methods import methods_of
 from pyserve.admin.api.models import models
 from pyserve.admin.api.overview import Between, overview
 from pyserve.admin.api.sampler import Sampler, TooManyViewers
-from pyserve.admin.api.trying import (
+from pyserve.admin.calls.asking import Calls, not_kept
+from pyserve.admin.trying import (
     REQUEST_BYTES_MAX,
     DoorClosed,
     TooManyTries,
     Tries,
-    Try,
+    message_of,
+    wanted_of,
 )
-from pyserve.admin.calls.asking import Calls, not_kept
 from pyserve.errors import PyserveError, UsageError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Send
 
     from pyserve.admin.desk import Front
+    from pyserve.admin.trying import Event
 
 PAGE_HEADER = "x-pyserve-page"
 """What a form of another site cannot send: a browser asks first, and is told no."""
 
 _NO_STORE = {"cache-control": "no-store"}
+_STREAMED = {**_NO_STORE, "x-accel-buffering": "no"}
 
 
 class Api:
@@ -44,18 +49,21 @@ class Api:
     Args:
         sampler: Takes looks.
         front: The ingress of this process.
+        tries: Methods may be called; else nothing here calls any.
     """
 
-    def __init__(self, sampler: Sampler, front: Front) -> None:
+    def __init__(self, sampler: Sampler, front: Front, *, tries: bool = False) -> None:
         self._sampler = sampler
         self._front = front
-        self._tries = Tries()
+        self._tries = Tries() if tries else None
+        self._catalogue = Catalogue(front)
         self._calls = Calls(front, sampler.odd)
 
     def routes(self) -> list[Route]:
         """Return what to mount."""
         deployment = "/api/deployments/{application}/{name}.json"
-        return [
+        found = [
+            Route("/-/openapi.json", _answering(self._openapi), methods=["GET"]),
             Route("/api/overview.json", _answering(self._overview), methods=["GET"]),
             Route(deployment, _answering(self._deployment), methods=["GET"]),
             Route("/api/models.json", _answering(self._models), methods=["GET"]),
@@ -64,8 +72,10 @@ class Api:
             Route("/api/events", self._events, methods=["GET"]),
             Route("/api/calls.json", _answering(self._list_calls), methods=["GET"]),
             Route("/api/calls/{request_id:path}", _answering(self._explain), methods=["GET"]),
-            Route("/api/call", _answering(self._call), methods=["POST"]),
         ]
+        if self._tries is not None:
+            found += _Trying(self._front, self._tries).routes()
+        return found
 
     async def _overview(self, _request: Request) -> Response:
         return _json(overview(await self._sampler.once()))
@@ -83,8 +93,19 @@ class Api:
     async def _viewers(self, _request: Request) -> Response:
         return _json({"viewers": self._sampler.viewers})
 
+    async def _openapi(self, _request: Request) -> Response:
+        return _json((await self._catalogue.get()).document)
+
     async def _methods(self, _request: Request) -> Response:
-        return _json({"methods": methods_of(self._front.described())})
+        made = await self._catalogue.get()
+        undescribed = made.document.get("x-pyserve-undescribed", [])
+        return _json(
+            {
+                "can_be_tried": self._tries is not None,
+                "methods": made.forms,
+                "undescribed": undescribed,
+            }
+        )
 
     async def _list_calls(self, _request: Request) -> Response:
         return _json(self._calls.kept())
@@ -94,41 +115,88 @@ class Api:
         found = await self._calls.explain(request_id)
         return _json(found) if found is not None else _refusal(404, not_kept(request_id))
 
-    async def _call(self, request: Request) -> Response:
-        if PAGE_HEADER not in request.headers:
-            return _unread(403, f"a call needs the header {PAGE_HEADER}: 1")
-        door = self._front.door()
-        if door is None:
-            return _unread(503, "the ingress of this process listens nowhere")
-        body = await _body(request)
-        if body is None:
-            return _unread(413, f"a message has at most {REQUEST_BYTES_MAX} bytes")
-        return _json(await self._tries.call(door, Try.of(body)))
-
     async def _events(self, _request: Request) -> Response:
         viewer = self._sampler.watch()
         try:
             first = await anext(viewer)
         except TooManyViewers as error:
             return _refusal(503, str(error))
-        headers = {**_NO_STORE, "x-accel-buffering": "no"}
-        return StreamingResponse(
-            _told(first, viewer), media_type="text/event-stream", headers=headers
-        )
+        return _Stream(_told(first, viewer))
+
+
+class _Trying:
+    """What calls methods."""
+
+    def __init__(self, front: Front, tries: Tries) -> None:
+        self._front = front
+        self._tries = tries
+
+    def routes(self) -> list[Route]:
+        more = "/api/call/{call_id}"
+        return [
+            Route("/api/call", _answering(self._call), methods=["POST"]),
+            Route(f"{more}/message", _answering(self._send), methods=["POST"]),
+            Route(f"{more}/end", _answering(self._end), methods=["POST"]),
+        ]
+
+    async def _call(self, request: Request) -> Response:
+        wanted = wanted_of(await _body_of_page(request))
+        door = self._front.door()
+        if door is None:
+            return _refusal(503, "the ingress of this process listens nowhere")
+        events = self._tries.call(door, wanted)
+        # Before the head, so that what keeps it from beginning has a status of its own.
+        first = await anext(events)
+        return _Stream(_tried(first, events))
+
+    async def _send(self, request: Request) -> Response:
+        data = message_of(await _body_of_page(request))
+        await self._tries.send(request.path_params["call_id"], data)
+        return _json({})
+
+    async def _end(self, request: Request) -> Response:
+        await _body_of_page(request)
+        await self._tries.send(request.path_params["call_id"], b"")
+        return _json({})
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events, whose source ends at once when nobody reads them any more."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=_STREAMED)
+        self._events = events
+
+    async def stream_response(self, send: Send) -> None:
+        """Send all events."""
+        async with aclosing(self._events):
+            await super().stream_response(send)
+
+
+async def _tried(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        yield _encoded_event(*first)
+        async for event in events:
+            yield _encoded_event(*event)
+
+
+def _encoded_event(name: str, data: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encoded(data))
 
 
 async def _told(
-    first: Between | PyserveError, viewer: AsyncIterator[Between | PyserveError]
-) -> AsyncIterator[bytes]:
-    yield _event(first)
-    async for latest in viewer:
-        yield _event(latest)
+    first: Between | PyserveError, viewer: AsyncGenerator[Between | PyserveError, None]
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(viewer):
+        yield _event(first)
+        async for latest in viewer:
+            yield _event(latest)
 
 
 def _event(latest: Between | PyserveError) -> bytes:
     if isinstance(latest, PyserveError):
-        return f"event: trouble\ndata: {json.dumps(str(latest))}\n\n".encode()
-    return b"event: overview\ndata: " + _encoded(overview(latest)) + b"\n\n"
+        return _encoded_event("trouble", str(latest))
+    return _encoded_event("overview", overview(latest))
 
 
 def _answering(
@@ -139,6 +207,8 @@ def _answering(
     async def answered(request: Request) -> Response:
         try:
             return await resource(request)
+        except _Unread as error:
+            return _unread(error.status, str(error))
         except UsageError as error:
             return _refusal(400, str(error))
         except (TooManyTries, TooManyViewers) as error:
@@ -151,14 +221,28 @@ def _answering(
     return answered
 
 
-async def _body(request: Request) -> bytes | None:
-    """Return the body of a request; ``None``: it is too long."""
+async def _body_of_page(request: Request) -> bytes:
+    """Return the body of a request of the page.
+
+    Raises:
+        _Unread: Another site may have sent it, or it is too long.
+    """
+    if PAGE_HEADER not in request.headers:
+        raise _Unread(403, f"a call needs the header {PAGE_HEADER}: 1")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > REQUEST_BYTES_MAX:
-            return None
+            raise _Unread(413, f"a request of the page has at most {REQUEST_BYTES_MAX} bytes")
     return bytes(body)
+
+
+class _Unread(Exception):
+    """Refuses a request whose body is left."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def _encoded(value: Any) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from pyserve.admin.api.look import Look
 from pyserve.admin.api.overview import Between
@@ -59,7 +59,7 @@ class Sampler:
         """How many watch."""
         return self._viewers
 
-    async def watch(self) -> AsyncIterator[Between | PyserveError]:
+    async def watch(self) -> AsyncGenerator[Between | PyserveError, None]:
         """Yield what happened between two looks, or why that cannot be said, again and again.
 
         A viewer that is slow skips some.

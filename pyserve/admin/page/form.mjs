@@ -1,88 +1,146 @@
 // Calls a method with what is filled in. Nothing of it is kept, here or at the server.
 
+import { answer } from "./answer.mjs";
+import { Call, bodyValue, messageOf, parameterPath, requestOf } from "./calling.mjs";
 import { h } from "./dom.mjs";
-import { duration } from "./format.mjs";
-import { Values, inputs, message } from "./fields.mjs";
+import { Values, inputs, message, single } from "./fields.mjs";
 import { read } from "./live.mjs";
 
 export const title = "Try a method";
 
+const VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
+// For paths that no document names.
+const ANY = {
+  kind: "http", verb: "", path: "", group: "Others", summary: "Any request", about: "",
+  parameters: [], body: { type: "application/json", kind: "raw" },
+};
 const state = {
   chosen: "", values: new Values(), asJson: false, json: "", authorization: "", timeout: "30",
-  isCalling: false, answer: null, problem: "",
+  call: null, problem: "", deployed: "",
 };
 
 export async function refresh() {
-  return (await read("/api/methods.json")).methods;
+  return read("/api/methods.json");
 }
 
-// Descriptors change with deploys only.
-export const isSettled = (_, details) => details !== undefined;
+/** What can be called changes with deploys only. */
+export function isSettled(_, details, overview) {
+  const deployed = overview.deployments
+    .map((each) => `${each.target} ${each.state} ${each.since}`).toSorted().join();
+  const isNews = deployed !== state.deployed;
+  state.deployed = deployed;
+  return details !== undefined && !isNews;
+}
 
-export function render({ details: methods, redraw }) {
-  if (methods === undefined) {
+export function render({ details, redraw }) {
+  if (details === undefined) {
     return h("p", { class: "none" }, "Loading.");
   }
-  const usable = methods.filter((each) => each.can_be_tried);
-  if (usable.length === 0) {
-    return h("p", { class: "none" }, "No deployment has a method with a .proto that takes one message.");
+  const forms = [...details.methods, ANY];
+  const form = forms.find((each) => keyOf(each) === state.chosen) ?? forms[0];
+  state.chosen = keyOf(form);
+  return [
+    !details.can_be_tried && h("p", { class: "notice", key: "off" },
+      "Calls from this page are off in this mesh; PYSERVE_TRY_METHODS=1 turns them on."),
+    h("p", { key: "document", class: "hint" }, "For programs, which show the token if there is one: ",
+      h("a", { href: "/-/openapi.json" }, "OpenAPI")),
+    h("form", { key: "form", class: "try", onsubmit: (event) => submit(event, form, redraw) },
+      choice(forms, redraw),
+      about(form),
+      h("div", { key: `fields ${state.chosen} ${state.asJson}` }, filling(form, redraw)),
+      options(),
+      buttons(form, redraw, details.can_be_tried)),
+    h("div", { key: "answer", class: "answer" },
+      state.problem && h("p", { class: "bad-text", role: "alert" }, state.problem),
+      state.call && answer(state.call)),
+    missing(details.undescribed),
+  ];
+}
+
+function keyOf(form) {
+  return `${form.application ?? ""} ${form.verb ?? ""} ${form.path}`;
+}
+
+function nameOf(form) {
+  if (form.kind === "rpc") {
+    return `${form.application}: ${form.service}/${form.method}`;
   }
-  const method = usable.find((each) => keyOf(each) === state.chosen) ?? usable[0];
-  state.chosen = keyOf(method);
-  return h("form", { class: "try", onsubmit: (event) => submit(event, method, redraw) },
-    h("div", { class: "field", key: "method" },
-      h("label", { for: "method" }, "Method"),
-      h("select", { id: "method", onchange: (event) => choose(event.target.value, redraw) },
-        usable.map((each) => h("option", { key: keyOf(each), value: keyOf(each),
-          selected: keyOf(each) === state.chosen },
-        `${each.application}: ${each.service}/${each.method}`)))),
-    h("p", { class: "hint", key: "types" }, `${method.request} → ${
-      method.answers === "stream" ? "a stream of " : ""}${method.response}`),
-    state.asJson ? jsonInput() : h("div", { key: `fields ${state.chosen}` },
-      method.fields.length === 0 ? h("p", { class: "hint" }, "Its request has no fields.")
-        : inputs(method.fields, state.values, redraw)),
-    options(),
-    h("div", { class: "buttons", key: "buttons" },
-      h("button", { type: "submit", class: "main", "aria-disabled": state.isCalling ? "true" : null },
-        state.isCalling ? "Calling…" : "Call"),
-      h("button", { type: "button", onclick: () => toggle(method, redraw) },
-        state.asJson ? "Fill in fields" : "Write JSON")),
-    h("div", { key: "answer", role: "status", class: "answer" },
-      state.problem && h("p", { class: "bad-text" }, state.problem),
-      state.answer && shown(state.answer)));
+  return form === ANY ? form.summary : `${form.verb} ${form.path}`;
 }
 
-function keyOf(method) {
-  return `${method.application} ${method.path}`;
+function groupOf(form) {
+  return form.kind === "rpc" ? `${form.application}, gRPC` : form.group || "HTTP";
 }
 
-function choose(key, redraw) {
-  Object.assign(state, {
-    chosen: key, values: new Values(), asJson: false, json: "", answer: null, problem: "",
-  });
-  redraw();
+function choice(forms, redraw) {
+  const groups = new Map();
+  forms.forEach((form) => groups.set(groupOf(form), [...groups.get(groupOf(form)) ?? [], form]));
+  return h("div", { class: "field", key: "method" },
+    h("label", { for: "method" }, "Method"),
+    h("select", { id: "method", onchange: (event) => choose(event.target.value, redraw) },
+      [...groups].map(([group, found]) => h("optgroup", { key: group, label: group },
+        found.map((form) => h("option", {
+          key: keyOf(form), value: keyOf(form), selected: keyOf(form) === state.chosen,
+        }, nameOf(form)))))));
 }
 
-function toggle(method, redraw) {
-  try {
-    if (!state.asJson) {
-      state.json = JSON.stringify(message(method.fields, state.values), null, 2);
-    }
-    Object.assign(state, { asJson: !state.asJson, problem: "" });
-  } catch (error) {
-    state.problem = error.message;
+function about(form) {
+  const said = form.kind !== "rpc" ? [form.summary, form.about].filter(Boolean).join(". ")
+    : `${form.takes === "stream" ? "a stream of " : ""}${form.request} → ${
+      form.answers === "stream" ? "a stream of " : ""}${form.response}`;
+  return h("p", { class: "hint", key: "types" }, said);
+}
+
+function missing(undescribed) {
+  return undescribed.length > 0 && h("ul", { key: "missing", class: "hint" },
+    undescribed.map((each) => h("li", { key: each.prefix },
+      `Not described: ${each.prefix} of ${each.application}, ${each.reason}.`)));
+}
+
+function filling(form, redraw) {
+  if (form.kind === "rpc") {
+    return state.asJson ? jsonInput("The request as JSON") : form.fields.length === 0
+      ? h("p", { class: "hint" }, "Its request has no fields.")
+      : inputs(form.fields, state.values, redraw);
   }
-  redraw();
-  const area = document.getElementById("json");
-  if (area !== null) {
-    area.value = state.json;
-    area.focus();
-  }
+  const parameters = form.parameters.map((each) => ({
+    ...each, name: parameterPath(each), hint: [each.in, each.hint].filter(Boolean).join("; "),
+  }));
+  return [form === ANY && anyRequest(), inputs(parameters, state.values, redraw), body(form, redraw)];
 }
 
-function jsonInput() {
+function anyRequest() {
+  return [
+    single({ kind: "enum", values: VERBS, type: "" }, "verb", "HTTP method", state.values),
+    single({ kind: "text", type: "with its query" }, "path", "Path", state.values),
+  ];
+}
+
+function body(form, redraw) {
+  if (form.body === null) {
+    return null;
+  }
+  if (form.body.kind === "raw") {
+    return [
+      single({ kind: "json", type: "" }, "body", "Body", state.values),
+      single({ kind: "file", type: "in its place" }, "file", "A file as the body", state.values),
+      single({ kind: "text", type: "", hint: form.body.type }, "type", "Content type", state.values),
+    ];
+  }
+  if (form.body.kind === "json" && state.asJson) {
+    return jsonInput("The body as JSON");
+  }
+  const { field } = form.body;
+  if (field.kind === "message") {
+    return h("fieldset", null, h("legend", null, "Body", h("span", { class: "type" }, ` ${field.type}`)),
+      inputs(field.fields, state.values, redraw, "body."));
+  }
+  return inputs([{ ...field, name: "body", label: "Body" }], state.values, redraw);
+}
+
+function jsonInput(label) {
   return h("div", { class: "field", key: "json" },
-    h("label", { for: "json" }, "The request as JSON"),
+    h("label", { for: "json" }, label),
     h("textarea", { id: "json", rows: 10, spellcheck: "false",
       oninput: (event) => { state.json = event.target.value; } }));
 }
@@ -101,49 +159,69 @@ function options() {
         oninput: (event) => { state.authorization = event.target.value; } })));
 }
 
-async function submit(event, method, redraw) {
-  event.preventDefault();
-  if (state.isCalling) {
-    return;
-  }
-  try {
-    const text = state.asJson ? state.json : JSON.stringify(message(method.fields, state.values));
-    Object.assign(state, { isCalling: true, answer: null, problem: "" });
-    redraw();
-    state.answer = await read("/api/call", {
-      method: "POST",
-      headers: { "content-type": "application/json", "x-pyserve-page": "1" },
-      body: JSON.stringify({
-        path: method.path, application: method.application, message: text,
-        authorization: state.authorization, timeout_s: Number(state.timeout),
-      }),
-    });
-  } catch (error) {
-    state.problem = error.message;
-  }
-  state.isCalling = false;
+/** Buttons stay where they are, so that focus stays too; those that do nothing now say so. */
+function buttons(form, redraw, canBeTried) {
+  const { call } = state;
+  const isRunning = call !== null && call.isRunning;
+  const canSend = isRunning && call.takesMore;
+  const name = form.takes === "stream" ? (isRunning ? "Send" : "Begin") : isRunning ? "Calling…" : "Call";
+  const hasJson = form.kind === "rpc" || form.body?.kind === "json";
+  const off = (isOff) => isOff ? "true" : null;
+  return h("div", { class: "buttons", key: "buttons" },
+    h("button", { key: "call", type: "submit", class: "main",
+      "aria-disabled": off(!canBeTried || (isRunning && !canSend)) }, name),
+    form.takes === "stream" && h("button", { key: "end", type: "button", "aria-disabled": off(!canSend),
+      onclick: () => canSend && attempt(() => call.finish(), redraw) }, "No more messages"),
+    h("button", { key: "cancel", type: "button", "aria-disabled": off(!isRunning),
+      onclick: () => isRunning && call.cancel() }, "Cancel"),
+    hasJson && h("button", { key: "json", type: "button", onclick: () => toggle(form, redraw) },
+      state.asJson ? "Fill in fields" : "Write JSON"));
+}
+
+function choose(key, redraw) {
+  state.call?.cancel();
+  Object.assign(state, {
+    chosen: key, values: new Values(), asJson: false, json: "", call: null, problem: "",
+  });
   redraw();
 }
 
-function shown(answer) {
-  const id = answer.headers["x-request-id"];
-  const why = answer.headers["x-pyserve-explain"];
-  return [
-    h("p", { class: answer.status < 400 ? "fine-text" : "bad-text" },
-      `${answer.status < 400 ? "Answered" : "Failed"} with HTTP ${answer.status} in ${
-        duration(answer.took_s)}`,
-      id && [", request ", h("a", { href: `#/calls/${encodeURIComponent(id)}` }, id)], "."),
-    h("pre", { tabindex: "0", "aria-label": "Answer" }, pretty(answer.body),
-      answer.is_cut ? "\n… and more, which is cut off here" : ""),
-    why && h("details", null, h("summary", null, "Why it went where it went"),
-      h("pre", { tabindex: "0", "aria-label": "Explanation" }, pretty(why))),
-  ];
+async function toggle(form, redraw) {
+  await attempt(() => {
+    if (!state.asJson) {
+      const value = form.kind === "rpc" ? message(form.fields, state.values)
+        : bodyValue(form.body, state.values);
+      state.json = JSON.stringify(value, null, 2);
+    }
+    state.asJson = !state.asJson;
+  }, redraw);
+  const area = document.getElementById("json");
+  if (area !== null) {
+    area.value = state.json;
+    area.focus();
+  }
 }
 
-function pretty(text) {
+async function attempt(deed, redraw) {
+  state.problem = "";
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
+    await deed();
+  } catch (error) {
+    state.problem = error.message;
   }
+  redraw();
+}
+
+function submit(event, form, redraw) {
+  event.preventDefault();
+  if (event.submitter?.getAttribute("aria-disabled") === "true") {
+    return;
+  }
+  attempt(async () => {
+    if (state.call?.isRunning) {
+      await state.call.send(messageOf(form, state));
+    } else {
+      state.call = new Call(await requestOf(form, state), redraw);
+    }
+  }, redraw);
 }

@@ -32,6 +32,28 @@ export async function read(path, options) {
   return answer.json();
 }
 
+/** Follows the events that a request is answered with, from the first one to the end. */
+export async function follow(path, options, onEvent) {
+  const answer = await fetch(path, { ...options, headers: headers(options.headers ?? {}) });
+  if (!answer.ok) {
+    throw new Refused(answer.status, await words(answer));
+  }
+  let rest = "";
+  for await (const chunk of answer.body.pipeThrough(new TextDecoderStream())) {
+    const events = (rest + chunk).split("\n\n");
+    rest = events.pop();
+    events.forEach((event) => onEvent(...parsed(event)));
+  }
+}
+
+function parsed(event) {
+  const fields = Object.fromEntries(event.split("\n").map((line) => {
+    const at = line.indexOf(": ");
+    return [line.slice(0, at), line.slice(at + 2)];
+  }));
+  return [fields.event, JSON.parse(fields.data)];
+}
+
 async function words(answer) {
   const text = await answer.text();
   try {
@@ -74,11 +96,7 @@ export class Stream {
 
   async #follow(signal) {
     try {
-      const answer = await fetch(this.#path, { headers: headers({}), signal });
-      if (!answer.ok) {
-        throw new Refused(answer.status, await words(answer));
-      }
-      await this.#take(answer.body.pipeThrough(new TextDecoderStream()));
+      await follow(this.#path, { signal }, (name, data) => this.#tell(name, data));
       this.#onTrouble(new Error("the server has ended"));
     } catch (error) {
       if (signal.aborted) {
@@ -91,22 +109,8 @@ export class Stream {
     }
   }
 
-  async #take(body) {
-    let rest = "";
-    for await (const chunk of body) {
-      const events = (rest + chunk).split("\n\n");
-      rest = events.pop();
-      events.forEach((event) => this.#tell(event));
-    }
-  }
-
-  #tell(event) {
-    const fields = Object.fromEntries(event.split("\n").map((line) => {
-      const at = line.indexOf(": ");
-      return [line.slice(0, at), line.slice(at + 2)];
-    }));
-    const data = JSON.parse(fields.data);
-    if (fields.event === "trouble") {
+  #tell(name, data) {
+    if (name === "trouble") {
       this.#onTrouble(new Error(data));
     } else {
       this.#onEvent(data);

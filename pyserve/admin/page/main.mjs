@@ -32,7 +32,7 @@ function onOverview(found) {
   Object.assign(shown, { overview: found, trouble: "", asksToken: false });
   draw();
   const { isSettled } = shown.page;
-  if (isSettled === undefined || !isSettled(shown.parameters, shown.details)) {
+  if (isSettled === undefined || !isSettled(shown.parameters, shown.details, found)) {
     refresh();
   }
 }

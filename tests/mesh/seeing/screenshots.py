@@ -32,7 +32,6 @@ _PAGES = (
     ("graph", "#/graph", "light"),
     ("deployment", "#/deployments/shop/Prices", "light"),
     ("calls", "#/calls", "dark"),
-    ("try", "#/try", "dark"),
 )
 
 
@@ -50,6 +49,9 @@ def main(folder: Path) -> None:
         visitor.open(f"{url}/#/calls", height=720)
         _slowest(visitor)
         visitor.do("shoot", path=str(folder / "call.png"))
+        visitor.open(f"{url}/#/try", scheme="dark", height=720)
+        _try_stream(visitor)
+        visitor.do("shoot", path=str(folder / "try.png"))
 
 
 def _look_on(visitor: Visitor) -> None:
@@ -64,6 +66,16 @@ def _slowest(visitor: Visitor) -> None:
     visitor.see("td", "shop/Shop")
     visitor.do("click", selector='tr:has-text("shop/Shop") th a')
     visitor.see("svg.waterfall text", "its request came")
+
+
+def _try_stream(visitor: Visitor) -> None:
+    label = "echo: services.echo.Echo/EchoStream"
+    visitor.see("#method option", label)
+    visitor.do("choose", selector="#method", label=label)
+    visitor.do("fill", selector='[name="payload"]', text="aGVsbG8=")
+    visitor.do("fill", selector='[name="messages"]', text="5")
+    visitor.do("click", selector="button[type=submit]")
+    visitor.see(".answer p", "Answered with HTTP 200")
 
 
 @contextmanager

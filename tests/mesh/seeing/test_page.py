@@ -41,6 +41,7 @@ def visitor() -> Iterator[Visitor]:
 @contextmanager
 def mesh(environment: dict[str, str], name: str) -> Iterator[str]:
     """Have a mesh with an application; yield where its page is."""
+    environment = {**environment, "PYSERVE_TRY_METHODS": "1"}
     with standing(environment), application(environment, f"tests.mesh.seeing.apps:{name}"):
         (ingress,) = status_of(environment)["ingresses"]
         yield f"http://{ingress['admin']}"

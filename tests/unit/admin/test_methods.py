@@ -91,7 +91,8 @@ def test_lists_and_maps_are_told_apart():
         field("tags", _FIELD.TYPE_MESSAGE, ".cart.Item.TagsEntry", label=repeated),
     )
     assert (True, "text") == (found["tag"]["repeated"], found["tag"]["kind"])
-    assert ("json", False) == (found["tags"]["kind"], "repeated" in found["tags"])
+    assert ("map", False) == (found["tags"]["kind"], "repeated" in found["tags"])
+    assert ("text", "text") == (found["tags"]["key"]["kind"], found["tags"]["value"]["kind"])
 
 
 def test_a_message_within_itself_ends_as_json():
@@ -103,10 +104,22 @@ def test_a_message_within_itself_ends_as_json():
     assert ("json", 3) == (found["kind"], depth)
 
 
-def test_a_method_that_takes_a_stream_cannot_be_tried():
+def test_fields_that_exclude_each_other_name_what_they_are_of():
+    file = file_of(
+        field("a", _FIELD.TYPE_STRING, oneof_index=0),
+        field("bb", _FIELD.TYPE_BOOL, oneof_index=0),
+        field("ccc", _FIELD.TYPE_BOOL, oneof_index=1, proto3_optional=True),
+    )
+    for name in ("which", "_ccc"):
+        file.message_type[0].oneof_decl.add(name=name)
+    put, _ = methods_of([described(file, "cart.Cart")])
+    assert ["which", "which", None] == [each.get("oneof") for each in put["fields"]]
+
+
+def test_a_method_says_what_it_takes_and_answers():
     put, put_all = methods_of([described(file_of(), "cart.Cart")])
-    assert ("/cart.Cart/Put", True) == (put["path"], put["can_be_tried"])
-    assert ("/cart.Cart/PutAll", False) == (put_all["path"], put_all["can_be_tried"])
+    assert ("/cart.Cart/Put", "one", "one") == (put["path"], put["takes"], put["answers"])
+    assert ("/cart.Cart/PutAll", "stream") == (put_all["path"], put_all["takes"])
 
 
 def test_a_service_without_descriptors_and_a_broken_file_hide_nothing():

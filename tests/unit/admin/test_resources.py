@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -18,6 +20,7 @@ from pyserve.admin.api.sampler import Sampler
 from pyserve.admin.desk import Described, Door
 from pyserve.errors import MeshUnavailable
 from services.echo import echo_pb2
+from tests.support.openapi import problems_of
 from tests.unit.admin.builders import CART, attempts, look, routed
 from tests.unit.admin.test_calls import Record, attempt, child
 
@@ -66,7 +69,16 @@ class Mesh:
     def described(self) -> list[Described]:
         file = echo_pb2.DESCRIPTOR
         files = tuple(each.serialized_pb for each in (*file.dependencies, file))
-        return [Described("shop", "Echo", ("services.echo.Echo",), files)]
+        echo = Described("shop", "Echo", ("services.echo.Echo",), files)
+        return [echo, Described("shop", "Web", (), (), ("/shop",))]
+
+    async def document_of(self, target: str, replica_id: str) -> dict[str, Any]:
+        self.asked.append((target, replica_id, "document"))
+        if replica_id in self.gone:
+            raise ConnectionError("UNAVAILABLE: it has ended")
+        operation = {"summary": "Buy", "responses": {"200": {"description": ""}}}
+        info = {"title": "", "version": ""}
+        return {"openapi": "3.1.0", "info": info, "paths": {"/buy": {"post": operation}}}
 
 
 @pytest.fixture
@@ -76,11 +88,26 @@ def mesh() -> Mesh:
 
 @pytest.fixture
 async def client(mesh: Mesh) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(mesh, tries=True) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def client_of(mesh: Mesh, *, tries: bool) -> AsyncIterator[httpx.AsyncClient]:
     sampler = Sampler(mesh.take, interval_s=0.01, first_interval_s=0.01)
-    api = Api(sampler, mesh)
+    api = Api(sampler, mesh, tries=tries)
     transport = httpx.ASGITransport(Starlette(routes=api.routes()))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as opened:
         yield opened
+
+
+def events_of(answer: httpx.Response) -> list[tuple[str, Any]]:
+    """Return the events of an answer."""
+    found = []
+    for each in answer.text.split("\n\n")[:-1]:
+        name, data = each.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
 
 
 class Ingress(ThreadingHTTPServer):
@@ -141,23 +168,74 @@ async def test_a_mesh_that_is_gone_is_said_so(mesh: Mesh, client: httpx.AsyncCli
     assert (503, "the controller does not answer") == (answer.status_code, answer.json()["error"])
 
 
-async def test_methods_have_forms(client: httpx.AsyncClient):
-    found = (await client.get("/api/methods.json")).json()["methods"]
-    assert {"services.echo.Echo"} == {each["service"] for each in found}
+async def test_methods_and_operations_have_forms(client: httpx.AsyncClient, mesh: Mesh):
+    mesh.children = {"shop/Web": ["Web#1"]}
+    found = (await client.get("/api/methods.json")).json()
+    assert found["can_be_tried"]
+    by_kind = {each["kind"]: each for each in found["methods"]}
+    assert ("services.echo.Echo", "/shop/buy") == (
+        by_kind["rpc"]["service"],
+        by_kind["http"]["path"],
+    )
+
+
+async def test_the_document_is_of_all_that_is_served(client: httpx.AsyncClient, mesh: Mesh):
+    mesh.children = {"shop/Web": ["Web#1"]}
+    document = (await client.get("/-/openapi.json")).json()
+    assert {"/shop/buy", "/services.echo.Echo/Echo"} <= set(document["paths"])
+    assert "x-pyserve-undescribed" not in document
+    assert [] == problems_of(document)
+
+
+async def test_a_replica_is_asked_once_and_the_next_one_if_it_does_not_say(
+    client: httpx.AsyncClient, mesh: Mesh
+):
+    mesh.children, mesh.gone = {"shop/Web": ["Web#1", "Web#2", "Web#3"]}, {"Web#1"}
+    for _ in range(2):
+        assert "/shop/buy" in (await client.get("/-/openapi.json")).json()["paths"]
+    assert ["Web#1", "Web#2"] == [each for _, each, _ in mesh.asked]
+    # Others have taken their places.
+    mesh.children = {"shop/Web": ["Web#4"]}
+    assert "/shop/buy" in (await client.get("/-/openapi.json")).json()["paths"]
+    assert "Web#4" == mesh.asked[-1][1]
+    # Scaled to zero: what was known holds.
+    mesh.children = {}
+    assert "/shop/buy" in (await client.get("/-/openapi.json")).json()["paths"]
+
+
+async def test_replicas_that_do_not_say_leave_a_reason(client: httpx.AsyncClient, mesh: Mesh):
+    mesh.children, mesh.gone = {"shop/Web": ["Web#1"]}, {"Web#1"}
+    for path in ("/-/openapi.json", "/api/methods.json"):
+        found = (await client.get(path)).json()
+        (missing,) = found.get("undescribed") or found["x-pyserve-undescribed"]
+        assert "Web#1 does not say: UNAVAILABLE: it has ended" == missing["reason"]
+
+
+async def test_where_calls_are_off_nothing_calls(mesh: Mesh, ingress: Ingress):
+    wanted = {"kind": "rpc", "path": "/services.echo.Echo/Echo", "messages": ["{}"]}
+    async with client_of(mesh, tries=False) as client:
+        for path in ("/api/call", "/api/call/x/message", "/api/call/x/end"):
+            answer = await client.post(path, json=wanted, headers=_FORM)
+            assert 404 == answer.status_code
+        assert not (await client.get("/api/methods.json")).json()["can_be_tried"]
+    assert [] == ingress.seen
 
 
 async def test_a_call_goes_to_the_ingress_as_json(client: httpx.AsyncClient, ingress: Ingress):
     wanted = {
+        "kind": "rpc",
         "path": "/services.echo.Echo/Echo",
-        "message": '{"text": "größer"}',
+        "messages": ['{"text": "größer"}'],
         "application": "shop",
         "authorization": "Bearer abc",
         "timeout_s": 2,
     }
     answer = await client.post("/api/call", json=wanted, headers=_FORM)
-    assert (200, 200) == (answer.status_code, answer.json()["status"])
-    assert {"text": "fine"} == json.loads(answer.json()["body"])
-    assert "set-cookie" not in answer.json()["headers"]
+    begun, head, piece, end = events_of(answer)
+    assert ("begun", 200) == (begun[0], head[1]["status"])
+    assert {"text": "fine"} == json.loads(piece[1]["text"])
+    assert "set-cookie" not in head[1]["headers"]
+    assert ("end", True) == (end[0], 0 < end[1]["took_s"] < 2)
     ((path, headers, body),) = ingress.seen
     assert ("/services.echo.Echo/Echo", '{"text": "größer"}') == (path, body.decode())
     sent = {name.lower(): value for name, value in headers.items()}
@@ -167,12 +245,32 @@ async def test_a_call_goes_to_the_ingress_as_json(client: httpx.AsyncClient, ing
     )
 
 
+async def test_a_request_of_plain_http_goes_as_it_is(client: httpx.AsyncClient, ingress: Ingress):
+    wanted = {
+        "kind": "http",
+        "verb": "POST",
+        "path": "/shop/buy?of=tea",
+        "headers": {"X-Key": "1", "content-type": "text/plain"},
+        "body": base64.b64encode(b"\x00tea").decode(),
+    }
+    answer = await client.post("/api/call", json=wanted, headers=_FORM)
+    assert ["begun", "head", "piece", "end"] == [name for name, _ in events_of(answer)]
+    ((path, headers, body),) = ingress.seen
+    assert ("/shop/buy?of=tea", b"\x00tea") == (path, body)
+    assert ("1", "30") == (headers["x-key"], headers["x-request-timeout-seconds"])
+
+
 async def test_a_call_without_the_header_of_the_page_is_refused(
     client: httpx.AsyncClient, ingress: Ingress
 ):
-    wanted = {"path": "/services.echo.Echo/Echo", "message": "{}"}
-    answer = await client.post("/api/call", json=wanted)
-    assert (403, []) == (answer.status_code, ingress.seen)
+    wanted = {"kind": "rpc", "path": "/services.echo.Echo/Echo", "messages": ["{}"]}
+    for path in ("/api/call", "/api/call/x/message", "/api/call/x/end"):
+        answer = await client.post(path, json=wanted)
+        assert (403, []) == (answer.status_code, ingress.seen)
+
+
+_RPC = {"kind": "rpc", "path": "/a.B/C", "messages": ["{}"]}
+_HTTP = {"kind": "http", "verb": "GET", "path": "/a", "headers": {}}
 
 
 @pytest.mark.parametrize(
@@ -180,12 +278,26 @@ async def test_a_call_without_the_header_of_the_page_is_refused(
     [
         [],
         {},
-        {"path": "/a.B/C", "message": 1},
-        {"path": "/-/healthz/x", "message": "{}"},
-        {"path": "/a.B/C\r\nx: y", "message": "{}"},
-        {"path": "/a.B/C", "message": "{}", "timeout_s": 0},
-        {"path": "/a.B/C", "message": "{}", "timeout_s": float("inf")},
-        {"path": "/a.B/C", "message": "{}", "application": "a\nb"},
+        {"kind": ["rpc"]},
+        {**_RPC, "kind": "other"},
+        {**_RPC, "messages": [1]},
+        {**_RPC, "messages": []},
+        {**_RPC, "messages": ["{}", "{}"]},
+        {**_RPC, "path": "/-/healthz/x"},
+        {**_RPC, "path": "/a.B/C\r\nx: y"},
+        {**_RPC, "timeout_s": 0},
+        {**_RPC, "timeout_s": float("inf")},
+        {**_RPC, "application": "a\nb"},
+        {**_HTTP, "verb": "TRACE"},
+        {**_HTTP, "path": "a"},
+        {**_HTTP, "path": "/a b"},
+        {**_HTTP, "path": "/a HTTP/1.1\r\nx: y"},
+        {**_HTTP, "headers": {"a\r\nb": "c"}},
+        {**_HTTP, "headers": {"a": "c\r\nd"}},
+        {**_HTTP, "headers": {"Content-Length": "3"}},
+        {**_HTTP, "headers": {"host": "other"}},
+        {**_HTTP, "headers": 1},
+        {**_HTTP, "body": "no base64"},
     ],
 )
 async def test_what_cannot_be_called_is_refused_with_a_reason(
@@ -196,19 +308,24 @@ async def test_what_cannot_be_called_is_refused_with_a_reason(
     assert answer.json()["error"]
 
 
+async def test_a_call_that_is_not_there_takes_no_message(client: httpx.AsyncClient):
+    for path, body in (("message", {"message": "{}"}), ("message", {}), ("end", {})):
+        answer = await client.post(f"/api/call/unknown/{path}", json=body, headers=_FORM)
+        assert 400 == answer.status_code
+
+
 async def test_a_message_that_is_too_long_is_refused(client: httpx.AsyncClient, ingress: Ingress):
-    answer = await client.post("/api/call", content=b"x" * ((4 << 20) + 1), headers=_FORM)
+    answer = await client.post("/api/call", content=b"x" * ((8 << 20) + 1), headers=_FORM)
     assert (413, []) == (answer.status_code, ingress.seen)
 
 
 async def test_no_ingress_and_one_that_is_gone(
     mesh: Mesh, client: httpx.AsyncClient, unused_tcp_port: int
 ):
-    wanted = {"path": "/services.echo.Echo/Echo", "message": "{}"}
-    answer = await client.post("/api/call", json=wanted, headers=_FORM)
+    answer = await client.post("/api/call", json=_RPC, headers=_FORM)
     assert 503 == answer.status_code
     mesh.opened = Door(f"127.0.0.1:{unused_tcp_port}", speaks_tls=False)
-    answer = await client.post("/api/call", json=wanted, headers=_FORM)
+    answer = await client.post("/api/call", json=_RPC, headers=_FORM)
     assert 502 == answer.status_code
 
 

@@ -47,6 +47,10 @@ const DEEDS = {
   click: ({ selector }) => page.locator(selector).first().click(),
   fill: ({ selector, text }) => page.locator(selector).first().fill(text),
   choose: ({ selector, label }) => page.locator(selector).first().selectOption({ label }),
+  // As a person chooses a file of these bytes.
+  give: ({ selector, file, base64 }) => page.locator(selector).first().setInputFiles({
+    name: file, mimeType: "application/octet-stream", buffer: Buffer.from(base64, "base64"),
+  }),
   press: ({ key }) => page.keyboard.press(key),
   // Waits until an expression is true. Asked from here, since a page's policy may forbid eval.
   until: async ({ script }) => {

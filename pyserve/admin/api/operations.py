@@ -1,0 +1,173 @@
+"""Forms for operations of plain HTTP, made of a document of OpenAPI. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from pyserve.admin.api.openapi import VERBS
+
+Field = dict[str, Any]
+
+# Schemas may hold themselves, and forms of deep ones are filled in as JSON anyway.
+_DEPTH_MAX = 4
+_FIELDS_MAX = 400
+_VALUES_MAX = 200
+_HINT_CHARACTERS_MAX = 300
+_SIMPLE = {"integer": "integer", "number": "number", "boolean": "bool", "string": "text"}
+# What a body can be filled in as, the most convenient first.
+_BODIES = (
+    ("application/json", "json"),
+    ("multipart/form-data", "form"),
+    ("application/x-www-form-urlencoded", "urlencoded"),
+    ("text/plain", "raw"),
+    ("application/octet-stream", "raw"),
+    ("*/*", "raw"),
+)
+
+
+def operations_of(
+    document: Mapping[str, Any], without: Container[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield a form for each operation.
+
+    Args:
+        document: Of OpenAPI 3.1.
+        without: Paths that have other forms.
+    """
+    for path, item in document["paths"].items():
+        if path in without:
+            continue
+        for verb in sorted(VERBS & item.keys(), key=list(item).index):
+            yield _Forms(document).operation(path, verb, item)
+
+
+class _Forms:
+    """Makes the form of one operation."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self._left = _FIELDS_MAX
+
+    def operation(self, path: str, verb: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        operation = item[verb]
+        parameters = [*item.get("parameters", ()), *operation.get("parameters", ())]
+        return {
+            "kind": "http",
+            "verb": verb.upper(),
+            "path": path,
+            "group": ", ".join(operation.get("tags", ())),
+            "summary": str(operation.get("summary", "")),
+            "about": str(operation.get("description", "")),
+            "parameters": [self._parameter(self._resolved(each)) for each in parameters],
+            "body": self._body(self._resolved(operation.get("requestBody") or {})),
+        }
+
+    def _parameter(self, given: Mapping[str, Any]) -> Field:
+        schema = given.get("schema")
+        if schema is None:
+            content: Mapping[str, Any] = given.get("content") or {}
+            schema = next((each.get("schema", {}) for each in content.values()), {})
+        found = self.field(str(given["name"]), schema, _DEPTH_MAX)
+        if "content" in given:
+            found |= {"kind": "json", "repeated": False}
+        if said := given.get("description"):
+            found["hint"] = str(said)[:_HINT_CHARACTERS_MAX]
+        return {**found, "in": given["in"], "required": bool(given.get("required"))}
+
+    def _body(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        content = given.get("content") or {}
+        for name, kind in _BODIES:
+            if name in content:
+                schema = content[name].get("schema")
+                is_open = kind == "raw" or not schema
+                found: dict[str, Any] = {"type": name, "kind": "raw" if is_open else kind}
+                if not is_open:
+                    found["field"] = self.field("", schema, _DEPTH_MAX + 1)
+                return found
+        others = list(content)
+        return {"type": others[0], "kind": "raw"} if others else None
+
+    def field(self, name: str, schema: Any, depth: int) -> Field:
+        """Return what a person fills in for a value."""
+        self._left -= 1
+        schema = self._resolved(schema if isinstance(schema, Mapping) else {})
+        found: Field = {"name": name, "label": name, "type": _type(schema)}
+        if hint := _hint(schema):
+            found["hint"] = hint
+        return found | self._input(schema, depth)
+
+    def _input(self, schema: Mapping[str, Any], depth: int) -> Field:
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if values is not None:
+            are_texts = all(isinstance(each, str) for each in values)
+            return {"kind": "enum", "values": values[:_VALUES_MAX]} if are_texts else _JSON
+        kind = schema.get("type")
+        if kind == ["string", "integer"]:
+            return {"kind": "long"}
+        if kind == "string" and schema.get("format") == "binary":
+            return {"kind": "file"}
+        if kind == "string" and "contentMediaType" in schema:
+            return {"kind": "file"}
+        if kind == "string" and schema.get("contentEncoding") == "base64":
+            return {"kind": "bytes"}
+        if kind == "array":
+            item = self.field("", schema.get("items", {}), depth)
+            is_simple = not item.get("repeated") and self._left > 0
+            of_item = {key: item[key] for key in item if key not in ("name", "label", "hint")}
+            return {**of_item, "repeated": True} if is_simple else _JSON
+        if kind == "object" or "properties" in schema:
+            return self._object(schema, depth)
+        return {"kind": _SIMPLE[kind]} if isinstance(kind, str) and kind in _SIMPLE else _JSON
+
+    def _object(self, schema: Mapping[str, Any], depth: int) -> Field:
+        properties, others = schema.get("properties"), schema.get("additionalProperties")
+        if depth <= 1 or self._left <= 0:
+            return _JSON
+        if properties:
+            required = schema.get("required", ())
+            fields = [
+                {**self.field(name, each, depth - 1), "required": name in required}
+                for name, each in properties.items()
+            ]
+            return {"kind": "message", "fields": fields}
+        if isinstance(others, Mapping) and others:
+            value = self.field("value", others, depth - 1)
+            if not value.get("repeated"):
+                return {"kind": "map", "key": {"kind": "text"}, "value": value}
+        return _JSON
+
+    def _resolved(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Follow references, and leave out that a value may be null."""
+        for _ in range(_FIELDS_MAX):  # References may go in a circle.
+            reference = given.get("$ref")
+            if isinstance(reference, str) and reference.startswith("#/components/"):
+                section, _, name = reference.removeprefix("#/components/").partition("/")
+                target = self._document["components"].get(section, {}).get(name, {})
+                given = {**target, **{key: given[key] for key in given if key != "$ref"}}
+                continue
+            options = [each for each in given.get("anyOf", ()) if each.get("type") != "null"]
+            if len(options) == 1:
+                given = {**options[0], **{key: given[key] for key in given if key != "anyOf"}}
+                continue
+            if len(parts := given.get("allOf", ())) == 1:
+                given = {**parts[0], **{key: given[key] for key in given if key != "allOf"}}
+                continue
+            break
+        return given
+
+
+_JSON: Field = {"kind": "json", "repeated": False}
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    title = schema.get("title") if "properties" in schema else None
+    kind = title or schema.get("format") or schema.get("type") or "any"
+    return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+
+
+def _hint(schema: Mapping[str, Any]) -> str:
+    said = [str(schema["description"])] if "description" in schema else []
+    if schema.get("default") is not None:
+        said.append(f"default: {schema['default']}")
+    return "; ".join(said)[:_HINT_CHARACTERS_MAX]

@@ -1,0 +1,179 @@
+"""The calls that are under way from the page, and what they bring as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import secrets
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import h11
+
+from pyserve.admin.trying.envelopes import END, Envelopes
+from pyserve.admin.trying.exchange import Exchange
+from pyserve.errors import PyserveError, UsageError
+
+if TYPE_CHECKING:
+    from pyserve.admin.desk import Door
+    from pyserve.admin.trying.wanted import Wanted
+
+Event = tuple[str, dict[str, Any]]
+
+# An answer that is shown on a screen; what comes after that ends the call.
+_ANSWER_BYTES_MAX = 1 << 20
+# People try one method at a time; a few of them may sit in front of one page.
+_TRIES_MAX = 4
+# For the way to the ingress and back, after which the call's own time is over.
+_MARGIN_S = 2.0
+# Of headers, those that say something about the call; others may be of user code.
+_SHOWN = ("content-type", "location", "x-request-id", "x-pyserve-explain", "x-pyserve-error")
+_TEXTS = ("text/", "application/json", "application/x-ndjson", "application/xml")
+_BROKEN = (OSError, h11.ProtocolError)
+
+
+class TooManyTries(PyserveError):
+    """As many calls are under way already as may."""
+
+
+class DoorClosed(PyserveError):
+    """The ingress cannot be reached."""
+
+
+class Tries:
+    """Calls methods, a few at a time. For one event loop."""
+
+    def __init__(self) -> None:
+        self._places = 0
+        self._open: dict[str, Exchange] = {}
+
+    async def call(self, door: Door, wanted: Wanted) -> AsyncGenerator[Event, None]:
+        """Call a method; yield what comes of it. Closing the iterator cancels the call.
+
+        The first event is ``begun`` with the id of the call. Then come ``head``, the answer as
+        ``piece`` after ``piece`` or, of a stream of messages, as ``message`` after ``message`` and
+        a ``status``; at last ``end``, or ``broken`` with a reason.
+
+        Raises:
+            TooManyTries: At once.
+            DoorClosed: Nothing answers there.
+        """
+        if self._places >= _TRIES_MAX:
+            raise TooManyTries(f"{_TRIES_MAX} calls are under way already; wait for one of them")
+        self._places += 1
+        call_id = secrets.token_urlsafe(9)
+        exchange: Exchange | None = None
+        try:
+            try:
+                async with asyncio.timeout(wanted.timeout_s):
+                    exchange = await Exchange.begin(door, wanted)
+            except _BROKEN as error:
+                text = f"the ingress at {door.address} gave no answer: {error!r}"
+                raise DoorClosed(text) from error
+            if wanted.has_more:
+                self._open[call_id] = exchange
+            yield "begun", {"call": call_id}
+            async with aclosing(_answer(exchange, wanted)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._places -= 1
+            self._open.pop(call_id, None)
+            if exchange is not None:
+                exchange.close()
+
+    async def send(self, call_id: str, data: bytes) -> None:
+        """Send one more message, in its envelope; ``b""``: there are no more.
+
+        Raises:
+            UsageError: There is no such call, or none that takes more.
+            DoorClosed: Its connection is gone.
+        """
+        exchange = self._open.get(call_id)
+        if exchange is None:
+            raise UsageError(f"no call {call_id} takes messages; it may have ended")
+        try:
+            if data:
+                await exchange.send(data)
+            else:
+                del self._open[call_id]
+                await exchange.end()
+        except _BROKEN as error:
+            raise DoorClosed(f"the call has ended: {error!r}") from error
+
+
+async def _answer(exchange: Exchange, wanted: Wanted) -> AsyncGenerator[Event, None]:
+    """Yield what the ingress answers, from its head to its end."""
+    began = time.perf_counter()
+    deadline = asyncio.get_running_loop().time() + wanted.timeout_s + _MARGIN_S
+    last: str = "end"
+    more: dict[str, Any] = {}
+    try:
+        async with asyncio.timeout_at(deadline):
+            head = await exchange.head()
+        # Connect puts trailers of calls with one answer among its headers.
+        headers = {
+            name.decode().removeprefix("trailer-"): value.decode("latin-1")
+            for name, value in head.headers
+        }
+        shown = {name: headers[name] for name in _SHOWN if name in headers}
+        yield "head", {"status": head.status_code, "headers": shown}
+        reader = _reader(headers.get("content-type", ""))
+        left = _ANSWER_BYTES_MAX
+        while data := await _read(exchange, deadline):
+            for event in reader.feed(data[:left]):
+                yield event
+            left -= len(data)
+            if left < 0:
+                more = {"is_cut": True}
+                break
+    except TimeoutError:
+        last, more = "broken", {"reason": f"no end within {wanted.timeout_s:g} s"}
+    except _BROKEN as error:
+        last, more = "broken", {"reason": f"the answer broke off: {error}"}
+    yield last, {**more, "took_s": round(time.perf_counter() - began, 6)}
+
+
+async def _read(exchange: Exchange, deadline: float) -> bytes:
+    # The limit must not stand across a yield: its time is the page's.
+    async with asyncio.timeout_at(deadline):
+        return await exchange.read()
+
+
+def _reader(content_type: str) -> _Messages | _Pieces:
+    if content_type.startswith("application/connect+"):
+        return _Messages()
+    essence = content_type.partition(";")[0].strip().lower()
+    is_text = not essence or essence.startswith(_TEXTS) or essence.endswith(("+json", "+xml"))
+    return _Pieces(is_text=is_text)
+
+
+class _Messages:
+    """Reads the messages of a stream, and how it has ended."""
+
+    def __init__(self) -> None:
+        self._envelopes = Envelopes()
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """Yield what is whole now."""
+        for flags, content in self._envelopes.feed(data):
+            text = content.decode(errors="replace")
+            yield "status" if flags & END else "message", {"text": text}
+
+
+class _Pieces:
+    """Reads a body as it comes: texts, or bytes as base64."""
+
+    def __init__(self, *, is_text: bool) -> None:
+        self._is_text = is_text
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """Yield what can be shown now."""
+        if not self._is_text:
+            yield "piece", {"base64": base64.b64encode(data).decode()}
+        elif text := self._decoder.decode(data):
+            yield "piece", {"text": text}
