@@ -32,6 +32,7 @@ from pyserve.cli.settings import (
     server_tls_files,
     settings_for,
 )
+from pyserve.cli.stubs import generate_missing
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
@@ -65,6 +66,7 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 @click.option("--reload", is_flag=True, help="Roll what rests upon source files that change.")
 @click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
 @access_log_option
+@click.option("--proto", is_flag=True, help="Generate stubs of .proto files that lack them first.")
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
 def run(
     target: str,
@@ -78,6 +80,7 @@ def run(
     controller: str | None,
     reload: bool,
     in_process: bool,
+    proto: bool,
     development: bool,
 ) -> None:
     """Run an application until Ctrl-C.
@@ -96,6 +99,8 @@ def run(
     for address in addresses:
         check_address("--address", address)
     tls = server_tls_files(tls_cert, tls_key, tls_client_ca)
+    if proto:
+        generate_missing()
     if in_process:
         _check_in_process(target, controller, route_prefix, reload=reload)
         tls = tls or read_settings().security.tls

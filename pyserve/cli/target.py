@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -15,8 +14,9 @@ import click
 from pyserve.api.code import import_attribute
 from pyserve.api.deployment import Application, Deployment
 from pyserve.cli.commands import CommandFailed
+from pyserve.cli.stubs import missing_stubs
 from pyserve.errors import ImportPathError, PyserveError
-from pyserve.observe.places import describe
+from pyserve.observe.places import describe, format_from_user_code
 
 
 def load_application(
@@ -118,7 +118,7 @@ def _call(function: Callable[..., object], arguments: Mapping[str, object], path
     try:
         return function(*given)
     except PyserveError as error:
-        raise CommandFailed(str(error), traceback.format_exc()) from error
+        raise CommandFailed(str(error), format_from_user_code(error)) from error
     except Exception as error:
         raise _user_code_failed(f"{path} raised", error) from error
 
@@ -155,5 +155,8 @@ def _validator(
 
 
 def _user_code_failed(what: str, error: Exception) -> CommandFailed:
-    details = "".join(traceback.format_exception(error))
-    return CommandFailed(f"{what}: {describe(error)}", details)
+    advice = missing_stubs(error)
+    text = f"{what}: {describe(error)}"
+    return CommandFailed(
+        f"{text}; {advice}" if advice else text, "" if advice else format_from_user_code(error)
+    )
