@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from pyserve.cli.applications import is_file
-from pyserve.cli.commands import CommandFailed, print_error, print_failures
+from pyserve.cli.commands import CommandFailed, print_error, print_failures, print_lines
 from pyserve.cli.loader import marks_of
-from pyserve.cli.ready import print_all_ready
 from pyserve.config import inherited_environment
 from pyserve.driver.applying import apply
+from pyserve.driver.progress import progress_view
+from pyserve.driver.ready import all_ready
 from pyserve.errors import PyserveError
 from pyserve.wire.v1 import control_pb2
 
@@ -213,12 +214,13 @@ class Reloading:
 
     def _reload(self) -> None:
         request = self._loader.load()
-        outcome = apply(self._session.client, request, run=self._run)
+        view = progress_view(self._session.screen)
+        outcome = apply(self._session.client, request, run=self._run, view=view)
         if self._closed.is_set():
             return  # The run ends, and that is no failure of what was deployed.
         print_failures(outcome.failed)
         if outcome.failed:
             sys.stderr.write(_SERVES_ON)
-        print_all_ready(self._session, request, outcome)
+        print_lines(all_ready(self._session, request, outcome))
         if set(outcome.unchanged) == set(outcome.deployed) and not outcome.failed:
             sys.stderr.write("pyserve: nothing has to be restarted\n")

@@ -20,9 +20,9 @@ import click
 
 from pyserve.api.graph import pack
 from pyserve.cli.applications import file_of, ingress_options, is_file, load_request
-from pyserve.cli.commands import print_failure, print_failures
+from pyserve.cli.commands import print_failure, print_failures, print_lines
 from pyserve.cli.in_process import run_in_process
-from pyserve.cli.ready import print_all_ready, print_page, print_ready
+from pyserve.cli.page import page_to_try
 from pyserve.cli.reloading import Loader, Reloading
 from pyserve.cli.settings import (
     access_log_option,
@@ -41,6 +41,8 @@ from pyserve.control.state.run import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import apply
 from pyserve.driver.ingress_options import IngressOptions
+from pyserve.driver.progress import progress_view
+from pyserve.driver.ready import all_ready, ready
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable
 from pyserve.types import ApplicationName
@@ -138,18 +140,18 @@ def _bring_up(
 ) -> None:
     listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=run)
     names = {each.name for each in packed.deployments}
-    print_ready(session, packed.name, packed.ingress, names, listening)
-    print_page(session)
+    print_lines(ready(session, {packed.name: names}, listening))
+    print_lines(page_to_try(session))
 
 
 def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run) -> None:
     """Bring the applications of a file up; those that cannot be are told, the others serve."""
-    outcome = apply(session.client, request, run=run)
+    outcome = apply(session.client, request, run=run, view=progress_view(session.screen))
     print_failures(outcome.failed)
     if outcome.failed and not outcome.deployed:
         sys.exit(1)
-    print_all_ready(session, request, outcome)
-    print_page(session)
+    print_lines(all_ready(session, request, outcome))
+    print_lines(page_to_try(session))
 
 
 def _run_in_mesh(

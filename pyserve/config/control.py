@@ -92,6 +92,9 @@ SHUTDOWN_GRACE_S = 20.0
 
 # Bytes of one line of a replica's output that are kept; longer lines are cut, and say so.
 OUTPUT_LINE_BYTES_MAX = 16 * 1024
+# At the end of a text that stands in a row now and is about to be written over, as progress bars
+# are.
+PASSING = "\r"
 
 # Of the output of a replica that outlives its controller, in a file. A controller empties it once
 # it has read that much; a replica empties it beyond the bound while no controller does.

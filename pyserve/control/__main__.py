@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "the ingress has no address; give --address HOST:PORT, or --no-ingress, or set "
                 "PYSERVE_INGRESS_LOCATION=Disabled for a mesh without one"
             )
-        sink = set_up_logging("controller", settings.logs)
+        sink = set_up_logging("controller", settings.logs, screen=options.screen_fd)
     except (PyserveError, OSError) as error:
         _report(options.report_fd, {"error": str(error)})
         return 1
@@ -328,6 +328,7 @@ class _Mesh:
         # The ingress drains first, for all deployments at once; the replicas have what is left.
         grace_s = min(grace_s, self._controller.state.longest_grace_s())
         deadline = loop.time() + min(ingress.drain_s + grace_s, ingress.hard_stop_after_s)
+        self._controller.ends_by = deadline
         try:
             if is_whole:
                 await self._ingresses.drain(grace_s, deadline - loop.time())
@@ -475,6 +476,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="keep the applications in the home directory, for the next start, and let replicas "
         "outlive this process",
+    )
+    parser.add_argument(
+        "--screen-fd", type=int, help="pipe for lines, to whoever draws on the terminal"
     )
     parser.add_argument("--run-id", default="", help="of the `pyserve run` that starts it")
     parser.add_argument(

@@ -104,6 +104,7 @@ class Controller:
         self.ingress = ingress
         self.visible = visible
         self.admin = ""  # As in StatusReply.
+        self.ends_by: float | None = None  # Where the mesh ends: when no call may go on.
         self._say = say
         self._notices = notices
         self._interval_s = interval_s
@@ -119,7 +120,7 @@ class Controller:
         self._refused_prefixes: set[tuple[DeploymentKey, str, DeploymentKey]] = set()
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
         self._sessions = Members(
-            self.state, self._specs, self._applications, development=development
+            self.state, self._specs, self._applications, self.output, development=development
         )
         self._reconfiguring = Reconfiguring()
         self._admissions = Admissions(
@@ -278,7 +279,7 @@ class Controller:
 
     def status(self) -> control_pb2.StatusReply:
         """Return the state of everything."""
-        changing = self._reconfiguring.former
+        changing, ends_by = self._reconfiguring.former, self.ends_by
         self._conditions.look_now()
         return control_pb2.StatusReply(
             version=version(),
@@ -291,6 +292,7 @@ class Controller:
             admin=self.admin,
             development=self.development,
             target_capacity=self.target_capacity(),
+            drain_left_s=None if ends_by is None else max(ends_by - self._loop.time(), 0.0),
             notices=[*self._notices(), *cordon_notices(self.state), *self.recovery.notices()],
         )
 
@@ -472,6 +474,7 @@ class Controller:
             async with asyncio.timeout(_OLDER_WAIT_S):
                 while watch.has_older(self.state):
                     await self.next_step()
+        watch.tell_failures(self.state)
         watch.deployed(tuple(self.addresses()), self.registry.version)
 
     async def _drain(self, session: Session, grace_s: float) -> None:

@@ -37,6 +37,7 @@ from pyserve.control.state.run import Run
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view
+from pyserve.driver.ready import ready
 from pyserve.driver.session import (
     Session,
     await_session,
@@ -81,7 +82,7 @@ def run(
 
     Args:
         target: What ``bind`` returned.
-        blocking: Wait until Ctrl-C, then shut down.
+        blocking: Say where it serves, wait until Ctrl-C, then shut down.
         name: The application's name in the mesh.
         route_prefix: Where plain HTTP reaches it, such as ``"/shop"``; ``None``: nowhere. By
             default ``"/"``, which the first application that takes plain HTTP gets.
@@ -116,7 +117,11 @@ def run(
         is_running = _is_local
     else:
         session = open_session()
-        deploy(session, packed, route_prefix=route_prefix, timeout_s=timeout_s)
+        listening = deploy(session, packed, route_prefix=route_prefix, timeout_s=timeout_s)
+        session.serving[packed.name] = {each.name for each in packed.deployments}
+        if blocking:
+            for line in ready(session, session.serving, listening):
+                sys.stderr.write(f"{line}\n")
         is_running = session.is_running
     if blocking:
         _block(is_running)
@@ -227,6 +232,7 @@ def delete(
         if session is None:
             raise MeshNotFound(f"no application {name!r} runs in local testing mode")
         session.client.delete(application)
+        session.serving.pop(application, None)
     except MeshNotFound as error:
         _LOGGER.warning("nothing is deleted: %s", error)
 
@@ -247,7 +253,7 @@ def deploy(
         MeshError: The controller does not answer, or refuses.
     """
     asked = session.client.deploy(packed, route_prefix=route_prefix, timeout_s=timeout_s, run=run)
-    with closing(asked) as events, view or progress_view(sys.stderr) as shown:
+    with closing(asked) as events, view or progress_view(session.screen) as shown:
         for event in events:
             kind = event.WhichOneof("kind")
             if kind == "progress":
@@ -300,4 +306,7 @@ def _block(is_running: Callable[[], bool]) -> None:
         while is_running():
             never.wait(_ALIVE_CHECK_S)
     except KeyboardInterrupt:
+        sys.stderr.write("\npyserve: draining\n")
         shutdown()
+    else:
+        sys.stderr.write("pyserve: the mesh has ended\n")

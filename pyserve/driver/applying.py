@@ -58,7 +58,7 @@ def apply(
     outcome = Outcome()
     awaited = {each.application for each in request.applications}
     asked = client.apply(request, run=run)
-    with closing(asked) as events, view or progress_view(sys.stderr) as shown:
+    with closing(asked) as events, view or progress_view() as shown:
         for event in events:
             _take(event, outcome, shown, several=len(awaited) > 1)
             if not wait:

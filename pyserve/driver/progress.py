@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Protocol, Self, TextIO
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from pyserve.driver.screen import Screen
     from pyserve.wire.v1 import control_pb2
+
+_BARS = "bars"
 
 
 class ProgressView(Protocol):
@@ -59,10 +62,11 @@ class PlainProgress:
 class LiveProgress:
     """Draws one bar for each deployment."""
 
-    def __init__(self, file: TextIO) -> None:
-        from rich.console import Console
+    def __init__(self, screen: Screen) -> None:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+        self._screen = screen
+        # The screen draws it.
         self._bars = Progress(
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
@@ -70,8 +74,7 @@ class LiveProgress:
             TextColumn("{task.completed:.0f}/{task.total:.0f} ready"),
             TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[note]}"),
-            console=Console(file=file),
-            transient=True,
+            auto_refresh=False,
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -88,7 +91,7 @@ class LiveProgress:
         self._bars.update(task, completed=progress.ready, total=progress.wanted, note=note)
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        self._screen.show(_BARS, self._bars)
         return self
 
     def __exit__(
@@ -97,10 +100,19 @@ class LiveProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bars.stop()
+        self._screen.hide(_BARS)
 
 
-def progress_view(file: TextIO | None = None) -> ProgressView:
-    """Return the view that suits the file, by default standard error."""
+def progress_view(screen: Screen | None = None, file: TextIO | None = None) -> ProgressView:
+    """Return the view that suits a file, by default standard error.
+
+    Args:
+        screen: Draws on it already; ``None``: nobody does.
+        file: Where to show progress.
+    """
     target = sys.stderr if file is None else file
-    return LiveProgress(target) if target.isatty() else PlainProgress(target)
+    if screen is None and target.isatty():
+        from pyserve.driver.screen import Screen
+
+        screen = Screen(target)
+    return PlainProgress(target) if screen is None else LiveProgress(screen)

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
@@ -29,6 +29,7 @@ from pyserve.config.environment import read_tracing
 from pyserve.control.discovery import MeshAddress, find_mesh, wait_while_held
 from pyserve.control.returning import wait_for_next
 from pyserve.driver.client import ControlClient
+from pyserve.driver.draining import Draining
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
 from pyserve.gateway.in_process import InProcessRouter
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pyserve import aio
     from pyserve.api.handles.calls import Caller
     from pyserve.control.state.run import Run
+    from pyserve.driver.screen import Screen
     from pyserve.references import References
     from pyserve.types import DeploymentKey
     from pyserve.wire.v1 import control_pb2
@@ -52,12 +54,18 @@ class Session:
     Attributes:
         address: The controller.
         process: The child that runs the mesh, ``None`` when this driver attached to another's.
+        screen: The terminal, where this driver shows what its mesh has to; ``None``: there is none.
         client: Calls to the controller.
+        serving: The applications that ``run`` has deployed here, with their deployments.
     """
 
-    def __init__(self, address: MeshAddress, process: MeshProcess | None) -> None:
+    def __init__(
+        self, address: MeshAddress, process: MeshProcess | None, screen: Screen | None = None
+    ) -> None:
         self.address = address
         self.process = process
+        self.screen = screen
+        self.serving: dict[str, Collection[str]] = {}
         settings = read_settings()
         # What the ingress waits before it drains, where both have the same environment.
         self._drain_s = settings.ingress.drain_s
@@ -109,7 +117,8 @@ class Session:
         Returns:
             Process ids of the runs that the mesh stays for.
         """
-        others = self.client.leave(run, grace_s)
+        with Draining(self.client, self.screen):
+            others = self.client.leave(run, grace_s)
         if others and self.process is not None:
             # In this order, so that a signal never finds a mesh of others to kill.
             process, self.process = self.process, None
@@ -120,7 +129,8 @@ class Session:
         """Drain and end the whole mesh, also one that this driver only attached to."""
         try:
             if self.is_running():
-                self.client.shutdown(grace_s, margin_s=self._drain_s)
+                with Draining(self.client, self.screen):
+                    self.client.shutdown(grace_s, margin_s=self._drain_s)
         finally:
             self.close(grace_s)
 
@@ -130,6 +140,8 @@ class Session:
         self.client.close()
         if self.process is not None:
             self.process.close(grace_s + self._drain_s + 2 * KILL_MARGIN_S)
+        if self.screen is not None:
+            self.screen.close(has_ended=self.process is not None)
 
 
 def current_session() -> Session | None:
@@ -248,9 +260,27 @@ def end_session() -> None:
 
 
 def _end_at_exit() -> None:
+    # A program whose output another one reads knows what it does.
+    if (serving := _serving()) and sys.stderr.isatty():
+        sys.stderr.write(
+            f"pyserve: the program ends, and what it serves with it ({', '.join(serving)}); "
+            f"pyserve.run(..., blocking=True) goes on until Ctrl-C, and pyserve.shutdown() ends "
+            f"it without this line\n"
+        )
     end_session()
     # Calls that errors have kept go before grpc's threads do, as in ``pyserve.cli.commands``.
     gc.collect()
+
+
+def _serving() -> list[str]:
+    """Return the applications that end with this process."""
+    try:
+        session = attachment()
+    except RuntimeForked:  # They are the parent's.
+        return []
+    if not isinstance(session, Session) or session.process is None or not session.is_running():
+        return []
+    return sorted(session.serving)
 
 
 def warn_of_names() -> None:
@@ -290,13 +320,11 @@ def _attach_or_start(
     deadline = time.monotonic() + CONTROLLER_START_TIMEOUT_S
     while (address := find_mesh(settings)) is None:
         try:
-            process = _start(addresses, settings, options, run, environment)
+            return _start(addresses, settings, options, run, environment)
         except MeshHeld:
             sys.stderr.write("pyserve: another mesh starts or ends here; waiting for it\n")
             if not wait_while_held(settings.home, deadline) or time.monotonic() >= deadline:
                 raise
-        else:
-            return Session(process.address(), process)
     session = Session(address, None)
     reply = session.client.status()
     sys.stderr.write(
@@ -327,15 +355,31 @@ def _start(
     options: IngressOptions,
     run: Run | None,
     environment: Mapping[str, str],
-) -> MeshProcess:
+) -> Session:
     if addresses is None:
         addresses = options.addresses()
-    return MeshProcess.start(
-        default_addresses(settings) if addresses is None else addresses,
-        development=settings.development,
-        run_id="" if run is None else run.id,
-        environment=environment,
-    )
+    screen = _screen(is_own=run is not None)
+    pipe = None if screen is None else screen.open_pipe()
+    try:
+        process = MeshProcess.start(
+            default_addresses(settings) if addresses is None else addresses,
+            development=settings.development,
+            run_id="" if run is None else run.id,
+            environment=environment,
+            screen=pipe,
+        )
+    finally:
+        if pipe is not None:
+            os.close(pipe)
+    return Session(process.address(), process, screen)
+
+
+def _screen(*, is_own: bool) -> Screen | None:
+    if not sys.stderr.isatty():
+        return None
+    from pyserve.driver.screen import Screen
+
+    return Screen(sys.stderr, is_own=is_own)
 
 
 def _without_effect(

@@ -93,7 +93,7 @@ def usable_processors() -> int:
     count = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    for group in _own_cgroups():
+    for group in own_cgroups():
         with contextlib.suppress(OSError, ValueError):  # "max" stands for no limit.
             quota, period = (group / "cpu.max").read_text().split()
             count = min(count, math.ceil(int(quota) / int(period)))
@@ -115,7 +115,7 @@ def _descriptors(client_connections: int) -> Stock | None:
 
 def _memory() -> Stock | None:
     """Return the memory where the least of the whole is left: in a cgroup, or of the machine."""
-    found = [memory for memory in (_of_machine(), *map(memory_of, _own_cgroups())) if memory]
+    found = [memory for memory in (_of_machine(), *map(memory_of, own_cgroups())) if memory]
     return min(found, key=lambda each: each.left / each.whole, default=None)
 
 
@@ -146,7 +146,7 @@ def _values(text: str) -> dict[str, int]:
     return {name: int(value) for name, value, *_ in map(str.split, text.splitlines())}
 
 
-def _own_cgroups() -> Iterator[Path]:
+def own_cgroups() -> Iterator[Path]:
     """Yield the cgroup (version 2) of this process and those above it."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

@@ -19,10 +19,11 @@ from collections.abc import Sequence
 from pyserve.config.control import OUTPUT_LOOK_PERIOD_S
 from pyserve.control.replicas.launching import OnExit, ReplicaOrder
 from pyserve.launch.identity import Identity, commands, identify, output_of, start_time
+from pyserve.launch.kernel_kills import KernelKills, reap
 from pyserve.launch.ledger import Grant
 from pyserve.launch.local import Child, LocalLauncher, Start
 from pyserve.launch.output_file import OutputFile
-from pyserve.launch.process import describe_end
+from pyserve.launch.process import describe_end, why_killed
 from pyserve.launch.spares import Spare
 from pyserve.types import ReplicaId
 
@@ -37,6 +38,7 @@ class LastingProcess:
         output: what it writes.
         on_exit: called once when it has ended, with how.
         child: its handle, if it is a child.
+        kernel_kills: knows whom the kernel kills.
 
     Raises:
         ProcessLookupError: it has ended already.
@@ -49,12 +51,15 @@ class LastingProcess:
         output: OutputFile,
         on_exit: OnExit,
         child: subprocess.Popen[bytes] | None = None,
+        kernel_kills: KernelKills | None = None,
     ) -> None:
         self.ended = asyncio.Event()
         self.identity = identity
         self.output = output
         self._on_exit = on_exit
         self._child = child
+        self._kernel_kills = kernel_kills
+        self._was_killed = False
         self._loop = asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(identity.pid)
         # Only now nobody else can get the number unnoticed. A child keeps it until it is reaped.
@@ -70,6 +75,7 @@ class LastingProcess:
 
     def kill(self) -> None:
         """Kill the process and its group, unless its end is known already."""
+        self._was_killed = True
         if not self.ended.is_set():
             end_group(self.identity)
 
@@ -84,13 +90,15 @@ class LastingProcess:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         # What it started goes with it; a child's number is still its own.
-        self.kill()
-        status = self._child.wait() if self._child is not None else None
+        end_group(self.identity)
+        kernel_kills = None if self._was_killed else self._kernel_kills
+        status, memory_bytes = (None, 0) if self._child is None else reap(self._child)
         self.output.close(remove=True)
         self.ended.set()
         last = self.output.last_line
         if status is not None:
-            self._on_exit(describe_end(status, last))
+            why = why_killed(status, memory_bytes, kernel_kills)
+            self._on_exit(describe_end(status, last, why))
         else:
             # Only a parent is told the status.
             said = "ended with an unknown status"
@@ -201,7 +209,9 @@ class LastingLocalLauncher(LocalLauncher):
         self, start: Start, child: subprocess.Popen[bytes], output: OutputFile
     ) -> LastingProcess:
         try:
-            process = LastingProcess(identify(child.pid, Grant()), output, start.on_exit, child)
+            process = LastingProcess(
+                identify(child.pid, Grant()), output, start.on_exit, child, self._kernel_kills
+            )
         except BaseException:
             child.kill()
             child.wait()

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Protocol
 
 from pyserve.config import Resources, inherited_environment
+from pyserve.config.control import PASSING
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import OnExit, ReplicaOrder
 from pyserve.launch.capacity import read_stocks, room, usable_processors
 from pyserve.launch.environments import Environments
+from pyserve.launch.kernel_kills import KernelKills, count_kernel_kills
 from pyserve.launch.ledger import Grant, Ledger
 from pyserve.launch.process import Process
 from pyserve.launch.resources import machine_ledger, pin
@@ -75,13 +77,15 @@ class LocalLauncher:
             where the replica dials, ``unix:path`` or ``host:port``.
         token: the mesh token; it travels by pipe, never by environment or argument.
         run_dir: the mesh's directory, in which replicas put their sockets.
-        on_line: called with each line that a replica writes, prefix included.
-        on_output: called with the same line, and who has written it.
+        on_line: called with each line that a replica writes, prefix included; and with what
+            stands in a row that is about to be written over, ``PASSING`` at its end.
+        on_output: called with each line, and who has written it.
         module: what runs; tests put another one in its place.
         ledger: what this machine has; by default what can be found out.
         client_connections: returns how many clients are connected to this process.
         environments: makes what replicas need besides the driver's own.
         spares: how many interpreters wait, with their imports done, for replicas to start.
+        kernel_kills: whom the kernel kills; by default what can be found out.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class LocalLauncher:
         client_connections: Callable[[], int] = lambda: 0,
         environments: Environments | None = None,
         spares: int = 0,
+        kernel_kills: KernelKills | None = None,
     ) -> None:
         self._environments = environments or Environments(run_dir / "environments")
         self._controller = controller
@@ -113,6 +118,7 @@ class LocalLauncher:
         # The writing end stays in this process alone: every exec closes it.
         self._liveness_reader, self._liveness_writer = os.pipe()
         self._closed = False
+        self._kernel_kills = kernel_kills or KernelKills(count_kernel_kills)
         self._spares = Spares(spares, self._make_spare, lambda: not self.room().is_short)
 
     async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
@@ -121,6 +127,7 @@ class LocalLauncher:
         controller = await self._controller()
         if self._closed:
             raise OSError("the launcher is closed")
+        self._kernel_kills.forget()
         grant = self._ledger.reserve(order.replica_id, order.resources)
         start = Start(
             order=order,
@@ -175,6 +182,7 @@ class LocalLauncher:
                 token_reader=token_reader,
                 on_line=lambda line: self._on_line(f"[spare] {line}"),
                 on_exit=on_exit,
+                kernel_kills=self._kernel_kills,
             )
         finally:
             os.close(token_reader)
@@ -196,6 +204,7 @@ class LocalLauncher:
             descriptors=(token_reader, self._liveness_reader),
             on_line=self._lines_of(start.order),
             on_exit=start.on_exit,
+            kernel_kills=self._kernel_kills,
         )
 
     def _ties(self) -> Sequence[str]:
@@ -207,7 +216,8 @@ class LocalLauncher:
 
         def said(line: str) -> None:
             self._on_line(prefix + line)
-            self._on_output(order.key, order.replica_id, line)
+            if not line.endswith(PASSING):
+                self._on_output(order.key, order.replica_id, line)
 
         return said
 

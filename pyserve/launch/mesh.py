@@ -54,6 +54,7 @@ class MeshProcess:
         development: bool = False,
         run_id: str = "",
         environment: Mapping[str, str] | None = None,
+        screen: int | None = None,
         timeout_s: float = CONTROLLER_START_TIMEOUT_S,
     ) -> MeshProcess:
         """Start the child and wait until its controller and its ingress listen.
@@ -63,6 +64,7 @@ class MeshProcess:
             development: whether the texts of exceptions may reach clients.
             run_id: of the ``pyserve run`` that starts it.
             environment: changes to this process's environment, e.g. ``PYSERVE_HOME``.
+            screen: pipe to whoever draws on the terminal; what the mesh has to show goes there.
             timeout_s: how long to wait; the child is killed when it passes.
 
         Raises:
@@ -78,12 +80,13 @@ class MeshProcess:
             f"--report-fd={report_writer}",
             *(["--development"] if development else []),
             *([f"--run-id={run_id}"] if run_id else []),
+            *([] if screen is None else [f"--screen-fd={screen}"]),
         ]
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                pass_fds=(liveness_of_child, report_writer),
+                pass_fds=(liveness_of_child, report_writer, *(() if screen is None else (screen,))),
                 env=inherited_environment(environment or {}),
                 # Ctrl-C in a terminal reaches the driver, which then ends the mesh in order.
                 start_new_session=True,

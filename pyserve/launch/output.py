@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyserve.config.control import OUTPUT_LINE_BYTES_MAX
+from pyserve.config.control import OUTPUT_LINE_BYTES_MAX, PASSING
 
 
 class LineSplitter:
-    """Takes bytes as they come and gives whole lines as text.
+    r"""Takes bytes as they come and gives whole lines as text.
+
+    Of a row that is written over by carriage returns, as progress bars do, the line is what stands
+    there at last. What stands there meanwhile comes too, with ``PASSING`` at its end, once for each
+    ``feed``; whoever keeps lines passes over it.
 
     A line longer than ``line_bytes_max`` is cut and says how much is missing, so that output
     without line ends cannot fill the memory.
@@ -18,14 +22,19 @@ class LineSplitter:
         self._line_bytes_max = line_bytes_max
         self._kept = bytearray()
         self._dropped_bytes = 0
+        # The last byte was a carriage return: what follows writes over the row, but for a line end.
+        self._returned = False
+        self._is_rewritten = False
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """Yield every line that ``data`` completes, without its end."""
+        """Yield every line that ``data`` completes, without its end, and what is passing."""
         *whole, rest = data.split(b"\n")
         for part in whole:
             self._keep(part)
             yield self._take()
         self._keep(rest)
+        if rest and self._is_rewritten:
+            yield self._text() + PASSING
 
     def end(self) -> Iterator[str]:
         """Yield what was left without a line end."""
@@ -33,14 +42,27 @@ class LineSplitter:
             yield self._take()
 
     def _keep(self, part: bytes) -> None:
-        room = self._line_bytes_max - len(self._kept)
-        self._kept += part[:room]
-        self._dropped_bytes += max(len(part) - room, 0)
+        shown = part.rstrip(b"\r")
+        if shown:
+            _, returned, last = shown.rpartition(b"\r")
+            if returned or self._returned:
+                self._kept.clear()
+                self._dropped_bytes = 0
+            self._returned = False
+            room = self._line_bytes_max - len(self._kept)
+            self._kept += last[:room]
+            self._dropped_bytes += max(len(last) - room, 0)
+            self._is_rewritten |= bool(returned)
+        if shown != part:
+            self._returned = self._is_rewritten = True
 
     def _take(self) -> str:
-        text = self._kept.decode(errors="replace").removesuffix("\r")
-        if self._dropped_bytes:
-            text += f" … [{self._dropped_bytes} bytes more]"
+        text = self._text()
         self._kept.clear()
         self._dropped_bytes = 0
+        self._returned = self._is_rewritten = False
         return text
+
+    def _text(self) -> str:
+        text = self._kept.decode(errors="replace")
+        return f"{text} … [{self._dropped_bytes} bytes more]" if self._dropped_bytes else text

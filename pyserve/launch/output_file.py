@@ -24,7 +24,7 @@ class OutputFile:
 
     Args:
         path: where; it is made if it is missing, for this user only.
-        on_line: called with each line that is new.
+        on_line: called with each line that is new, and with what is passing.
 
     Attributes:
         path: the same.

@@ -14,6 +14,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pyserve.launch.kernel_kills import KernelKills, reap
 from pyserve.launch.output import LineSplitter
 
 _READ_BYTES = 65536
@@ -29,8 +30,10 @@ class Process:
         environment: all of it.
         working_directory: where it runs; None: here.
         descriptors: inherited under the same numbers.
-        on_line: called with each line of standard output and standard error.
+        on_line: called with each line of standard output and standard error, and with what
+            is passing, as ``LineSplitter`` has it.
         on_exit: called once when it has ended, with how.
+        kernel_kills: knows whom the kernel kills; ``None``: nobody asks.
 
     Raises:
         OSError: it cannot be started.
@@ -45,11 +48,14 @@ class Process:
         descriptors: Sequence[int],
         on_line: Callable[[str], None],
         on_exit: Callable[[str], None],
+        kernel_kills: KernelKills | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_line = on_line
         self._on_exit = on_exit
         self._last_line = ""
+        self._kernel_kills = kernel_kills
+        self._was_killed = False
         self._pidfd = -1
         self._splitter = LineSplitter()
         self._output_ended = asyncio.Event()
@@ -82,6 +88,10 @@ class Process:
 
     def kill(self) -> None:
         """Kill the process and its group, unless its end is known already."""
+        self._was_killed = True
+        self._kill_group()
+
+    def _kill_group(self) -> None:
         # Until it is reaped nobody else can have its number.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -130,17 +140,19 @@ class Process:
 
     def _reap(self) -> None:
         """The process is a zombie: end what it started, then free its number."""
-        self.kill()
-        status = self._process.wait()
-        self._reaping = self._loop.create_task(self._report(status))
+        self._kill_group()
+        status, memory_bytes = reap(self._process)
+        kernel_kills = None if self._was_killed else self._kernel_kills
+        why = why_killed(status, memory_bytes, kernel_kills)
+        self._reaping = self._loop.create_task(self._report(status, why))
 
-    async def _report(self, status: int) -> None:
+    async def _report(self, status: int, why: str) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_OUTPUT_TIMEOUT_S):
                 await self._output_ended.wait()
         self._close_output()
         self.ended.set()
-        self._on_exit(describe_end(status, self._last_line))
+        self._on_exit(describe_end(status, self._last_line, why))
 
     def _read(self) -> None:
         try:
@@ -165,14 +177,29 @@ class Process:
             self._on_line(line)
 
 
-def describe_end(status: int, last_line: str) -> str:
-    """Return how a process has ended, and what it wrote last if that was no success."""
+def why_killed(status: int, memory_bytes: int, kernel_kills: KernelKills | None) -> str:
+    """Return why a process was likely killed, "" if that is not known.
+
+    Args:
+        status: as of ``subprocess``.
+        memory_bytes: the most that it had in memory.
+        kernel_kills: knows whom the kernel kills; None: it was killed from here.
+    """
+    if status != -signal.SIGKILL or kernel_kills is None or not kernel_kills.has_killed():
+        return ""
+    return (
+        f", likely by the kernel for want of memory (it had {memory_bytes / 2**20:.0f} MiB at most)"
+    )
+
+
+def describe_end(status: int, last_line: str, why: str = "") -> str:
+    """Return how a process has ended, why, and what it wrote last if that was no success."""
     if status < 0:
         try:
             name = signal.Signals(-status).name
         except ValueError:
             name = f"signal {-status}"
-        text = f"was killed by {name}"
+        text = f"was killed by {name}{why}"
     else:
         text = f"ended with exit code {status}"
     return f"{text}; its last output: {last_line}" if last_line and status else text

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pyserve.control.replicas.launching import OnExit
+from pyserve.launch.kernel_kills import KernelKills
 from pyserve.launch.process import Process
 from pyserve.launch.restarts import Restarts
 
@@ -50,6 +51,7 @@ class Spare:
         token_reader: the one among them from which it will read the mesh token.
         on_line: called with each line that it writes meanwhile.
         on_exit: called if it ends meanwhile.
+        kernel_kills: as of ``Process``.
 
     Raises:
         OSError: it cannot be started.
@@ -64,6 +66,7 @@ class Spare:
         token_reader: int,
         on_line: Callable[[str], None],
         on_exit: OnExit,
+        kernel_kills: KernelKills | None = None,
     ) -> None:
         self.environment = environment
         self.token_reader = token_reader
@@ -76,6 +79,7 @@ class Spare:
                 descriptors=(*descriptors, reader),
                 on_line=on_line,
                 on_exit=on_exit,
+                kernel_kills=kernel_kills,
             )
         except BaseException:
             os.close(self._writer)

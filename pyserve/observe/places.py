@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 # By this package's own directory, not by its name: users have folders of that name too.
 _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", importlib.__file__, "<frozen ")
@@ -32,8 +32,21 @@ def describe(error: BaseException) -> str:
 
 
 def format_from_user_code(error: BaseException) -> str:
-    """Return the traceback from the first frame of user code on, or all of it without one."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and not is_user_code(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+    """Return the traceback without frames of this package, or all of it if there is nothing else.
+
+    The same is true of each exception that it came from.
+    """
+    found = traceback.TracebackException.from_exception(error)
+    for each in _with_causes(found):
+        of_users = [frame for frame in each.stack if is_user_code(frame.filename)]
+        each.stack = traceback.StackSummary.from_list(of_users or each.stack)
+    return "".join(found.format())
+
+
+def _with_causes(
+    found: traceback.TracebackException | None,
+) -> Iterator[traceback.TracebackException]:
+    if found is not None:
+        yield found
+        for each in (found.__cause__, found.__context__, *(found.exceptions or ())):
+            yield from _with_causes(each)

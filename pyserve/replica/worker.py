@@ -171,8 +171,10 @@ class Worker:
             told = await self._duties.fail(
                 summary=error.summary, traceback=error.traceback, user_code=error.user_code
             )
-            # The driver shows the traceback, so the log repeats it only when nobody was told.
-            _LOGGER.error("%s%s", error.summary, "" if told else f"\n{error.traceback}")
+            # Who was told shows it, or keeps it for those who ask; but whoever has started this
+            # process himself looks here.
+            if not told or self._settings.external is not None:
+                _LOGGER.error("%s\n%s", error.summary, error.traceback)
             return 1
         finally:
             self._metrics.close()

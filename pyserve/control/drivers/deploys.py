@@ -80,6 +80,16 @@ class DeployWatch:
             for replica in state.of_deployment(key)
         )
 
+    def tell_failures(self, state: MeshState) -> None:
+        """Say of replicas that failed before others took their places; nobody has said why."""
+        for key, version_id in self.versions.items():
+            version = state.version_of(key, version_id)
+            if version is not None and version.first_failure is not None:
+                self.notice(
+                    f"{key.deployment}: {version.start_failures} replicas failed before: "
+                    f"{version.first_failure.summary}; `pyserve logs {key.deployment}` has more"
+                )
+
     def deployed(self, addresses: tuple[str, ...], view_version: int) -> None:
         """Say that every deployment serves, and only the new version does, from that view on."""
         deployed = control_pb2.Deployed(

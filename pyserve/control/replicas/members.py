@@ -10,6 +10,7 @@ from pyserve.config import DeploymentOptions
 from pyserve.control.reconcile.reconfiguring import on_reconfigured
 from pyserve.control.replicas.externals import Externals
 from pyserve.control.replicas.identity import learn_services, new_replica, place_of, ready_place
+from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import EXTERNAL_SLOT, Failure, MeshState, Phase, Replica, Version
@@ -28,6 +29,7 @@ class Members(Mapping[ReplicaId, Session]):
         state: gets what they say.
         specs: what replicas run, by the ids of versions; those that nobody needs go.
         applications: gets those of replicas that others have started.
+        output: keeps why one could not come up, among its last lines.
         development: whether the texts of exceptions may reach clients.
     """
 
@@ -36,12 +38,14 @@ class Members(Mapping[ReplicaId, Session]):
         state: MeshState,
         specs: dict[str, mesh_pb2.DeploymentSpec],
         applications: Applications,
+        output: Output,
         *,
         development: bool,
     ) -> None:
         self._state = state
         self._specs = specs
         self._externals = Externals(state, applications, specs)
+        self._output = output
         self._ranks = Ranks(state)
         self._development = development
         self._sessions: dict[ReplicaId, Session] = {}
@@ -121,6 +125,8 @@ class Members(Mapping[ReplicaId, Session]):
                 failure = Failure(
                     message.failed.summary, message.failed.traceback, message.failed.user_code
                 )
+                text = f"{failure.summary}\n{failure.traceback}"
+                self._output.add_text(replica.key, replica.id, text)
                 self._state.on_failed(replica.id, failure=failure, now=now)
             case "health":
                 healthy, reason = message.health.healthy, message.health.reason

@@ -86,6 +86,11 @@ class Output:
             if reader.key == key:
                 reader.offer(line)
 
+    def add_text(self, key: DeploymentKey, replica_id: ReplicaId, text: str) -> None:
+        """Keep what a replica has said in another way than by writing it."""
+        for line in text.splitlines():
+            self.add(key, replica_id, line)
+
     def end(self, replica: Replica, summary: str) -> None:
         """A replica has ended, and how; if nobody wanted that its last lines are kept for longer.
 

@@ -18,7 +18,7 @@ from pyserve.config.control import (
     restart_delay_s,
 )
 from pyserve.control.state.counts import Counted
-from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica
+from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica, Slot
 from pyserve.control.state.roster import Roster
 from pyserve.control.state.scaling import Decision, ScalingNote, no_decisions
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
@@ -35,17 +35,6 @@ __all__ = [
     "Slot",
     "Version",
 ]
-
-
-@dataclass(slots=True)
-class Slot:
-    """One of the places 0 … n-1 of a version; a replacement takes the place of the dead."""
-
-    deaths_in_a_row: int = 0
-    start_failures_in_a_row: int = 0
-    start_not_before: float = 0.0
-    failed_in_user_code: bool = False
-    last_end: str = ""  # until the next one is ready
 
 
 @dataclass(slots=True)
@@ -343,6 +332,9 @@ class MeshState:
             version.proven = True
             slot = version.slot(replica.slot)
             slot.start_failures_in_a_row, slot.last_end = 0, ""
+            if slot.lost_at is not None:
+                without_s, slot.lost_at = now - slot.lost_at, None
+                self._incident(replica, f"serves, {without_s:.1f} s after the one before was lost")
         took_s = now - replica.created_at
         self.notes.append((replica.key, f"replica {replica.id} is ready after {took_s:.1f} s"))
 
@@ -423,7 +415,7 @@ class MeshState:
         if replica.phase is Phase.RUNNING:
             # Its last output is in the same terminal already.
             how = summary.partition("; ")[0].removeprefix("was ").removeprefix("ended with ")
-            self._incident(replica, f"ended ({how}){self._successor(replica, now)}")
+            self._lose(replica, f"ended ({how})", now)
 
     def version_of(self, key: DeploymentKey, version_id: str) -> Version | None:
         """Return the target or the fallback of that id."""
@@ -434,19 +426,21 @@ class MeshState:
     def on_replaced(self, replica_id: ReplicaId, reason: str, now: float) -> None:
         """A replica that runs is ended because of ``reason``."""
         replica = self.replicas[replica_id]
-        self._incident(replica, f"{reason}{self._successor(replica, now)}")
+        self._lose(replica, reason, now)
         why = f": {replica.ailment}" if replica.ailment else ""
         self._count_short_service(replica, f"replica {replica.id} {reason}{why}", now)
 
     def _incident(self, replica: Replica, text: str) -> None:
         self.incidents.append((replica.key, f"replica {replica.id} {text}"))
 
-    def _successor(self, replica: Replica, now: float) -> str:
+    def _lose(self, replica: Replica, how: str, now: float) -> None:
         version = self._version(replica)
-        if version is None or replica.slot == EXTERNAL_SLOT:
-            return ""
-        wait_s = version.slot(replica.slot).start_not_before - now
-        return f", starting another in {wait_s:.0f} s" if wait_s > 0 else ", starting another"
+        if version is not None and replica.slot != EXTERNAL_SLOT:
+            slot = version.slot(replica.slot)
+            slot.lost_at = now if slot.lost_at is None else slot.lost_at
+            wait_s = slot.start_not_before - now
+            how += ", starting another" + (f" in {wait_s:.0f} s" if wait_s > 0 else "")
+        self._incident(replica, how)
 
     def _version(self, replica: Replica) -> Version | None:
         return self.version_of(replica.key, replica.version)
@@ -477,7 +471,10 @@ class MeshState:
 
     def _fail_start(self, replica: Replica, failure: Failure) -> None:
         self._count_start_failure(replica, failure)
-        self.notes.append((replica.key, f"replica {replica.id} failed: {failure.summary}"))
+        # Whoever deploys hears of it in full when the deploy ends; later nobody else says it.
+        self.notes.append((replica.key, f"replica {replica.id} failed"))
+        if (version := self._version(replica)) is not None and version.completed:
+            self._incident(replica, f"failed: {failure.summary}")
 
     def _count_death(self, replica: Replica, now: float, how: str = "") -> None:
         version = self._version(replica)

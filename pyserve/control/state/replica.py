@@ -59,6 +59,18 @@ class Place:
 
 
 @dataclass(slots=True)
+class Slot:
+    """One of the places 0 … n-1 of a version; a replacement takes the place of the dead."""
+
+    deaths_in_a_row: int = 0
+    start_failures_in_a_row: int = 0
+    start_not_before: float = 0.0
+    failed_in_user_code: bool = False
+    last_end: str = ""  # until the next one is ready
+    lost_at: float | None = None  # one that served has ended, and nobody has taken its place yet
+
+
+@dataclass(slots=True)
 class Replica:
     """One replica as it is known.
 

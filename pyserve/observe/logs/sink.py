@@ -7,6 +7,7 @@ nobody reads must not stop an event loop.
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import queue
 import sys
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyserve.config.control import PASSING
 from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.errors import OptionError
 from pyserve.folders import PrivateFolder
@@ -32,12 +34,15 @@ class LogSink:
     Args:
         name: of the file, without its ending.
         settings: where and how lines are written.
+        screen: a pipe to whoever draws on the terminal, and gets what else would be written to
+            standard error, as long as it reads; it is closed here.
 
     Raises:
         OptionError: no file can be written there.
     """
 
-    def __init__(self, name: str, settings: LogSettings) -> None:
+    def __init__(self, name: str, settings: LogSettings, screen: int | None = None) -> None:
+        self._screen = None if screen is None else io.FileIO(screen, "w")
         self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(_QUEUE_LENGTH_MAX)
         self._dropped = 0
         self._is_json = settings.encoding == EncodingType.JSON
@@ -59,8 +64,14 @@ class LogSink:
             self._dropped += 1
 
     def write_output(self, line: str) -> None:
-        """Queue a line that a process of the mesh has printed, in the encoding of the log."""
-        self.write(output_as_json(line) if self._is_json else line)
+        """Queue a line that a process of the mesh has printed, in the encoding of the log.
+
+        What is passing is for a screen alone.
+        """
+        if not line.endswith(PASSING):
+            self.write(output_as_json(line) if self._is_json else line)
+        elif self._screen is not None and not self._is_json:
+            self.write(line)
 
     def tell(self, line: str) -> None:
         """Queue a line that is shown to people, also where logs go to files only."""
@@ -83,8 +94,10 @@ class LogSink:
                 self._say(f"... {dropped} lines were dropped, nobody read fast enough")
             if level >= self._level:
                 self._write_line(line)
-            if self._file is not None:
+            if self._file is not None and not line.endswith(PASSING):
                 self._file.emit(logging.makeLogRecord({"msg": line, "levelno": level}))
+        if self._screen is not None:
+            self._screen.close()
         if self._file is not None:
             # What its buffer still holds finds no room either.
             with contextlib.suppress(OSError):
@@ -94,6 +107,18 @@ class LogSink:
         self._write_line(output_as_json(line) if self._is_json else line)
 
     def _write_line(self, line: str) -> None:
+        if self._screen is not None:
+            text = line if line.endswith(PASSING) else f"{line}\n"
+            try:
+                self._screen.write(text.encode(errors="backslashreplace"))
+            except OSError:
+                # It has gone, and this mesh goes on; the terminal may still be there.
+                self._screen.close()
+                self._screen = None
+            else:
+                return
+        if line.endswith(PASSING):
+            return
         try:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
@@ -137,7 +162,10 @@ class SinkHandler(logging.Handler):
 
 
 def set_up_logging(
-    name: str, settings: LogSettings, facts: dict[str, str] | None = None
+    name: str,
+    settings: LogSettings,
+    facts: dict[str, str] | None = None,
+    screen: int | None = None,
 ) -> LogSink:
     """Send all records of this process to a new sink, and return it for the process's output.
 
@@ -145,8 +173,9 @@ def set_up_logging(
         name: of the process; its file is named so.
         settings: where and how lines are written.
         facts: what each JSON object has besides.
+        screen: as of ``LogSink``.
     """
-    sink = LogSink(name, settings)
+    sink = LogSink(name, settings, screen)
     formatter = formatter_of(settings.encoding, {"component": name, **(facts or {})})
     root = logging.getLogger()
     root.handlers[:] = [SinkHandler(sink, formatter)]

@@ -155,7 +155,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses", "target_capacity", "admin", "now")
+    __slots__ = ("version", "addresses", "applications", "controller_pid", "ingress", "development", "notices", "ingresses", "target_capacity", "admin", "now", "drain_left_s")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,7 @@ class StatusReply(_message.Message):
     TARGET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     ADMIN_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_LEFT_S_FIELD_NUMBER: _ClassVar[int]
     version: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
@@ -178,7 +179,8 @@ class StatusReply(_message.Message):
     target_capacity: float
     admin: str
     now: float
-    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ..., target_capacity: _Optional[float] = ..., admin: _Optional[str] = ..., now: _Optional[float] = ...) -> None: ...
+    drain_left_s: float
+    def __init__(self, version: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ..., controller_pid: _Optional[int] = ..., ingress: _Optional[_Union[IngressStatus, _Mapping]] = ..., development: _Optional[bool] = ..., notices: _Optional[_Iterable[str]] = ..., ingresses: _Optional[_Iterable[_Union[IngressStatus, _Mapping]]] = ..., target_capacity: _Optional[float] = ..., admin: _Optional[str] = ..., now: _Optional[float] = ..., drain_left_s: _Optional[float] = ...) -> None: ...
 
 class IngressStatus(_message.Message):
     __slots__ = ("in_flight", "parked", "in_flight_of_replica", "counts", "speaks_tls", "node", "is_draining", "deployments", "uptime_s", "limits", "state", "message", "since", "id", "pid", "version", "addresses", "admin")

@@ -164,6 +164,19 @@ def test_replica_that_cannot_be_says_why(
         assert "Traceback" not in done.stderr
 
 
+def test_replica_whose_constructor_raises_says_so_where_it_was_started(
+    mesh_environment: dict[str, str],
+) -> None:
+    with standing(mesh_environment):
+        done = pyserve(
+            *("replica", "tests.mesh.apps.broken:Raises", "--deployment", "Raises"),
+            environment=mesh_environment,
+        )
+    assert 1 == done.returncode
+    assert "the constructor of Raises (" in done.stderr
+    assert "FileNotFoundError: model.npz is not there" in done.stderr
+
+
 def test_replica_without_a_mesh_says_where_to_find_one(mesh_environment: dict[str, str]) -> None:
     done = pyserve("replica", SMALL, "--deployment", "Small", environment=mesh_environment)
 

@@ -15,6 +15,7 @@ from pyserve.control.reconcile.decide import (
 )
 from pyserve.control.reconcile.rationing import Waits
 from pyserve.control.replicas.members import Members
+from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState
@@ -40,7 +41,9 @@ class Mesh:
         self.state = MeshState()
         self.applications = Applications()
         self.specs: dict[str, mesh_pb2.DeploymentSpec] = {}
-        self.members = Members(self.state, self.specs, self.applications, development=False)
+        self.members = Members(
+            self.state, self.specs, self.applications, Output(), development=False
+        )
         self.stopped: list[str] = []
 
     def join(self, code: str, *, started_at: float, name: str = "", ready: bool = True) -> Session:

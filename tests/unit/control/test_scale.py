@@ -17,6 +17,7 @@ from pyserve.control.reconcile.decide import next_wakeup, reconcile
 from pyserve.control.reconcile.reconfiguring import Reconfiguring
 from pyserve.control.recovery.recording import Memory, Recorder
 from pyserve.control.replicas.members import Members
+from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.replicas.vitals import Vitals
 from pyserve.control.state.applications import Applications
@@ -43,7 +44,7 @@ class Mesh:
         self.state = MeshState()
         self.applications = Applications()
         specs: dict[str, mesh_pb2.DeploymentSpec] = {}
-        self.members = Members(self.state, specs, self.applications, development=False)
+        self.members = Members(self.state, specs, self.applications, Output(), development=False)
         self.reconfiguring = Reconfiguring()
         self.recorder = Recorder(MemoryStore(), 0.0)
         self.memory = Memory(self.state, self.applications, self.reconfiguring, specs, {})

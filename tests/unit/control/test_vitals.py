@@ -170,7 +170,11 @@ def test_a_successor_that_has_to_wait_is_announced_with_its_wait():
         asked.world.make_ready()
         asked.world.settle()
 
-    first, second, third = asked.texts()
+    texts = asked.texts()
+    first, second, third = texts[::2]
     assert first.endswith("ended (killed by SIGKILL), starting another")
     assert second.endswith("starting another in 1 s")
     assert third.endswith("starting another in 2 s")
+    # Each is announced when it is there.
+    returns = [text.partition(" serves, ")[2] for text in texts[1::2]]
+    assert [f"{wait_s}.0 s after the one before was lost" for wait_s in (0, 1, 2)] == returns

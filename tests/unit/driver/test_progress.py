@@ -17,7 +17,7 @@ def event(ready: int, note: str = "") -> control_pb2.Progress:
 
 def test_plain_lines_tell_each_change_once_and_one_line_of_a_note() -> None:
     file = io.StringIO()
-    with progress_view(file) as view:
+    with progress_view(file=file) as view:
         for each in (event(0, "starts"), event(0, "starts"), event(1, "failed: x\nmore")):
             view.update(each)
     assert isinstance(view, PlainProgress)
@@ -29,7 +29,7 @@ def test_plain_lines_tell_each_change_once_and_one_line_of_a_note() -> None:
 
 def test_a_terminal_gets_a_bar() -> None:
     file = Terminal()
-    with progress_view(file) as view:
+    with progress_view(file=file) as view:
         view.update(event(0, "starts"))
         view.update(event(2, "dict[str, int] [/x]"))
     assert isinstance(view, LiveProgress)

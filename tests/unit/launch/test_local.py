@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from pyserve.config import Resources
 from pyserve.launch import LocalLauncher, ReplicaOrder
+from pyserve.launch.kernel_kills import KernelKills
 from pyserve.launch.ledger import Ledger, ResourcesUnavailable
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from tests.support.waiting import eventually, wait_until
@@ -36,6 +38,7 @@ class Launched:
         self.run_dir = run_dir
         self.lines: list[str] = []
         self.exits: asyncio.Queue[str] = asyncio.Queue()
+        self.killed = 1  # By the kernel.
         self.launcher = LocalLauncher(
             controller=nowhere,
             token=TOKEN,
@@ -43,6 +46,7 @@ class Launched:
             on_line=self.lines.append,
             module="tests.unit.launch.subject",
             ledger=Ledger(cpus=[PROCESSOR], gpus=["3", "5"]),
+            kernel_kills=KernelKills(lambda: self.killed),
         )
 
     async def start(self, behaviour, **changes):
@@ -118,6 +122,21 @@ async def test_replica_gets_its_place_and_no_secret_in_sight(launched, tmp_path)
 async def test_death_is_noticed_with_its_cause(launched):
     await launched.start("die")
 
+    assert "was killed by SIGKILL" == await launched.exit()
+
+
+async def test_a_death_for_want_of_memory_is_told_as_such(launched):
+    await launched.start("die")
+    launched.killed += 1
+
+    summary = await launched.exit()
+
+    wanted = (
+        r"was killed by SIGKILL, likely by the kernel for want of memory \(it had \d+ MiB at most\)"
+    )
+    assert re.fullmatch(wanted, summary)
+    # Another one has no part in it.
+    await launched.start("die")
     assert "was killed by SIGKILL" == await launched.exit()
 
 

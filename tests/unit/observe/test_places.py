@@ -73,3 +73,22 @@ def test_a_traceback_begins_with_user_code(folder: Path, monkeypatch: pytest.Mon
     error = raised.value.with_traceback(raised.value.__traceback__.tb_next)  # Without this test.
     expected = f'  File "{folder / "unlikely_prices.py"}", line 1, in <module>'
     assert expected == format_from_user_code(error).splitlines()[1]
+
+
+def test_a_traceback_has_no_frames_of_this_package(folder: Path) -> None:
+    """Nor has that of an exception that it came from."""
+    module = _module(
+        folder,
+        "def use(function):\n"
+        "    try:\n"
+        "        function('--address', 'nowhere')\n"
+        "    except Exception as error:\n"
+        "        raise ValueError('no address') from error\n",
+    )
+    with pytest.raises(ValueError, match="no address") as raised:
+        module.use(check_address)
+
+    lines = format_from_user_code(raised.value).splitlines()
+    files = {line.split('"')[1] for line in lines if line.startswith("  File ")}
+    assert {__file__, str(folder / "prices.py")} == files
+    assert 2 == lines.count("Traceback (most recent call last):")

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import sys
 import threading
 
@@ -87,6 +88,30 @@ def test_reader_that_is_gone_is_no_error(monkeypatch, tmp_path):
     sink.close()
 
     assert "one\ntwo\n" == (tmp_path / "test.log").read_text()
+
+
+def test_a_screen_gets_lines_and_what_is_passing(capsys, tmp_path):
+    reader, writer = os.pipe()
+    sink = LogSink("test", LogSettings(directory=tmp_path), writer)
+    sink.write_output("[Echo#1] 10%\r")
+    sink.write_output("[Echo#1] 100%")
+    sink.close()
+
+    with os.fdopen(reader, "rb") as file:
+        assert b"[Echo#1] 10%\r[Echo#1] 100%\n" == file.read()
+    assert "" == capsys.readouterr().err
+    assert "[Echo#1] 100%\n" == (tmp_path / "test.log").read_text()
+
+
+def test_when_the_screen_has_gone_lines_go_to_standard_error(capsys):
+    reader, writer = os.pipe()
+    sink = LogSink("test", LogSettings(), writer)
+    os.close(reader)
+    sink.write_output("[Echo#1] 10%\r")
+    sink.write_output("[Echo#1] 100%")
+    sink.close()
+
+    assert "[Echo#1] 100%\n" == capsys.readouterr().err
 
 
 def test_file_on_a_full_disk_is_told_once_and_lines_go_on(capsys, tmp_path):

@@ -1,8 +1,8 @@
 """What ``pyserve run`` says of an application that serves."""
 
-from typing import Any, cast
+from typing import cast
 
-from pyserve.cli.ready import print_ready
+from pyserve.driver.ready import ready
 from pyserve.driver.session import Session
 from pyserve.wire.v1 import control_pb2
 
@@ -17,7 +17,10 @@ class Client:
             control_pb2.DeploymentStatus(name="Empty", wanted=0),
         ]
         application = control_pb2.ApplicationStatus(
-            name="shop", route_prefix="/", deployments=deployments
+            name="shop",
+            route_prefix="/",
+            deployments=deployments,
+            ingress_deployment="Hello",
         )
         return control_pb2.StatusReply(applications=[application])
 
@@ -26,12 +29,15 @@ class Fake:
     client = Client()
 
 
-def test_a_deployment_of_the_version_before_is_not_told_as_one_without_replicas(capsys: Any):
+def test_a_deployment_of_the_version_before_is_not_told_as_one_without_replicas() -> None:
     session = cast("Session", Fake())
 
-    print_ready(session, "shop", "Hello", {"Hello", "Empty"}, ("127.0.0.1:8000",))
+    told = "\n".join(ready(session, {"shop": {"Hello", "Empty"}}, ("127.0.0.1:8000",)))
 
-    told = capsys.readouterr().out
     assert "Greeter" not in told
     assert "Empty has no replicas (num_replicas=0)" in told
     assert "plain HTTP at http://127.0.0.1:8000/" in told
+
+
+def test_an_application_that_is_not_meant_is_not_told() -> None:
+    assert [] == list(ready(cast("Session", Fake()), {"other": {"Hello"}}, ()))
