@@ -11,6 +11,8 @@
     │   ├── ImportPathError       "module:attribute" cannot be parsed, imported or found
     │   ├── ServicerError         a class does not fit the services of its .proto
     │   ├── SerializationError    a codec is unknown, or cannot carry a value
+    │   ├── ModelNotFound         there is no multiplexed model of that id (also a LookupError)
+    │   │   └── ModelIdMissing    the request names none
     │   └── BatchError            a batched method broke its contract (also a TypeError)
     ├── RequestError              a call through a handle failed in the mesh
     │   ├── RequestCancelled      it was cancelled, by its caller or with its parent
@@ -123,6 +125,21 @@ class BatchError(UsageError, TypeError):
 
 class SerializationError(UsageError):
     """A codec is unknown, or it cannot carry a value; the text names codec and type."""
+
+
+class ModelNotFound(UsageError, LookupError):
+    """There is no multiplexed model of the id that a request names; its text is sent to clients.
+
+    Loaders may raise it.
+    """
+
+    code = StatusCode.NOT_FOUND
+
+
+class ModelIdMissing(ModelNotFound):
+    """A request names no multiplexed model, and its handler needs one."""
+
+    code = StatusCode.INVALID_ARGUMENT
 
 
 class RequestError(PyserveError):

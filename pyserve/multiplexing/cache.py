@@ -275,11 +275,13 @@ class ModelCache(Generic[Model]):
         self._loaded[model_id] = entry
         return Loaded(entry, stays=True, evicted=victims)
 
-    def failed(self, model_id: str, cause: str, now: float) -> Failure:
+    def failed(
+        self, model_id: str, cause: str, now: float, answer: Exception | None = None
+    ) -> Failure:
         """Record that a load failed; the next one starts after a pause that doubles."""
         del self._loading[model_id]
         self._stats.loads_failed += 1
-        return self._history.failed(model_id, cause, now)
+        return self._history.failed(model_id, cause, now, answer)
 
     def cancelled(self, model_id: str) -> None:
         """Record that a load was given up; the next request starts another."""

@@ -12,10 +12,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, overload
 
-from pyserve.errors import KindError, OptionError, UsageError
+from pyserve.errors import KindError, ModelIdMissing, OptionError, UsageError
 from pyserve.multiplexing.cache import UNLIMITED, CacheOptions, CacheStats, Model
 from pyserve.multiplexing.directory import PROCESS_DIRECTORY
 from pyserve.multiplexing.loader import Loader, all_or_first_error
+from pyserve.multiplexing.mistakes import tell_missing
 from pyserve.multiplexing.sizes import size_of
 from pyserve.request import get_multiplexed_model_id
 
@@ -52,7 +53,8 @@ class Models(Generic[Model]):
             model_id: ``None`` or left out: the one that the current request names.
 
         Raises:
-            UsageError: No id was given, and the request names none.
+            ModelIdMissing: No id was given, and the request names none.
+            ModelNotFound: The loader has said that there is no such model, now or a moment ago.
             ModelLoadFailed: It failed to load a moment ago, or nothing could make room for it.
             RequestTimeout: The request's deadline passed before it was loaded.
             Exception: What the decorated function raised, to all who waited for this load.
@@ -128,10 +130,11 @@ class Models(Generic[Model]):
         if not isinstance(model_id, str):
             raise UsageError(f"{self._label}: a model id is a str, not {model_id!r}")
         if not model_id:
-            raise UsageError(
-                f"{self._label} needs a model id, and this request names none; call it with one, "
-                f"or send one: handle.options(multiplexed_model_id=...), metadata "
-                f"multiplexed_model_id"
+            tell_missing(self._label)
+            raise ModelIdMissing(
+                "this request names no model, and needs one: send its id in the header "
+                "serve_multiplexed_model_id (metadata multiplexed_model_id of gRPC, "
+                "handle.options(multiplexed_model_id=...) of a handle)"
             )
         return model_id
 

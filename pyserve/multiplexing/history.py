@@ -49,10 +49,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A load that failed: why, and from when on it is tried again."""
+    """A load that failed: why, and from when on it is tried again.
+
+    Attributes:
+        answer: what those get who ask until then; None: that it has failed.
+    """
 
     cause: str
     retry_at: float
+    answer: Exception | None = None
 
 
 class History:
@@ -100,13 +105,15 @@ class History:
         evicted_at = record.evicted_at if record else None
         return evicted_at is not None and now - evicted_at < RELOAD_WINDOW_S
 
-    def failed(self, model_id: str, cause: str, now: float) -> Failure:
+    def failed(
+        self, model_id: str, cause: str, now: float, answer: Exception | None = None
+    ) -> Failure:
         """Remember a failed load."""
         record = self._record(model_id)
         # The exponent is bounded, so that a power of it never overflows.
         pause_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0 ** min(record.failure_count, 30))
         record.failure_count += 1
-        record.failure = Failure(cause, now + pause_s)
+        record.failure = Failure(cause, now + pause_s, answer)
         return record.failure
 
     def failure(self, model_id: str, now: float) -> Failure | None:

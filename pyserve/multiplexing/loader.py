@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from pyserve.errors import ModelLoadFailed, PyserveError, RequestTimeout, UsageError
+from pyserve.errors import ModelLoadFailed, ModelNotFound, RequestTimeout, UsageError
 from pyserve.multiplexing.cache import CacheOptions, CacheStats, Entry, Model, ModelCache, Start
 from pyserve.multiplexing.directory import Directory
 from pyserve.multiplexing.history import Failure
+from pyserve.multiplexing.mistakes import answer_of, remembered, tell
 from pyserve.multiplexing.unloading import let_go
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, LoadDelay, wall_clock_from
 from pyserve.observe.metrics.tally import Tally
@@ -89,6 +90,7 @@ class Loader(Generic[Model]):
             ModelLoadFailed: It failed to load a moment ago, or there was no room.
             RequestTimeout: The request's deadline passed.
             UsageError: The request itself uses every model that may be loaded.
+            ModelNotFound: The loader has said that there is none, now or a moment ago.
             Exception: What the user's loader raised, to those who waited for it.
         """
         entry = self._cache.use(model_id)
@@ -271,8 +273,11 @@ class Loader(Generic[Model]):
             self._on_cancelled(load)
         elif (error := task.exception()) is not None:
             cause = f"{type(error).__name__}: {error}"
-            self._cache.failed(load.model_id, cause, now)
-            self._finish(load, error)
+            answer = answer_of(error, self._function, load.model_id)
+            self._cache.failed(load.model_id, cause, now, remembered(answer))
+            if isinstance(answer, ModelNotFound):
+                tell(self._label, load.model_id, cause)
+            self._finish(load, answer)
         else:
             self._on_loaded(load, *task.result(), now=now)
         if not self.loop.is_closed():
@@ -343,7 +348,11 @@ class Loader(Generic[Model]):
                 self._cache.hold(result)
                 future.set_result(result)
 
-    def _refusal(self, model_id: str, failure: Failure) -> PyserveError:
+    def _refusal(self, model_id: str, failure: Failure) -> Exception:
+        if isinstance(failure.answer, ModelNotFound):
+            tell(self._label, model_id, failure.cause)
+        if failure.answer is not None:
+            return failure.answer.with_traceback(None)
         wait_s = max(0.0, failure.retry_at - self.loop.time())
         return ModelLoadFailed(
             f"{self._label}: model {model_id!r} failed to load: {failure.cause}; "

@@ -15,7 +15,7 @@ from grpc import StatusCode
 
 from pyserve.aio import Status
 from pyserve.bridge import http_status
-from pyserve.errors import Abort, BackPressure, ModelLoadFailed, RequestError
+from pyserve.errors import Abort, BackPressure, ModelLoadFailed, ModelNotFound, RequestError
 from pyserve.observe.failures import failure_logger
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 _LOGGER = failure_logger(__name__)
 
-CallFailure = RequestError | ModelLoadFailed
-"""What a handler gets of a call that failed in the mesh, and not in user code."""
+CallFailure = RequestError | ModelLoadFailed | ModelNotFound
+"""What a handler gets of a call that failed in the mesh, and not in user code.
+
+That there is no such model says everything itself, and is logged where models are loaded.
+"""
 
 
 _RETRY_AFTER_S = 1  # As the router says where it knows nothing better.
@@ -87,7 +90,9 @@ def refusal_of(error: BaseException) -> Refusal | None:
     retry_after_s = None
     if status in (503, 429):
         retry_after_s = max(1, math.ceil(_RETRY_AFTER_S if after_s is None else after_s))
-    return Refusal(status, _TEXTS.get(error.code, error.code.name), retry_after_s)
+    of_mesh = _TEXTS.get(error.code, error.code.name)
+    text = str(error) if isinstance(error, ModelNotFound) else of_mesh
+    return Refusal(status, text, retry_after_s)
 
 
 def status_of_refusal(error: BaseException, context: Any, *, development: bool) -> Status | None:
@@ -105,6 +110,8 @@ def status_of_refusal(error: BaseException, context: Any, *, development: bool) 
         return None
     if context.code() is not None or context.cancel_reason is not None:
         return None
+    if isinstance(error, ModelNotFound):
+        return Status(error.code, refusal.text)
     path = context.method.path
     name = type(error).__name__
     _LOGGER.warning("%s in %s: %s", name, path, error, extra={"place": (path, name)})

@@ -11,7 +11,7 @@ from pyserve.aio import ClientDisconnected
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
-from pyserve.errors import Abort, BatchError
+from pyserve.errors import Abort, BatchError, ModelNotFound
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import JSON, TEXT, to_json
@@ -57,6 +57,8 @@ def _answer_expected(http: HttpCall, error: Exception) -> bool:
     """Answer with what the error says itself, if it is one of those."""
     if isinstance(error, Abort):
         http.fail(error.code, error.details, error.trailing_metadata)
+    elif isinstance(error, ModelNotFound):
+        http.fail(error.code, str(error))
     elif isinstance(error, InvalidJson):
         text = f"The body is no JSON: {error}" if error.doc else f"The body is no JSON: {error.msg}"
         http.respond(400, JSON, to_json({"detail": text}))

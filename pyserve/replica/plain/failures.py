@@ -14,7 +14,7 @@ from grpc import StatusCode
 from pyserve.aio import Status
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, text_of
-from pyserve.errors import Abort, PyserveError
+from pyserve.errors import Abort, ModelNotFound, PyserveError
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.plain import calls
 from pyserve.replica.refusals import CallFailure
@@ -37,7 +37,7 @@ def status_of_plain(error: BaseException, context: Any, *, development: bool) ->
         trailers = ((FAILURE_KEY, encode_failure(error)),)
     if isinstance(error, Abort):
         return Status(error.code, error.details, (*error.trailing_metadata, *trailers))
-    mistaken = _is_wrong_call(error)
+    mistaken = isinstance(error, ModelNotFound) or _is_wrong_call(error)
     late = is_late(error, context.time_remaining())
     code = StatusCode.DEADLINE_EXCEEDED if late else _code_of(error)
     if late:
@@ -46,7 +46,8 @@ def status_of_plain(error: BaseException, context: Any, *, development: bool) ->
         path = context.method.path
         _LOGGER.error("unexpected %s in %s", type(error).__name__, path, exc_info=error)
     if mistaken and not framed:
-        return Status(StatusCode.INVALID_ARGUMENT, str(error))
+        wrong = error.code if isinstance(error, ModelNotFound) else StatusCode.INVALID_ARGUMENT
+        return Status(wrong, str(error))
     if framed or development:
         return Status(code, f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX], trailers)
     return Status(code, LATE_DETAILS if late else _NEUTRAL_DETAILS)

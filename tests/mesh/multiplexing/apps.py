@@ -1,8 +1,9 @@
-"""A deployment that loads models and tells where it is."""
+"""Deployments that load models, and tell where they are or that there is no such model."""
 
 from collections.abc import AsyncIterator
 
 import pyserve
+from services.echo import echo_pb2, echo_pb2_grpc
 
 
 @pyserve.deployment(num_replicas=2)
@@ -32,3 +33,25 @@ class Models:
     async def loaded(self) -> list[str]:
         """Return the ids in the order of their loads."""
         return self.loads
+
+
+_ROWS = {"de-en": "Deutsch"}
+
+
+@pyserve.deployment
+class Named(echo_pb2_grpc.EchoServicer):
+    """Knows one model, and says so over each door."""
+
+    @pyserve.multiplexed
+    async def get_model(self, model_id: str) -> str:
+        return _ROWS[model_id]
+
+    async def Echo(self, request: echo_pb2.EchoRequest) -> echo_pb2.EchoReply:
+        del request
+        return echo_pb2.EchoReply(payload=(await self.get_model()).encode())
+
+    async def __call__(self) -> str:
+        return await self.get_model()
+
+
+named = Named.bind()

@@ -1,14 +1,19 @@
 """Models in replicas, from the option of a handle to the loader."""
 
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import grpc
+import httpx
 import pytest
 
-from tests.mesh.commands import ROOT
+from services.echo import echo_pb2, echo_pb2_grpc
+from tests.mesh.commands import ROOT, foreground
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +81,41 @@ def test_calls_go_to_the_replica_that_has_their_model(drive) -> None:
                   for model in ("a", "b")]
         assert all(len(place) == 1 for place in places), places
     """)
+
+
+def test_a_wrong_id_has_one_status_at_each_door_and_one_line(
+    mesh_environment: dict[str, str],
+) -> None:
+    """On the first call, and while its failure is remembered; and so has none at all."""
+    with foreground(mesh_environment, "tests.mesh.multiplexing.apps:named") as running:
+        url = f"http://{running.address}/"
+
+        def over_http(**headers: str) -> tuple[int, str]:
+            found = httpx.get(url, headers=headers, timeout=20)
+            return found.status_code, found.text.strip()
+
+        with grpc.insecure_channel(running.address) as channel:
+            echo = echo_pb2_grpc.EchoStub(channel).Echo
+
+            def over_grpc(*metadata: tuple[str, str]) -> tuple[grpc.StatusCode, str]:
+                with pytest.raises(grpc.RpcError) as caught:
+                    echo(echo_pb2.EchoRequest(), metadata=metadata, timeout=20)
+                call: Any = caught.value
+                return call.code(), call.details()
+
+            assert "Deutsch" == over_http(serve_multiplexed_model_id="de-en")[1]
+            for _ in range(2):
+                assert (404, "there is no model 'xx'") == over_http(serve_multiplexed_model_id="xx")
+                assert (grpc.StatusCode.NOT_FOUND, "there is no model 'xx'") == over_grpc(
+                    ("multiplexed_model_id", "xx")
+                )
+                status, text = over_http()
+                assert 400 == status
+                assert "send its id in the header serve_multiplexed_model_id" in text
+                assert (grpc.StatusCode.INVALID_ARGUMENT, text) == over_grpc()
+        running.process.send_signal(signal.SIGINT)
+        assert 0 == running.process.wait(40)
+        said = running.output()
+    assert 1 == said.count("Named.get_model: there is no model 'xx' (KeyError: 'xx')")
+    assert 1 == said.count("Named.get_model: a request names no model")
+    assert "Traceback" not in said

@@ -106,8 +106,9 @@ async def test_without_any_id_the_message_says_how_to_send_one(model_id: Any):
         await Translate().get_model(model_id)
 
     assert (
-        "Translate.get_model needs a model id, and this request names none; call it with one, or "
-        "send one: handle.options(multiplexed_model_id=...), metadata multiplexed_model_id"
+        "this request names no model, and needs one: send its id in the header "
+        "serve_multiplexed_model_id (metadata multiplexed_model_id of gRPC, "
+        "handle.options(multiplexed_model_id=...) of a handle)"
     ) == str(caught.value)
 
 

@@ -39,7 +39,7 @@ class Shelf:
             self.events.append(f"cancelled {model_id}")
             raise
         if self.fails:
-            raise ValueError(f"no {model_id}")
+            raise RuntimeError(f"no {model_id}")
         return f"model-{model_id}"
 
 
@@ -155,12 +155,12 @@ async def test_waiters_get_the_loaders_own_error_and_later_callers_its_memory():
     shelf = Shelf()
     shelf.fails = True
     found = await asyncio.gather(*(shelf.loader.get("a") for _ in range(3)), return_exceptions=True)
-    assert ["ValueError('no a')"] * 3 == [repr(error) for error in found]
+    assert ["RuntimeError('no a')"] * 3 == [repr(error) for error in found]
 
     with pytest.raises(ModelLoadFailed) as caught:
         await shelf.loader.get("a")
     assert (
-        "Shelf.get: model 'a' failed to load: ValueError: no a; it is tried again by the first "
+        "Shelf.get: model 'a' failed to load: RuntimeError: no a; it is tried again by the first "
         "request after 1.0 s"
     ) == str(caught.value)
     assert ["load a"] == shelf.events
@@ -340,7 +340,7 @@ async def test_preload_loads_side_by_side():
 async def test_a_preload_that_fails_raises_the_loaders_own_error():
     shelf = Shelf()
     shelf.fails = True
-    with pytest.raises(ValueError, match="no "):
+    with pytest.raises(RuntimeError, match="no "):
         await shelf.loader.preload(["a", "b"])
 
 

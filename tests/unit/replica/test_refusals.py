@@ -9,7 +9,9 @@ from pyserve.errors import (
     Abort,
     BackPressure,
     DeploymentUnavailable,
+    ModelIdMissing,
     ModelLoadFailed,
+    ModelNotFound,
     ReferenceLost,
     RemoteError,
     RequestCancelled,
@@ -45,6 +47,17 @@ def test_a_full_deployment_says_with_what_and_when(told_s: float | None, expecte
     assert refusal is not None
     assert (429, expected_s) == (refusal.status, refusal.retry_after_s)
     assert (b"retry-after", str(expected_s).encode()) in refusal.headers()
+
+
+@pytest.mark.parametrize(("kind", "status"), [(ModelNotFound, 404), (ModelIdMissing, 400)])
+def test_what_is_wrong_with_a_model_id_is_told(kind: type[Exception], status: int) -> None:
+    refusal = refusal_of(kind("there is no such model"))
+    assert refusal is not None
+    assert (status, "there is no such model", None) == (
+        refusal.status,
+        refusal.text,
+        refusal.retry_after_s,
+    )
 
 
 def test_an_abort_says_everything_itself() -> None:

@@ -1,0 +1,82 @@
+"""Which failures of a loader are the client's: it has asked for a model that there is not.
+
+Ids come from clients, so such a failure is no news about the service: its text may be sent, its
+status is the same however often the client asks, and the log has a line of it now and then.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+
+from pyserve.errors import Abort, ModelNotFound
+from pyserve.observe.failures import failure_logger
+
+_LOGGER = failure_logger(__name__)
+
+
+def answer_of(
+    error: BaseException, function: Callable[..., object], model_id: str
+) -> BaseException:
+    """Return what those get who wait for a load that has failed.
+
+    A ``FileNotFoundError``, or a ``LookupError`` or ``ValueError`` that is raised in the file of
+    the loader and not in a library below it, says that there is no such model.
+
+    Args:
+        error: What the loader raised.
+        function: The loader.
+        model_id: What it was asked for.
+    """
+    if is_final(error) or not _is_of_client(error, function):
+        return error
+    unknown = ModelNotFound(f"there is no model {model_id!r}")
+    unknown.__cause__ = error
+    return unknown
+
+
+def is_final(error: BaseException) -> bool:
+    """Say whether an error is an answer itself, with a status that the loader has chosen."""
+    # Whoever raises that of Starlette has loaded it.
+    return isinstance(error, Abort | ModelNotFound) or isinstance(
+        getattr(error, "status_code", None), int
+    )
+
+
+def remembered(error: BaseException) -> Exception | None:
+    """Return what those get who ask again, ``None`` where it is not the client's mistake."""
+    if isinstance(error, ModelNotFound):
+        return type(error)(*error.args)
+    if not isinstance(error, Exception) or not is_final(error):
+        return None
+    # Its frames may hold what the load has left behind.
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def tell(label: str, model_id: str, cause: str) -> None:
+    """Write a line on an id that is wrong, for each id once a minute."""
+    _LOGGER.warning(
+        "%s: there is no model %r (%s)", label, model_id, cause, extra={"place": (label, model_id)}
+    )
+
+
+def tell_missing(label: str) -> None:
+    """Write a line on requests that name no model, once a minute."""
+    _LOGGER.warning("%s: a request names no model", label, extra={"place": label})
+
+
+def _is_of_client(error: BaseException, function: Callable[..., object]) -> bool:
+    if isinstance(error, FileNotFoundError):
+        return True
+    if not isinstance(error, LookupError | ValueError):
+        return False
+    last: TracebackType | None = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    try:
+        file = inspect.unwrap(getattr(function, "func", function)).__code__.co_filename
+    except AttributeError:
+        return False
+    return last is not None and last.tb_frame.f_code.co_filename == file
