@@ -12,6 +12,7 @@ import click
 from pyserve.api.context import attach_local
 from pyserve.driver.local import LocalMesh
 from pyserve.driver.local.server import credentials_of, serve
+from pyserve.observe.logs.sink import log_to_standard_error
 
 if TYPE_CHECKING:
     import grpc
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
     from pyserve.config.tls import TlsFiles
     from pyserve.driver.local import LocalApplication
+    from pyserve.driver.local.server import LocalServer
 
 # What is in flight at Ctrl-C gets as long as in a replica by default.
 _GRACE_S = 20.0
@@ -31,7 +33,7 @@ def run_in_process(
 
     Args:
         packed: The application.
-        addresses: ``host:port`` each, where gRPC is answered.
+        addresses: ``host:port`` each, where gRPC and plain HTTP are answered.
         tls: Certificates for it; ``None``: it is answered in plain text.
 
     Raises:
@@ -39,6 +41,7 @@ def run_in_process(
         OptionError: The certificates cannot be read or used.
         UsageError: An address cannot be used.
     """
+    log_to_standard_error()
     asyncio.run(_run(packed, addresses, None if tls is None else credentials_of(tls)))
 
 
@@ -56,8 +59,8 @@ async def _run(
     try:
         await mesh.deploy(packed)
         application = mesh.applications[packed.name]
-        server, listening = await serve(application, addresses, credentials)
-        _print_ready(application, listening, " --tls" if credentials is not None else "")
+        server = await serve(application, addresses, credentials)
+        _print_ready(application, server, is_tls=credentials is not None)
         await stop.wait()
         await server.stop(_GRACE_S)
     finally:
@@ -72,9 +75,13 @@ def _on_signal(stop: asyncio.Event, number: int) -> None:
     asyncio.get_running_loop().remove_signal_handler(number)
 
 
-def _print_ready(application: LocalApplication, listening: Sequence[str], tls: str) -> None:
-    where = " and ".join(listening)
+def _print_ready(application: LocalApplication, server: LocalServer, *, is_tls: bool) -> None:
+    where = " and ".join(server.addresses)
     click.echo(f"pyserve: application {application.name!r} is ready at {where} (in this process)")
+    if server.takes_http:
+        scheme = "https" if is_tls else "http"
+        click.echo(f"pyserve: plain HTTP at {scheme}://{server.addresses[0]}/")
+    tls = " --tls" if is_tls else ""
     for replica in application.replicas.values():
         wanted = replica.loaded.options.initial_num_replicas
         if wanted > 1:

@@ -95,7 +95,7 @@ def run(
     applications that rest upon it, and what cannot be loaded leaves the version before serving.
 
     With --in-process there is no mesh: one replica of each deployment runs in this process,
-    where breakpoints work, and gRPC is answered at --address.
+    where breakpoints work, and --address answers gRPC and the plain HTTP of the first one.
     """
     check_name("--name", name or _NAME)
     for address in addresses:

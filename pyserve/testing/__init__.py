@@ -1,17 +1,21 @@
-"""For the tests of services: applications in this process, and requests without a caller.
+"""For the tests of services: applications in this process, their clients, requests without one.
 
 ::
 
     with pyserve.testing.local(app) as handle:
         assert handle.remote("x").result(timeout_s=5) == "X"
 
+    with pyserve.testing.client(app) as client:
+        assert client.http.get("/greet").json() == {"text": "hello"}
+
     with pyserve.testing.request(multiplexed_model_id="small"):
         assert await Translator("de").translate("yes") == "ja"
 
-Nothing here opens a socket or starts a process.
+Nothing here starts a process, and ``client`` alone opens a socket, on the loopback.
 """
 
+from pyserve.testing.client import Client, client
 from pyserve.testing.local import local
 from pyserve.testing.requests import replica, request
 
-__all__ = ["local", "replica", "request"]
+__all__ = ["Client", "client", "local", "replica", "request"]

@@ -7,9 +7,9 @@ import concurrent.futures
 import contextvars
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from grpc import StatusCode
 
@@ -37,6 +37,8 @@ from pyserve.replica.plain.failures import status_of_plain
 from pyserve.request import Request
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
+
+Value = TypeVar("Value")
 
 # As many `def` methods of a deployment run at once, as in a replica's process.
 _THREADS_MAX = 32
@@ -119,8 +121,11 @@ class LocalReplica:
             LoadError: It refuses.
         """
         timeout_s = self.loaded.options.startup_timeout_s
-        step = reconfigure(self.context.servable_object, config, timeout_s=timeout_s)
-        await self._loop.create_task(step, context=self._environment.copy())
+        await self.within(reconfigure(self.context.servable_object, config, timeout_s=timeout_s))
+
+    async def within(self, step: Coroutine[Any, Any, Value]) -> Value:
+        """Await ``step`` as code of this replica."""
+        return await self._loop.create_task(step, context=self._environment.copy())
 
     def post(self, step: Callable[..., object], *args: object) -> bool:
         """Run ``step`` on the replica's loop, from any thread; ``False``: the loop has ended."""
@@ -332,8 +337,7 @@ class LocalReplica:
                 self._end(call, StatusCode.UNAVAILABLE, "its time to end was over")
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._threads.close()
-        closing = close(self.context.servable_object)
-        await self._loop.create_task(closing, context=self._environment.copy())
+        await self.within(close(self.context.servable_object))
 
 
 _STOPPING = frozenset({StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE})

@@ -13,6 +13,7 @@ from pyserve.errors import UsageError
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
     from pyserve.driver.local.mesh import LocalMesh
+    from pyserve.driver.local.server import LocalServer
     from pyserve.types import ApplicationName
 
 Result = TypeVar("Result")
@@ -51,6 +52,22 @@ class LocalRuntime:
             MeshNotFound: It does not run here.
         """
         self._wait(self.mesh.delete(name))
+
+    def serve(self, name: ApplicationName, address: str) -> LocalServer:
+        """Answer at an address what an application of this process answers; see ``serve``.
+
+        Raises:
+            DeploymentFailed: Its web application could not be started.
+            UsageError: The address cannot be used.
+        """
+        # Others need no server.
+        from pyserve.driver.local.server import serve
+
+        return self._wait(serve(self.mesh.applications[name], [address]))
+
+    def stop(self, server: LocalServer, grace_s: float) -> None:
+        """End a server; what is in flight gets ``grace_s``."""
+        self._wait(server.stop(grace_s))
 
     def close(self) -> None:
         """Drain and end all applications, and the thread. Idempotent."""

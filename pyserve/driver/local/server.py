@@ -1,7 +1,8 @@
-"""Serves an application of this process on a port: gRPC without an ingress and a mesh.
+"""Serves an application of this process on a port, without an ingress and a mesh.
 
-For breakpoints. One server on the loop of the applications answers the services of all their
-deployments, reflection and health; calls between deployments go the way of local testing mode.
+For breakpoints and tests. One server on the loop of the application answers the services of all
+its deployments, reflection and health, and the plain HTTP of the first one; calls between
+deployments go the way of local testing mode.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -20,6 +22,7 @@ from pyserve.aio import Server, ServerSettings, Status
 from pyserve.aio._credentials import LiveServerCredentials
 from pyserve.api.context import ReplicaContext, enter_local_replica
 from pyserve.config.tls import SecuritySettings, TlsFiles
+from pyserve.driver.local.web import Web
 from pyserve.errors import Abort, UsageError
 from pyserve.gateway import IngressSecurity
 from pyserve.gateway.builtin import HEALTH, REFLECTION
@@ -37,11 +40,32 @@ Handlers = Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]
 _THREADS_MAX = 32
 
 
+@dataclass(frozen=True)
+class LocalServer:
+    """A server that runs.
+
+    Attributes:
+        addresses: Where it listens.
+        takes_http: It answers plain HTTP.
+    """
+
+    addresses: Sequence[str]
+    takes_http: bool
+    _server: Server
+    _web: Web
+
+    async def stop(self, grace_s: float) -> None:
+        """Take nothing more, and let what is in flight end within ``grace_s``."""
+        self._web.drain()
+        await self._server.stop(grace_s)
+        await self._web.close()
+
+
 async def serve(
     application: LocalApplication,
     addresses: Sequence[str],
     credentials: grpc.ServerCredentials | None = None,
-) -> tuple[Server, list[str]]:
+) -> LocalServer:
     """Start a server for what the application's deployments answer; on their loop.
 
     Args:
@@ -49,15 +73,32 @@ async def serve(
         addresses: ``host:port`` each; port 0 picks one.
         credentials: For TLS; ``None``: it speaks plainly.
 
-    Returns:
-        The server, and the addresses where it listens.
-
     Raises:
+        DeploymentFailed: The web application could not be started.
         UsageError: Two deployments answer one service, or an address cannot be used.
     """
+    _check_services(tuple(application.replicas.values()))
+    web = await Web.start(application.replicas[application.ingress])
+    try:
+        server = await _make_server(application, web)
+        listening = [_listen(server, address, credentials) for address in addresses]
+        await server.start()
+    except BaseException:
+        await web.close()
+        raise
+    return LocalServer(listening, server.takes_http, server, web)
+
+
+async def _make_server(application: LocalApplication, web: Web) -> Server:
     replicas = tuple(application.replicas.values())
-    _check_services(replicas)
-    server = Server(settings=_settings(replicas), options=(("pyserve.doors", 1),))
+    settings = replace(
+        _settings(replicas),
+        http=web.handler,
+        application=application.name,
+        # Of several, each call has one of its own.
+        deployment=application.ingress if len(replicas) == 1 else "",
+    )
+    server = Server(settings=settings, options=(("pyserve.doors", 1),))
     for replica in replicas:
         scope = _Scope(server, replica.context)
         instance = replica.context.servable_object
@@ -66,9 +107,7 @@ async def serve(
         replica.dispatcher.register(scope)  # type: ignore[arg-type]  # all that it uses
     _add_reflection(server, replicas)
     await _add_health(server, replicas)
-    listening = [_listen(server, address, credentials) for address in addresses]
-    await server.start()
-    return server, listening
+    return server
 
 
 def credentials_of(files: TlsFiles) -> grpc.ServerCredentials:

@@ -1,4 +1,4 @@
-"""``pyserve run --in-process``: one process, gRPC on a port, and breakpoints."""
+"""``pyserve run --in-process``: one process, gRPC and HTTP on a port, and breakpoints."""
 
 import signal
 import subprocess
@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import ROOT, Foreground, foreground, pyserve
@@ -71,6 +74,60 @@ def test_a_breakpoint_stops_there_and_the_debugger_reads_the_terminal(
             stub = echo_pb2_grpc.EchoStub(channel)
             reply = stub.Echo(echo_pb2.EchoRequest(payload=b"ha"), timeout=_TIMEOUT_S)
         assert b"HA by Upper, Paused" == reply.payload
+        assert "'stopped with ha'" in log.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(_TIMEOUT_S), log.read_text()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_web_applications_and_websockets_are_answered(mesh_environment: dict[str, str]) -> None:
+    with foreground(mesh_environment, "tests.mesh.apps.web:app", "--in-process") as running:
+        address = running.address
+        assert f"pyserve: plain HTTP at http://{address}/" in running.output()
+        with httpx.Client(base_url=f"http://{address}", timeout=10) as client:
+            found = client.get("/upper/ha", headers={"x-request-id": "mine"})
+            assert {"text": "HA", "by": "Web"} == found.json()
+            assert "mine" == found.headers["x-request-id"]
+            assert "Web" == client.get("/plain").json()
+            assert 404 == client.get("/nowhere").status_code
+            by_json = client.post("/services.echo.Echo/Echo", json={"payload": "aGE="})
+            assert {"payload": "aGE="} == by_json.json()
+        with connect(f"ws://{address}/chat", proxy=None) as socket:
+            socket.send("hi")
+            assert "HI" == socket.recv(10)
+            running.process.send_signal(signal.SIGINT)
+            with pytest.raises(ConnectionClosed):
+                socket.recv(_TIMEOUT_S)
+        assert 0 == running.process.wait(_TIMEOUT_S)
+        assert "the web application ends" in running.output()
+
+
+def test_a_breakpoint_in_a_request_of_plain_http_stops_there(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "run.log"
+    command = [
+        *(sys.executable, "-m", "pyserve", "run", "tests.mesh.apps.web:stopping"),
+        *("--in-process", "--address", "127.0.0.1:0"),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=mesh_environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        address = Foreground(process, log).address
+        assert process.stdin is not None
+        process.stdin.write(b"p 'stopped with ' + text\ncontinue\n")
+        process.stdin.flush()
+        found = httpx.post(f"http://{address}/", json="ha", timeout=_TIMEOUT_S)
+        assert "ha by Stopping" == found.text
         assert "'stopped with ha'" in log.read_text()
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(_TIMEOUT_S), log.read_text()

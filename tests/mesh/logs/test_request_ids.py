@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
@@ -67,6 +69,33 @@ def test_with_json_each_line_of_the_output_is_an_object_that_names_the_request()
         assert "replica" == by_message[f"{place} one"]["component"]
     assert by_message["child one"]["deployment"] == "Child"
     assert "request_id" not in by_message["constructed"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--in-process",)], ids=["mesh", "in process"])
+def test_lines_of_a_web_application_name_the_request(arguments: tuple[str, ...]) -> None:
+    """Of endpoints, what they depend on, what they leave for later, and of WebSockets."""
+    with running_mesh("tests.mesh.apps.web:app", *arguments) as mesh:
+        with httpx.Client(base_url=f"http://{mesh.address}", timeout=30) as client:
+            client.get("/upper/ha", headers={"x-request-id": "of-client-1"})
+            client.get("/plain", headers={"x-request-id": "of-client-2"})
+        headers = {"x-request-id": "of-client-3"}
+        url = f"ws://{mesh.address}/chat"
+        with connect(url, additional_headers=headers, proxy=None) as socket:
+            socket.send("hi")
+            assert "HI" == socket.recv(30)
+        for request_id, text in (
+            *(("of-client-1", f"{place} ha") for place in ("dependency", "endpoint", "behind")),
+            ("of-client-1", "afterwards ha"),
+            ("of-client-2", "in a thread"),
+            ("of-client-3", "chat hi"),
+            ("of-client-3", "behind hi"),
+        ):
+            line = f" web [{request_id}]: {text}"
+            wait_until(partial(_is_written, mesh, line), what=line)
+
+
+def _is_written(mesh: RunningMesh, line: str) -> bool:
+    return line in mesh.output()
 
 
 def objects(mesh: RunningMesh) -> list[dict[str, Any]]:
