@@ -2,7 +2,8 @@
 
 A module that is imported once stays as it was, so each load of ``pyserve run --reload`` has its
 own process. It reads what to load from its standard input, as JSON, and writes what it found to
-the descriptor that it is given; what user code prints goes to standard error.
+the descriptor that it is given; what user code prints goes to standard error. Until then it waits,
+with everything imported that is not the user's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import click
 
+import pyserve.config.files  # noqa: F401  # What reads applications would take its time later.
 from pyserve.api.sources import own_modules
 from pyserve.cli.applications import file_of, load_request
 from pyserve.cli.commands import CommandFailed
@@ -33,7 +35,9 @@ def marks_of(file: Path) -> list[int]:
 
 def main() -> int:
     """Load what the standard input says, and report."""
-    asked = json.loads(sys.stdin.buffer.read())
+    if not (text := sys.stdin.buffer.read()):
+        return 0  # Nothing is to be loaded any more.
+    asked = json.loads(text)
     found: dict[str, Any] = {"request": "", "error": "", "traceback": ""}
     try:
         file = file_of(asked["target"], asked["arguments"], asked["name"], asked["route_prefix"])

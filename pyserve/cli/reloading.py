@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,12 +22,11 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from pyserve.cli.applications import is_file
-from pyserve.cli.commands import CommandFailed, print_error, print_failures, print_lines
+from pyserve.cli.commands import CommandFailed, print_error, print_failures
 from pyserve.cli.loader import marks_of
 from pyserve.config import inherited_environment
 from pyserve.driver.applying import apply
 from pyserve.driver.progress import progress_view
-from pyserve.driver.ready import all_ready
 from pyserve.errors import PyserveError
 from pyserve.wire.v1 import control_pb2
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Editors write a file in several steps, and several files at once. Arbitrary: as long as nobody
 # notices, and not longer than somebody saves one file after the other.
-_SETTLE_MS = 100
+_SETTLE_MS = 50
 _SETTLE_MS_MAX = 1000
 # How often the watcher looks whether it is to end.
 _LOOK_MS = 200
@@ -46,6 +46,8 @@ _SERVES_ON = "pyserve: the version before serves on\n"
 
 class Loader:
     """Loads what a command line names, each time in a process of its own.
+
+    The next process is there before it is needed, and has imported all but user code.
 
     Args:
         target: A file, or an import path.
@@ -74,6 +76,7 @@ class Loader:
         )
         self._always = [Path(target).absolute()] if is_file(target) else []
         self._process: subprocess.Popen[bytes] | None = None
+        self._report = -1
         self.files: dict[Path, list[int]] = {}
         self.failed = False
 
@@ -85,30 +88,22 @@ class Loader:
         """
         self.failed = True
         before = {each: marks_of(each) for each in {*self.files, *self._always}}
-        reader, writer = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pyserve.cli.loader", str(writer)],
-                stdin=subprocess.PIPE,
-                stdout=sys.stderr.fileno(),
-                pass_fds=(writer,),
-                env=inherited_environment({}),
-                # Ctrl-C is for the run, which ends a load by itself.
-                start_new_session=True,
-            )
-        finally:
-            os.close(writer)
+        self.prepare()
+        process, reader = self._process, self._report
+        assert process is not None, "it has just been prepared"
         try:
             with os.fdopen(reader) as report:
+                self._report = -1
                 # One that fails early reads nothing.
                 with contextlib.suppress(BrokenPipeError):
-                    assert self._process.stdin is not None, "asked for"
-                    self._process.stdin.write(self._asked.encode())
-                    self._process.stdin.close()
+                    assert process.stdin is not None, "asked for"
+                    process.stdin.write(self._asked.encode())
+                    process.stdin.close()
                 text = report.read()
-            status = self._process.wait()
+            status = process.wait()
         finally:
             self.stop()
+            self._process = None
         if not text:
             raise CommandFailed(
                 f"the process that imports the applications ended with exit status {status}; its "
@@ -123,6 +118,36 @@ class Loader:
             raise CommandFailed(found["error"], found["traceback"])
         self.failed = False
         return control_pb2.ApplyRequest.FromString(base64.b64decode(found["request"]))
+
+    def prepare(self) -> None:
+        """Start the process of the next load, unless it is there."""
+        if self._process is not None:
+            return
+        self._report, writer = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "pyserve.cli.loader", str(writer)],
+                stdin=subprocess.PIPE,
+                stdout=sys.stderr.fileno(),
+                pass_fds=(writer,),
+                env=inherited_environment({}),
+                # Ctrl-C is for the run, which ends a load by itself.
+                start_new_session=True,
+            )
+        finally:
+            os.close(writer)
+
+    def close(self) -> None:
+        """End the process that waits for the next load. Idempotent."""
+        self.stop()
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None, "asked for"
+            process.stdin.close()
+            process.wait()
+        if self._report >= 0:
+            os.close(self._report)
+            self._report = -1
 
     def folders(self) -> set[Path]:
         """Return where the files are, as far as those folders are there, or the working one."""
@@ -174,10 +199,12 @@ class Reloading:
         self._closed.set()
         self._loader.stop()
         self._thread.join(_JOIN_TIMEOUT_S)
+        self._loader.close()
 
     def _follow(self) -> None:
         from watchfiles import watch
 
+        self._loader.prepare()
         while not self._closed.is_set():
             folders = self._loader.folders()
             is_first = True
@@ -206,13 +233,17 @@ class Reloading:
         names = ", ".join(sorted(os.path.relpath(each) for each in changed))
         sys.stderr.write(f"pyserve: {names} changed\n")
         try:
-            self._reload()
+            self._reload(names)
         except PyserveError as error:
             if not self._closed.is_set():
                 print_error(str(error), getattr(error, "traceback", ""))
                 sys.stderr.write(_SERVES_ON)
+        finally:
+            if not self._closed.is_set():
+                self._loader.prepare()
 
-    def _reload(self) -> None:
+    def _reload(self, names: str) -> None:
+        begun, before = time.monotonic(), self._replicas()
         request = self._loader.load()
         view = progress_view(self._session.screen)
         outcome = apply(self._session.client, request, run=self._run, view=view)
@@ -221,6 +252,25 @@ class Reloading:
         print_failures(outcome.failed)
         if outcome.failed:
             sys.stderr.write(_SERVES_ON)
-        print_lines(all_ready(self._session, request, outcome))
-        if set(outcome.unchanged) == set(outcome.deployed) and not outcome.failed:
-            sys.stderr.write("pyserve: nothing has to be restarted\n")
+        after = self._replicas()
+        restarted = [name for name, found in after.items() if found != before.get(name)]
+        if gone := sorted(before.keys() - after.keys()):
+            sys.stderr.write(f"pyserve: {', '.join(gone)} ended\n")
+        if restarted:
+            took_s = time.monotonic() - begun
+            sys.stderr.write(
+                f"pyserve: {names}: restarted {', '.join(restarted)} in {took_s:.2f} s\n"
+            )
+        elif not outcome.failed:
+            sys.stderr.write(f"pyserve: {names}: nothing has to be restarted\n")
+
+    def _replicas(self) -> dict[str, frozenset[str]]:
+        """Return the replicas of each deployment, those that end left out."""
+        applications = self._session.client.status().applications
+        return {
+            each.name if len(applications) == 1 else f"{application.name}/{each.name}": frozenset(
+                replica.replica_id for replica in each.replicas if replica.state != "STOPPING"
+            )
+            for application in applications
+            for each in application.deployments
+        }

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 _ALIVE_CHECK_S = 0.2
 _SHUT_DOWN = "the mesh was shut down by another command, or by a signal, and this run with it"
 _NAME = "default"
+# Whoever writes code waits for a replica again and again; two deployments are most often edited.
+_RELOADED = {"PYSERVE_SPARE_REPLICAS": "2"}
 _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 
 
@@ -130,8 +132,11 @@ def run(
         application = load_application(target, parse_arguments(arguments))
         packed = pack(application, ApplicationName(name or _NAME))
         bring_up = partial(_bring_up, packed, prefix)
+    environment = _RELOADED if reload and not settings.spare_replicas else {}
     _run_in_mesh(
-        bring_up, lambda run: open_session(addresses or None, settings, options, run), reloading
+        bring_up,
+        lambda run: open_session(addresses or None, settings, options, run, environment),
+        reloading,
     )
 
 

@@ -412,7 +412,7 @@ def test_an_edit_is_reloaded_and_a_broken_one_leaves_the_version_before(
         come("plain HTTP at", times=2)
         before = shop_pids()
         (tmp_path / "blog.py").write_text(_BLOG.replace('"blog"', '"the news"'))
-        come("plain HTTP at", times=3)
+        come("blog.py: restarted blog/Blog in ")
         assert ("the news", before) == (blog(), shop_pids())
 
         (tmp_path / "blog.py").write_text("def half(:\n")
@@ -421,7 +421,7 @@ def test_an_edit_is_reloaded_and_a_broken_one_leaves_the_version_before(
         assert ("the news", before) == (blog(), shop_pids())
 
         (tmp_path / "blog.py").write_text(_BLOG.replace('"blog"', '"mended"'))
-        come("plain HTTP at", times=4)
+        come("blog.py: restarted blog/Blog in ", times=2)
         assert ("mended", before) == (blog(), shop_pids())
         process.terminate()
         assert 0 == process.wait(50), log.read_text()
