@@ -1,0 +1,50 @@
+"""The page that compares says what was measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "guide" / "choosing.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (.+?) \| .+? \| (.+?) \| \[(\w+)\.json\].* \|$", PAGE, re.MULTILINE)
+# Which ratios a row has, in its order: those of a workload or match, by name.
+RATIOS = {
+    "unary gRPC, 100 bytes, 64 in flight": ("unary_64", "cpu_us_per_request"),
+    "streams of 100 messages": ("stream_100", "messages_per_cpu_s"),
+    "unary gRPC, one in flight": ("unary_1", "p50_ms", "rss_mib"),
+    "JSON over HTTP, plain Python": ("json", "requests_per_s", "rss_mib"),
+    "JSON over HTTP, FastAPI in a replica": ("fastapi", "requests_per_s", "rss_mib"),
+}
+
+
+def results(name: str) -> dict[str, Any]:
+    text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_every_row_is_compared_with_its_results():
+    assert {*RATIOS, "a film in three stages, chunk by chunk"} == {work for work, *_ in ROWS}
+
+
+@pytest.mark.parametrize(("work", "shown", "file"), ROWS, ids=[work for work, *_ in ROWS])
+def test_a_figure_is_the_measured_one(work: str, shown: str, file: str):
+    figures = re.findall(r"([\d.]+) ×", shown)
+    if work not in RATIOS:
+        measured = [results(file)["ratio"]]
+    else:
+        name, *metrics = RATIOS[work]
+        report = results(file)
+        (match,) = [
+            each for each in report.get("workloads") or report["matches"] if each["name"] == name
+        ]
+        measured = [match["ratios"][metric]["median"] for metric in metrics]
+    assert len(figures) == len(measured)
+    for figure, ratio in zip(figures, measured, strict=True):
+        digits = len(figure.partition(".")[2])
+        assert float(figure) == round(ratio, digits)
