@@ -53,7 +53,8 @@ class Doors:
 
     @pyserve.multiplexed(max_num_models_per_replica=2)
     async def model(self, model_id: str) -> str:
-        raise LookupError(f"model {model_id}")
+        # No LookupError, which would say that there is no such model.
+        raise RuntimeError(f"model {model_id}")
 
     async def stream(self, text: str) -> AsyncIterator[bytes]:
         yield b"begun"

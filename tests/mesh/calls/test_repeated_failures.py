@@ -35,7 +35,7 @@ async def test_services_write_the_traceback_of_each_handler_once() -> None:
         ("app", "http", "LookupError: http"),
         ("app", "stream", "LookupError: stream"),
         ("app", "batch", "LookupError: batch"),
-        ("app", "model", "LookupError: model"),
+        ("app", "model", "RuntimeError: model"),
         ("app", "child", "LookupError: child"),
         ("app", "thread", "LookupError: thread"),
         ("web", "", "LookupError: asgi"),

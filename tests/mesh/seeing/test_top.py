@@ -64,6 +64,7 @@ def test_no_mesh_is_said_so(mesh_environment: dict[str, str]):
 
 
 def test_a_page_of_another_site_learns_nothing_and_calls_nothing(environment: dict[str, str]):
+    environment = {**environment, "PYSERVE_TRY_METHODS": "1"}
     with standing(environment), application(environment, "tests.mesh.seeing.apps:echo"):
         (ingress,) = status_of(environment)["ingresses"]
         url = f"http://{ingress['admin']}"
