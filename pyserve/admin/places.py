@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pyserve.config import NodeSettings, host_port, is_loopback
+from pyserve.config import NodeSettings, host_port, is_everywhere, is_loopback
 
 _LOOPBACK = "127.0.0.1"
-_ANY = ("0.0.0.0", "::", "[::]")  # noqa: S104  # compared, not bound
 
 
 def listening_host(node: NodeSettings) -> str:
@@ -24,7 +23,7 @@ def advertised_address(node: NodeSettings, bound: str, reached_at: str = "") -> 
     host, _, port = bound.rpartition(":")
     if node.advertise_host is not None:
         host = node.advertise_host
-    elif host in _ANY:
+    elif is_everywhere(host):
         # A name that this node has for itself is the best guess where nobody says another.
         is_known = reached_at and not is_loopback(reached_at)
         host = reached_at if is_known else node.node_id

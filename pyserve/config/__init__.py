@@ -12,12 +12,12 @@ from pyserve.config.environment import (
     default_addresses,
     host_port,
     inherited_environment,
-    is_loopback,
     older_names,
     read_call_settings,
     read_settings,
     unknown_names,
 )
+from pyserve.config.hosts import is_everywhere, is_loopback, local_host
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.keywords import DeploymentKeywords, HandleKeywords
 from pyserve.config.logs import EncodingType, LogSettings
@@ -70,7 +70,9 @@ __all__ = [
     "gRPCOptions",
     "host_port",
     "inherited_environment",
+    "is_everywhere",
     "is_loopback",
+    "local_host",
     "older_names",
     "read_call_settings",
     "read_settings",

@@ -430,14 +430,6 @@ def default_addresses(settings: MeshSettings) -> tuple[str, ...]:
     return tuple(host_port(each, settings.ingress.port) for each in hosts)
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches what is bound to ``host``."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _import_path(variables: Mapping[str, str], name: str) -> str | None:
     value = variables.get(name) or None
     return None if value is None else check_import_path(name, value)

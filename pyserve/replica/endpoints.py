@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyserve.config import NodeSettings
+from pyserve.config import NodeSettings, is_everywhere
 
 _LOOPBACK = "127.0.0.1"
 
@@ -59,7 +59,7 @@ def advertised_host(node: NodeSettings, controller: str, bound: str) -> str:
     """Return the host that others should dial for what is bound to ``bound``."""
     if node.advertise_host is not None:
         return node.advertise_host
-    if bound not in {"0.0.0.0", "::"}:  # noqa: S104  # compared, not bound
+    if not is_everywhere(bound):
         return bound
     return _LOOPBACK if _is_local(controller) else _local_address_towards(controller)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import h11
 
+from pyserve.config import local_host
+
 if TYPE_CHECKING:
     from pyserve.admin.desk import Door
     from pyserve.admin.trying.wanted import Wanted
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 _READ_BYTES = 64 << 10
 # Explanations of calls are long headers.
 _HEAD_BYTES_MAX = 1 << 20
-# A listener on all interfaces is reached by each of them.
-_REACHED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared, not bound
 
 
 class Exchange:
@@ -40,9 +40,9 @@ class Exchange:
             OSError: Nobody answers there.
         """
         host, _, port = door.address.rpartition(":")
-        host = host.strip("[]")
+        host = local_host(host.strip("[]"))
         context = _context() if door.speaks_tls else None
-        opened = await asyncio.open_connection(_REACHED.get(host, host), int(port), ssl=context)
+        opened = await asyncio.open_connection(host, int(port), ssl=context)
         exchange = cls(*opened)
         try:
             await exchange._send_request(door, wanted)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyserve.config import is_loopback
+from pyserve.config import is_everywhere, is_loopback, local_host
 from pyserve.gateway.haproxy.options import IngressPlace
 from pyserve.wire.v1 import control_pb2
 
-# What an address that means all of a machine's is on this machine.
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # compared, not bound
 # An ingress goes on without its controller, and is at the next one within a second or two; on a
 # busy machine it takes longer.
 KEPT_S = 30.0
@@ -50,8 +48,8 @@ def _by_machine(addresses: Iterable[str], controller: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if host in _EVERYWHERE:
-            host = remote or _EVERYWHERE[host]
+        if is_everywhere(host):
+            host = remote or local_host(host)
         machine = "loopback" if is_loopback(host) else host
         found.setdefault(machine, f"{host}:{port}")
     return found
