@@ -35,10 +35,9 @@ from pyserve.aio._tasks import (
     starter_of,
 )
 from pyserve.aio._threads import ThreadedCall
+from pyserve.aio.strangers import METHOD_NOT_FOUND
 from pyserve.bridge import CallStarter
 from pyserve.request import CURRENT
-
-_UNIMPLEMENTED_DETAILS = "Method not found!"
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def starter_of_resolved(
             # An interceptor may have swallowed the cancellation.
             context.check_running()
             if handler is None:
-                context.set_details(_UNIMPLEMENTED_DETAILS)
+                context.set_details(METHOD_NOT_FOUND)
                 context.queue_status(grpc.StatusCode.UNIMPLEMENTED.value[0])
                 rest = None
             else:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.admin import Described, Door
 from pyserve.aio import AioRpcError
-from pyserve.gateway.delays import delays_of
-from pyserve.gateway.describing import document_of
+from pyserve.gateway.asking import delays_of, document_of
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:

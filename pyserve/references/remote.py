@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pyserve.aio import payload
+from pyserve.aio.strangers import refuse_strangers
 from pyserve.errors import ReferenceLost
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
@@ -88,7 +89,7 @@ def handlers(references: References) -> dict[str, Any]:
     """Return the method handlers of ``SERVICE`` for a holder's server."""
 
     async def fetch(key: bytes, context: Any) -> AsyncIterator[list[memoryview]]:
-        await _check(context)
+        await refuse_strangers(context)
         view = references.read(key.decode())
         if view is None:
             # Which raises.
@@ -99,7 +100,7 @@ def handlers(references: References) -> dict[str, Any]:
             yield [body[start : start + CHUNK_BYTES]]
 
     async def forget(key: bytes, context: Any) -> bytes:
-        await _check(context)
+        await refuse_strangers(context)
         references.forget(key.decode())
         return b""
 
@@ -108,9 +109,3 @@ def handlers(references: References) -> dict[str, Any]:
         "Fetch": made(fetch, response_serializer=payload),
         "Forget": grpc.unary_unary_rpc_method_handler(forget),
     }
-
-
-async def _check(context: Any) -> None:
-    """Refuse callers from outside of the mesh, in the words of a method that is not there."""
-    if not context.call.trusted:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")

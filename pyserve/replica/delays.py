@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import orjson
 
+from pyserve.aio.strangers import refuse_strangers
 from pyserve.observe.delays import PROCESS_DELAYS
 
 SERVICE = "pyserve.delays"
@@ -24,9 +25,7 @@ def handlers() -> dict[str, Any]:
     """
 
     async def of(request_id: bytes, context: Any) -> bytes:
-        if not context.call.trusted:
-            # In the words of a method that is not there.
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        await refuse_strangers(context)
         return orjson.dumps(PROCESS_DELAYS.of(request_id.decode("ascii", "replace")))
 
     return {"Of": grpc.unary_unary_rpc_method_handler(of)}

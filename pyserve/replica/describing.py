@@ -9,6 +9,8 @@ from typing import Any
 import grpc
 import orjson
 
+from pyserve.aio.strangers import refuse_strangers
+
 SERVICE = "pyserve.describing"
 HTTP = f"/{SERVICE}/Http"
 
@@ -27,9 +29,7 @@ def handlers(describe: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """
 
     async def http(_request: bytes, context: Any) -> bytes:
-        if not context.call.trusted:
-            # In the words of a method that is not there.
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        await refuse_strangers(context)
         document = await asyncio.to_thread(describe)
         # As FastAPI's own documents may: keys that are no texts, numbers that are no JSON.
         return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
