@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -18,6 +20,40 @@ from tests.support.reflected import VERSIONS, files_of
 
 pytestmark = pytest.mark.slow
 _TIMEOUT_S = 40.0
+
+
+@contextmanager
+def debugged(environment: dict[str, str], folder: Path, target: str) -> Iterator[str]:
+    """Run ``target`` with a debugger at the terminal that is told to go on; yield its address.
+
+    In the end it has to have stopped with the text "ha".
+    """
+    log = folder / "run.log"
+    command = [
+        *(sys.executable, "-m", "pyserve", "run", target),
+        *("--in-process", "--address", "127.0.0.1:0"),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        address = Foreground(process, log).address
+        assert process.stdin is not None
+        process.stdin.write(b"p 'stopped with ' + text\ncontinue\n")
+        process.stdin.flush()
+        yield address
+        assert "'stopped with ha'" in log.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(_TIMEOUT_S), log.read_text()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_everything_runs_in_one_process_and_knows_whose_it_is(
@@ -51,35 +87,11 @@ def test_everything_runs_in_one_process_and_knows_whose_it_is(
 def test_a_breakpoint_stops_there_and_the_debugger_reads_the_terminal(
     mesh_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    log = tmp_path / "run.log"
-    command = [
-        *(sys.executable, "-m", "pyserve", "run", "tests.mesh.apps.paused:app"),
-        *("--in-process", "--address", "127.0.0.1:0"),
-    ]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=mesh_environment,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        address = Foreground(process, log).address
-        assert process.stdin is not None
-        process.stdin.write(b"p 'stopped with ' + text\ncontinue\n")
-        process.stdin.flush()
+    with debugged(mesh_environment, tmp_path, "tests.mesh.apps.paused:app") as address:
         with grpc.insecure_channel(address) as channel:
             stub = echo_pb2_grpc.EchoStub(channel)
             reply = stub.Echo(echo_pb2.EchoRequest(payload=b"ha"), timeout=_TIMEOUT_S)
         assert b"HA by Upper, Paused" == reply.payload
-        assert "'stopped with ha'" in log.read_text()
-        process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(_TIMEOUT_S), log.read_text()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_web_applications_and_websockets_are_answered(mesh_environment: dict[str, str]) -> None:
@@ -107,33 +119,9 @@ def test_web_applications_and_websockets_are_answered(mesh_environment: dict[str
 def test_a_breakpoint_in_a_request_of_plain_http_stops_there(
     mesh_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    log = tmp_path / "run.log"
-    command = [
-        *(sys.executable, "-m", "pyserve", "run", "tests.mesh.apps.web:stopping"),
-        *("--in-process", "--address", "127.0.0.1:0"),
-    ]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=mesh_environment,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        address = Foreground(process, log).address
-        assert process.stdin is not None
-        process.stdin.write(b"p 'stopped with ' + text\ncontinue\n")
-        process.stdin.flush()
+    with debugged(mesh_environment, tmp_path, "tests.mesh.apps.web:stopping") as address:
         found = httpx.post(f"http://{address}/", json="ha", timeout=_TIMEOUT_S)
         assert "ha by Stopping" == found.text
-        assert "'stopped with ha'" in log.read_text()
-        process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(_TIMEOUT_S), log.read_text()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize(
