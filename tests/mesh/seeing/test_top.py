@@ -26,13 +26,18 @@ def look(environment: dict[str, str]) -> dict[str, Any]:
     return found
 
 
+def makes_three_calls_each(found: dict[str, Any]) -> bool:
+    """Tell whether the one deployment is called three times for each call of the other."""
+    rates = {each["target"]: each["calls_per_second"] for each in found["deployments"]}
+    return bool(pytest.approx(3 * rates["default/Shop"], rel=0.2) == rates["default/Prices"] > 0)
+
+
 def test_who_calls_whom_and_how_often(environment: dict[str, str]):
     with standing(environment), application(environment, "tests.mesh.seeing.apps:shop"):
         with calls(f"http://{address_of(environment)}/"):
+            # Processes are asked one after the other, so a look at uneven traffic may be askew.
+            wait_until(lambda: makes_three_calls_each(look(environment)), 60)
             found = look(environment)
-        rates = {each["target"]: each["calls_per_second"] for each in found["deployments"]}
-        # Each call of the one makes three of the other.
-        assert pytest.approx(3 * rates["default/Shop"], rel=0.2) == rates["default/Prices"] > 0
         edges = {(each["from"], each["to"]): each for each in found["edges"]}
         assert {("ingress", "default/Shop"), ("default/Shop", "default/Prices")} == set(edges)
         (ingress,) = found["ingresses"]
