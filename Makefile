@@ -91,6 +91,8 @@ compose: wheel ## The mesh as containers, from the build to their end; skipped w
 	$(PY) -m pytest tests/compose
 
 # Where the native half has not changed since, the tests take that of this tree, also in `test`.
+# cargo tells crates by their place in a workspace, so it would take those of one tree for those of
+# the other in their common target folder: they are removed before and after.
 .PHONY: earlier-wheel
 earlier-wheel: build ## The wheel of the earlier release that `versions` tests with, where need be
 	@commit=$$($(PY) -c 'from tests.mesh.versions.releases import EARLIER; print(EARLIER)') \
@@ -100,6 +102,7 @@ earlier-wheel: build ## The wheel of the earlier release that `versions` tests w
 		echo "Building the release of $$commit (minutes) ..." \
 		&& rm -rf $$place/tree && mkdir -p $$place/tree \
 		&& git archive $$commit | tar -x -C $$place/tree \
+		&& $(clean_own_crates) && trap '$(clean_own_crates)' EXIT \
 		&& cd $$place/tree && VIRTUAL_ENV="$(CURDIR)/$(VENV)" CARGO_TARGET_DIR="$(CURDIR)/target" \
 			"$(CURDIR)/$(BIN)/maturin" build --release --locked --quiet --out ..; fi
 
@@ -249,6 +252,9 @@ clean: ## Remove everything that was built, .venv included
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- Set-up --------------------------------------------------------------------------------------
+
+clean_own_crates = $(CARGO) clean --quiet --release --manifest-path "$(CURDIR)/Cargo.toml" \
+	-p pyserve-router-core -p pyserve-router-net -p pyserve-router-py
 
 # googleapis-common-protos has google/api/*.proto.
 google_protos = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
