@@ -239,4 +239,5 @@ async def test_a_controller_that_ends_the_stream_in_order_is_not_lost(
         controller.commands.put_nowait(None)
         await controller.next("hello")
         await member.leave()
-    assert [] == caplog.records
+    # The event loop's own are about grpcio's server, which shares it.
+    assert [] == [each for each in caplog.records if each.name.startswith("pyserve")]
