@@ -903,5 +903,11 @@ def http_status(code: int) -> int:
 def forked() -> bool:
     """This process is a fork of the one that started the I/O threads: the runtime is unusable."""
 
-def shut_descriptors_after_fork() -> None:
-    """Shut the sockets of the parent's I/O threads; for a forked child, see ``bridge._forks``."""
+def before_fork() -> None:
+    """Wait until no socket is half open, keep it so, and note what a fork would share."""
+
+def after_fork_in_parent() -> None:
+    """Let sockets be opened again."""
+
+def after_fork_in_child() -> None:
+    """Shut the sockets of the parent's I/O threads, see ``bridge._forks``."""

@@ -115,7 +115,7 @@ def _end_where_it_comes_back() -> None:
 
 def _leave_descriptors_to_parent() -> None:
     # First, since it lets go of many.
-    _router.shut_descriptors_after_fork()
+    _router.after_fork_in_child()
     for endpoint in _ENDPOINTS:
         endpoint.leave_to_parent()
     for loop in _LOOPS:
@@ -199,4 +199,8 @@ def _end(error: BaseException | None) -> None:
     os._exit(code)
 
 
-os.register_at_fork(after_in_child=_after_in_child)
+os.register_at_fork(
+    before=_router.before_fork,
+    after_in_parent=_router.after_fork_in_parent,
+    after_in_child=_after_in_child,
+)

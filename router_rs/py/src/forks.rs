@@ -5,40 +5,59 @@
 //! is closed: the number would be given to another file, into which the runtime's copy in the
 //! child might write. `/dev/null` takes the number instead.
 
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use pyo3::prelude::*;
 
-use router_net::io::poller_marks;
+use router_net::io::{self, poller_marks};
 
-use crate::runtime::take_listeners;
+use crate::runtime::listeners;
 
 const NOTHING: &CStr = c"/dev/null";
 
-/// Shuts what this child has of its parent's sockets; to be called in a forked child only.
-///
-/// The poller of an I/O thread is known by its mark or a listener in its set, and its other sockets
-/// by the set. Without `/proc` the listeners alone are shut.
+thread_local! {
+    /// What a fork shares, while this thread forks.
+    static SHARED: RefCell<Vec<Shared>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A descriptor, and the file that it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shared {
+    descriptor: RawFd,
+    inode: u64,
+}
+
+/// See the stub.
 #[pyfunction]
-pub(crate) fn shut_descriptors_after_fork() {
-    let mut shut = take_listeners();
-    let mut known = shut.clone();
+pub(crate) fn before_fork() {
+    io::lock_for_fork();
+    // By the parent, since its threads go on: by the time a child looks, a connection that it has a
+    // copy of may have been closed by the parent, and be in no set any more.
+    SHARED.set(shared());
+}
+
+/// See the stub.
+#[pyfunction]
+pub(crate) fn after_fork_in_parent() {
+    SHARED.take();
+    io::unlock_after_fork();
+}
+
+/// See the stub.
+#[pyfunction]
+pub(crate) fn after_fork_in_child() {
+    io::unlock_after_fork();
     for mark in poller_marks() {
-        known.push(mark.watched);
         // SAFETY: the thread that owns the descriptor does not exist in this process.
         unsafe { libc::close(mark.spare) };
     }
-    if known.is_empty() {
-        return;
-    }
-    for poller in pollers() {
-        let watched = watched_by(poller);
-        if known.iter().any(|each| watched.contains(each)) {
-            shut.extend(watched);
-            shut.push(poller);
-        }
+    let mut found = SHARED.take();
+    if found.is_empty() {
+        // The parent had no descriptor left to look with; now there is one.
+        found = shared();
     }
     // SAFETY: the path is a string that ends with a zero byte.
     let opened = unsafe { libc::open(NOTHING.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
@@ -47,9 +66,36 @@ pub(crate) fn shut_descriptors_after_fork() {
     }
     // SAFETY: it was just opened, and nobody else knows it.
     let nothing = unsafe { OwnedFd::from_raw_fd(opened) };
-    for descriptor in shut {
-        // SAFETY: the threads that own the descriptor do not exist in this process.
-        unsafe { libc::dup3(nothing.as_raw_fd(), descriptor, libc::O_CLOEXEC) };
+    for Shared { descriptor, inode } in found {
+        if inode_of(descriptor) == Some(inode) {
+            // SAFETY: the threads that own the descriptor do not exist in this process.
+            unsafe { libc::dup3(nothing.as_raw_fd(), descriptor, libc::O_CLOEXEC) };
+        }
+    }
+}
+
+/// The listeners, the pollers of the I/O threads, each of which has a mark or a listener in its
+/// set, and their other sockets. Without `/proc`, which tells what is in a set, nothing.
+fn shared() -> Vec<Shared> {
+    let mut known = listeners();
+    let mut found: Vec<Shared> = known.iter().copied().filter_map(Shared::of).collect();
+    known.extend(poller_marks().iter().map(|mark| mark.watched));
+    if known.is_empty() {
+        return found;
+    }
+    for poller in pollers() {
+        let watched = watched_by(poller);
+        if watched.iter().any(|each| known.contains(&each.descriptor)) {
+            found.extend(watched);
+            found.extend(Shared::of(poller));
+        }
+    }
+    found
+}
+
+impl Shared {
+    fn of(descriptor: RawFd) -> Option<Self> {
+        inode_of(descriptor).map(|inode| Self { descriptor, inode })
     }
 }
 
@@ -63,16 +109,13 @@ fn pollers() -> Vec<RawFd> {
     entries.flatten().filter(is_poller).filter_map(number).collect()
 }
 
-/// What a poller has in its set and this process has under the same number.
-///
-/// The set is the parent's, who goes on: by the time of this, a number in it may be that of
-/// another file here. Their inodes tell.
-fn watched_by(poller: RawFd) -> Vec<RawFd> {
+/// What a poller has in its set.
+fn watched_by(poller: RawFd) -> Vec<Shared> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{poller}")).unwrap_or_default();
     let watched = |line: &str| {
-        let descriptor: RawFd = word_after(line, "tfd:")?.parse().ok()?;
+        let descriptor = word_after(line, "tfd:")?.parse().ok()?;
         let inode = u64::from_str_radix(word_after(line, "ino:")?, 16).ok()?;
-        (inode_of(descriptor) == Some(inode)).then_some(descriptor)
+        Some(Shared { descriptor, inode })
     };
     text.lines().filter_map(watched).collect()
 }
@@ -107,7 +150,8 @@ mod tests {
         let flags = rustix::event::epoll::EventFlags::IN;
         rustix::event::epoll::add(&poller, &one, data, flags).unwrap();
         assert!(pollers().contains(&poller.as_raw_fd()));
-        assert_eq!(vec![one.as_raw_fd()], watched_by(poller.as_raw_fd()));
+        let watched = Shared::of(one.as_raw_fd()).expect("an open socket");
+        assert_eq!(vec![watched], watched_by(poller.as_raw_fd()));
         drop((one, other));
         assert!(watched_by(poller.as_raw_fd()).is_empty());
     }

@@ -62,7 +62,9 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(digits::has_digits, module)?)?;
     module.add_function(wrap_pyfunction!(http::http_status, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
-    module.add_function(wrap_pyfunction!(forks::shut_descriptors_after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(forks::before_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(forks::after_fork_in_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(forks::after_fork_in_child, module)?)?;
     for (name, value) in [
         ("CALL", endpoint::CALL),
         ("MESSAGE", endpoint::MESSAGE),

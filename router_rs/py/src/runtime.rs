@@ -61,7 +61,7 @@ pub(crate) fn ensure_not_forked() -> PyResult<()> {
     }
 }
 
-/// Remembers a listening socket for `take_listeners`.
+/// Remembers a listening socket for `listeners`.
 pub(crate) fn remember_listener(descriptor: RawFd, address: SockAddr) {
     let mut listeners = LISTENERS.lock();
     listeners.retain(|(known, _)| *known != descriptor);
@@ -69,9 +69,9 @@ pub(crate) fn remember_listener(descriptor: RawFd, address: SockAddr) {
 }
 
 /// The listening sockets that this process still has: their numbers may be in use again.
-pub(crate) fn take_listeners() -> Vec<RawFd> {
-    // A thread of the parent may have held the lock at the fork.
-    let Some(mut listeners) = LISTENERS.try_lock() else { return Vec::new() };
+pub(crate) fn listeners() -> Vec<RawFd> {
+    // In a fork, a thread of the parent may have held the lock.
+    let Some(listeners) = LISTENERS.try_lock() else { return Vec::new() };
     let is_ours = |(descriptor, address): &(RawFd, SockAddr)| {
         // SAFETY: the number is only asked about; a closed descriptor answers with an error.
         let borrowed = unsafe { BorrowedFd::borrow_raw(*descriptor) };
@@ -79,5 +79,5 @@ pub(crate) fn take_listeners() -> Vec<RawFd> {
         socket.is_listener().unwrap_or(false)
             && socket.local_addr().is_ok_and(|local| local == *address)
     };
-    listeners.drain(..).filter(is_ours).map(|(descriptor, _)| descriptor).collect()
+    listeners.iter().filter(|each| is_ours(each)).map(|(descriptor, _)| *descriptor).collect()
 }

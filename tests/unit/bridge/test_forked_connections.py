@@ -33,6 +33,37 @@ PARENT = textwrap.dedent("""
     asyncio.run(dial(controller))
 """)
 
+# Dials and forks at the same time, again and again; each child looks for connections to the peer.
+STORM = textwrap.dedent("""
+    import asyncio, os, socket, sys, time
+    from pyserve import aio
+
+    def connections_to(port):
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                    with socket.socket(fileno=os.dup(int(name))) as found:
+                        peer = found.getpeername()
+                        yield isinstance(peer, tuple) and peer[1] == port
+            except OSError:
+                continue  # The folder's own descriptor, or a socket without a peer.
+
+    async def storm(port):
+        found = 0
+        for number in range(200):
+            async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                channel.get_state(try_to_connect=True)
+                until = time.perf_counter() + number % 40 * 10e-6
+                while time.perf_counter() < until:
+                    pass
+                if (child := os.fork()) == 0:
+                    os._exit(sum(connections_to(port)))
+                found += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return found
+
+    sys.exit(min(asyncio.run(storm(int(sys.argv[1]))), 100))
+""")
+
 
 @pytest.fixture(params=["unix", "tcp"])
 def controller(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[socket.socket]:
@@ -76,8 +107,18 @@ def test_the_controller_sees_the_death_of_a_process_whose_child_lives(
                 with pytest.raises(BlockingIOError):
                     others.recv(1)
                 os.close(ours)
+                ours = -1
                 others.settimeout(_TIMEOUT_S)
                 assert others.recv(1) == b""
         finally:
+            if ours >= 0:
+                os.close(ours)
             parent.kill()
             parent.wait()
+
+
+@pytest.mark.slow
+def test_a_connection_that_is_made_during_a_fork_is_not_the_childs() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as peer:
+        storm = [sys.executable, "-c", STORM, str(peer.getsockname()[1])]
+        assert 0 == subprocess.run(storm, timeout=_TIMEOUT_S * 2, check=False).returncode

@@ -18,7 +18,7 @@ use super::handshake::introduce;
 use super::liveness::LivenessConfig;
 use super::vitals::{self, Vitals};
 use crate::io::tls::ClientTls;
-use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, tune};
+use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, between_forks, tune};
 
 /// How long a table waits for its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,14 +267,14 @@ async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
     };
     match endpoint {
         Endpoint::Tcp(address) => {
-            let stream = TcpStream::connect(address).await.map_err(fault)?;
+            let stream = between_forks(TcpStream::connect(address)).await.map_err(fault)?;
             tune(&stream);
             let peer = Peer::Tcp(stream.peer_addr().map_err(fault)?);
             Ok((Stream::Tcp(stream), peer))
         }
         Endpoint::Unix(path) => {
-            let stream = UnixStream::connect(path).await.map_err(fault)?;
-            let stream = QuietUnixStream::new(stream).map_err(fault)?;
+            let connecting = async { QuietUnixStream::new(UnixStream::connect(path).await?) };
+            let stream = between_forks(connecting).await.map_err(fault)?;
             Ok((Stream::Unix(stream), Peer::Unix))
         }
     }

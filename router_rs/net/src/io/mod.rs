@@ -2,6 +2,7 @@
 
 mod alarm;
 mod counted;
+mod fork_lock;
 pub mod identity;
 mod listen;
 mod poller_mark;
@@ -14,6 +15,8 @@ mod unix;
 pub(crate) use alarm::Alarm;
 pub use counted::CountedTcp;
 pub(crate) use counted::ReceivedBytes;
+pub(crate) use fork_lock::between_forks;
+pub use fork_lock::{lock_for_fork, unlock_after_fork};
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub(crate) use listen::{accept_each, pause_accepting};
 pub use poller_mark::poller_marks;

@@ -44,8 +44,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::front::{Front, Pace, make_room};
 use crate::io::tls::ServerTls;
 use crate::io::{
-    Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, accept_each, bind_tcp, bind_unix,
-    pause_accepting, tune,
+    Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, accept_each, between_forks,
+    bind_tcp, bind_unix, pause_accepting, tune,
 };
 use crate::link::EventSink;
 pub use crate::phase::Phase;
@@ -363,10 +363,12 @@ impl Acceptor {
             Listener::Unix(listener) => {
                 let Ok(listener) = UnixListener::from_std(listener) else { return };
                 loop {
-                    match listener.accept().await {
-                        Ok((stream, _)) => {
-                            // Without a descriptor to spare the client finds a closed socket.
-                            if let Ok(stream) = QuietUnixStream::new(stream) {
+                    let accepting =
+                        async { io::Result::Ok(QuietUnixStream::new(listener.accept().await?.0)) };
+                    match between_forks(accepting).await {
+                        // Without a descriptor to spare the client finds a closed socket.
+                        Ok(stream) => {
+                            if let Ok(stream) = stream {
                                 self.serve_here(Stream::Unix(stream), Peer::Unix);
                             }
                         }
