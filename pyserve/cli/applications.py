@@ -113,6 +113,7 @@ def ingress_options(file: MeshFile) -> IngressOptions:
             content.grpc_options.written() if "grpc_options" in given else None,
             content.proxy_location if "proxy_location" in given else None,
             content.tracing_config,
+            content.launcher,
         )
     except PyserveError as error:
         raise CommandFailed(f"{file.name}: {error}") from error

@@ -26,6 +26,7 @@ from pyserve.cli.page import page_to_try
 from pyserve.cli.reloading import Loader, Reloading
 from pyserve.cli.settings import (
     access_log_option,
+    launcher_options,
     listening_options,
     prefix_option,
     read_prefix,
@@ -37,6 +38,7 @@ from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
 from pyserve.config.http import RoutePrefix
+from pyserve.config.launchers import LauncherConfig
 from pyserve.control.state.run import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import apply
@@ -69,6 +71,7 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
 @click.option("--reload", is_flag=True, help="Roll what rests upon source files that change.")
 @click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
+@launcher_options
 @access_log_option
 @click.option("--proto", is_flag=True, help="Generate stubs of .proto files that lack them first.")
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
@@ -86,6 +89,7 @@ def run(
     in_process: bool,
     proto: bool,
     development: bool,
+    launcher: LauncherConfig | None,
 ) -> None:
     """Run an application until Ctrl-C.
 
@@ -106,7 +110,7 @@ def run(
     if proto:
         generate_missing()
     if in_process:
-        _check_in_process(target, controller, route_prefix, reload=reload)
+        _check_in_process(target, controller, route_prefix, launcher, reload=reload)
         tls = tls or read_settings().security.tls
         warn_of_names()
         application = load_application(target, parse_arguments(arguments))
@@ -117,11 +121,12 @@ def run(
     settings = settings_for(controller)
     if development:
         settings = replace(settings, development=True)
-    options = IngressOptions(tls=tls)
+    options = IngressOptions(tls=tls, launcher=launcher)
     reloading: Callable[[Session, Run], AbstractContextManager[object]] | None = None
     if reload or is_file(target):
         file = file_of(target, arguments, name, route_prefix)
-        options = ingress_options(file) if tls is None else replace(ingress_options(file), tls=tls)
+        of_file = ingress_options(file)
+        options = replace(of_file, tls=tls or of_file.tls, launcher=launcher or of_file.launcher)
         if reload:
             loader = Loader(target, arguments, name, route_prefix)
             request, reloading = loader.load(), partial(Reloading, loader)
@@ -188,7 +193,12 @@ def _run_in_mesh(
 
 
 def _check_in_process(
-    target: str, controller: str | None, route_prefix: str | None, *, reload: bool
+    target: str,
+    controller: str | None,
+    route_prefix: str | None,
+    launcher: LauncherConfig | None,
+    *,
+    reload: bool,
 ) -> None:
     if is_file(target):
         raise click.UsageError(
@@ -201,6 +211,7 @@ def _check_in_process(
         )
     for option, is_given in (
         ("--controller", controller),
+        ("--launcher", launcher),
         ("--route-prefix", route_prefix is not None),
         ("--reload", reload),
     ):

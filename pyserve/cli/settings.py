@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from pyserve.aio.certificates import check_server_files
 from pyserve.config import MeshSettings, check_address, read_settings
 from pyserve.config.environment import use_access_log, use_tls_files
 from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.config.launchers import LauncherConfig
 from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.config.validation import SECONDS_MAX
 
@@ -48,6 +50,38 @@ access_log_option = click.option(
     callback=_use_access_log,
     help="A line for each call, of a mesh that is started. [default: in files, up to 100 calls/s]",
 )
+
+
+def launcher_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``launcher``: what ``--launcher`` and its options say, or ``None``."""
+
+    @click.option(
+        "--launcher",
+        metavar="NAME",
+        help="What starts replicas: process, external, or MODULE:ATTRIBUTE. [default: process]",
+    )
+    @click.option(
+        "--launcher-option",
+        "told",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="What the launcher is told besides; may be repeated.",
+    )
+    @functools.wraps(command)
+    def with_launcher(launcher: str | None, told: Sequence[str], **others: Any) -> None:
+        command(launcher=_read_launcher(launcher, told), **others)
+
+    return with_launcher
+
+
+def _read_launcher(name: str | None, told: Sequence[str]) -> LauncherConfig | None:
+    from pyserve.cli.target import parse_arguments
+
+    if name is not None:
+        return LauncherConfig(name=name, options=parse_arguments(told))
+    if told:
+        raise click.UsageError("--launcher-option needs --launcher, which it is for")
+    return None
 
 
 def read_prefix(given: str | None) -> str | RoutePrefix | None:

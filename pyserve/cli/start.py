@@ -9,7 +9,12 @@ from pathlib import Path
 
 import click
 
-from pyserve.cli.settings import access_log_option, listening_options, server_tls_files
+from pyserve.cli.settings import (
+    access_log_option,
+    launcher_options,
+    listening_options,
+    server_tls_files,
+)
 from pyserve.config import (
     MeshSettings,
     ProxyLocation,
@@ -17,6 +22,8 @@ from pyserve.config import (
     default_addresses,
     read_settings,
 )
+from pyserve.config.environment import use_launcher
+from pyserve.config.launchers import LauncherConfig
 from pyserve.driver.session import warn_of_names
 from pyserve.errors import OptionError
 from pyserve.launch.supervisor import MeshPlan, Supervisor
@@ -25,6 +32,7 @@ from pyserve.launch.supervisor import MeshPlan, Supervisor
 @click.command(short_help="Run a mesh that stays.")
 @listening_options
 @click.option("--no-ingress", is_flag=True, help="Run the controller alone.")
+@launcher_options
 @access_log_option
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
 def start(
@@ -34,6 +42,7 @@ def start(
     tls_client_ca: Path | None,
     no_ingress: bool,
     development: bool,
+    launcher: LauncherConfig | None,
 ) -> None:
     """Run a controller and an ingress until SIGTERM, Ctrl-C or `pyserve shutdown`.
 
@@ -50,6 +59,8 @@ def start(
         )
     # The ingress reads them from the environment.
     server_tls_files(tls_cert, tls_key, tls_client_ca)
+    if launcher is not None:
+        use_launcher(launcher)
     warn_of_names()
     settings = read_settings()
     _check_controller(settings)

@@ -27,6 +27,7 @@ from pyserve.config.ingress import (
     read_direct_settings,
     read_ingress_settings,
 )
+from pyserve.config.launchers import LauncherConfig, read_launcher
 from pyserve.config.logs import LogSettings, read_encoding, read_level, read_log_settings
 from pyserve.config.metrics import MetricsSettings, read_metrics_settings
 from pyserve.config.routing import RouterDefaults, read_router_defaults
@@ -151,6 +152,7 @@ class MeshSettings:
             something happens, or is due.
         spare_replicas: how many interpreters wait for replicas to start on this machine.
         tracing: of this process.
+        launcher: what starts the replicas of a mesh that this process runs.
     """
 
     home: Path
@@ -174,6 +176,7 @@ class MeshSettings:
     control_interval_s: float | None = None
     spare_replicas: int = 0
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    launcher: LauncherConfig = field(default_factory=LauncherConfig)
 
 
 def use_tls_files(files: TlsFiles) -> None:
@@ -182,6 +185,11 @@ def use_tls_files(files: TlsFiles) -> None:
     What other variables say of TLS holds for them too.
     """
     os.environ.update(environment_of_files(files))
+
+
+def use_launcher(config: LauncherConfig) -> None:
+    """Let meshes that are started from now on have this launcher."""
+    os.environ.update(config.environment())
 
 
 def use_access_log(*, is_on: bool) -> None:
@@ -243,6 +251,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
         )
         or 0,
         tracing=read_tracing_settings(variables),
+        launcher=read_launcher(variables),
     )
 
 

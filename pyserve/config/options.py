@@ -365,9 +365,7 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
             raise OptionError(f"{name} is not supported: {reason}")
     if "ray_actor_options" in given:
         found = given.pop("ray_actor_options")
-        actor = unneeded.without_selectors(
-            check_mapping("ray_actor_options", {} if found is None else found)
-        )
+        actor = check_mapping("ray_actor_options", {} if found is None else found)
         given.setdefault("runtime_env", actor.pop("runtime_env", None))
         given.setdefault("resources", actor)
     for name, value in options_of_runtime_env(

@@ -7,7 +7,7 @@ Each part is frozen, checks itself when it is made, and has the names and defaul
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -18,6 +18,7 @@ from pyserve.config.validation import (
     check_number,
     check_seconds,
     check_text,
+    check_text_mapping,
     refuse,
 )
 from pyserve.errors import OptionError
@@ -143,6 +144,8 @@ class Resources(Part):
         memory: bytes.
         accelerator_type: what kind of device.
         resources: amounts of what the operator declared by name.
+        label_selector: what the labels of its node have to be.
+        fallback_strategy: what else will do, such as ``{"label_selector": …}``, the best one first.
     """
 
     num_cpus: float | None = None
@@ -150,6 +153,8 @@ class Resources(Part):
     memory: float | None = None
     accelerator_type: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
+    label_selector: Mapping[str, str] | None = None
+    fallback_strategy: Sequence[Mapping[str, object]] | None = None
 
     def __post_init__(self) -> None:
         if self.num_cpus is not None:
@@ -161,3 +166,11 @@ class Resources(Part):
             check_text("resources.accelerator_type", self.accelerator_type)
         for name, amount in check_mapping("resources.resources", self.resources).items():
             check_number(f"resources.resources[{name!r}]", amount, minimum=0)
+        if self.label_selector is not None:
+            check_text_mapping("resources.label_selector", self.label_selector)
+        if self.fallback_strategy is not None:
+            if not isinstance(self.fallback_strategy, list | tuple):
+                what = "a list of mappings, the best one first"
+                raise refuse("resources.fallback_strategy", self.fallback_strategy, what)
+            for each in self.fallback_strategy:
+                check_mapping("resources.fallback_strategy", each)

@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -31,6 +32,7 @@ from pyserve.config.http import (
     check_route_prefix,
     gRPCOptions,
 )
+from pyserve.config.launchers import LauncherConfig
 from pyserve.config.options import OLDER_OPTIONS, DeploymentOptions, check_name
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resources
 from pyserve.config.routing import RequestRouterConfig
@@ -58,6 +60,24 @@ Logging = Annotated[LoggingConfig, BeforeValidator(LoggingConfig.read)]
 
 def _location(value: object) -> ProxyLocation:
     return check_location("proxy_location", value)
+
+
+Launcher = Annotated[
+    LauncherConfig,
+    BeforeValidator(LauncherConfig.read),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {"name": {"type": "string"}},
+                    "required": ["name"],
+                },
+            ]
+        }
+    ),
+]
 
 
 class _Written(BaseModel):
@@ -120,12 +140,10 @@ class RayActorOptionsSchema(_Written):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type")
         written = self.written()
-        Resources.of(
-            "ray_actor_options",
-            {name: written[name] for name in names if written.get(name) is not None},
-        )
+        given = {name: value for name, value in written.items() if value is not None}
+        given.pop("runtime_env", None)
+        Resources.of("ray_actor_options", given)
         return self
 
 
@@ -176,7 +194,7 @@ class DeploymentSchema(_Written):
         """Return the options that were written, as ``Deployment.options`` takes them."""
         written = self.written()
         if (actor := written.get("ray_actor_options")) is not None:
-            # What is left out was not written; selectors are, and the deploy says what they do.
+            # What is left out was not written.
             written["ray_actor_options"] = {
                 name: value for name, value in actor.items() if value is not None
             }
@@ -254,6 +272,7 @@ class ServeDeploySchema(_Written):
     """A whole file: the ingress, and every application that the mesh shall run."""
 
     proxy_location: Annotated[ProxyLocation, BeforeValidator(_location)] = ProxyLocation.EveryNode
+    launcher: Launcher | None = None
     http_options: HTTPOptionsSchema = Field(default_factory=HTTPOptionsSchema)
     grpc_options: gRPCOptionsSchema = Field(default_factory=gRPCOptionsSchema)
     controller_options: ControllerOptions | None = None

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyserve.config.routing import RequestRouterConfig
 
 PAGE = "docs/reference/deployment-options.md"
-_ONE_MACHINE = "all replicas of a mesh run on one machine"
 _LOOPS = "the router is native and has threads of its own"
 _COLLECTED = "a replica takes what it has loaded out of the garbage collector's way in any case"
 _SPEAKS_GRPC = "the ingress speaks gRPC to replicas in any case"
@@ -34,18 +33,18 @@ _REASONS = {
 }
 NAMES = frozenset(_REASONS)
 
-_OPTIONS = {
-    "max_replicas_per_node": _ONE_MACHINE,
-    "placement_group_bundles": _ONE_MACHINE,
-    "placement_group_strategy": _ONE_MACHINE,
-    "placement_group_bundle_label_selector": _ONE_MACHINE,
-    "graceful_shutdown_wait_loop_s": "a replica that drains ends as soon as it is idle",
-}
-_RESOURCES = {
-    "memory": "nothing reserves memory; bound that of the machine or container",
-    "accelerator_type": "all replicas run on this machine, with the devices that it has",
-}
-_OF_ACTORS = {"label_selector": _ONE_MACHINE, "fallback_strategy": _ONE_MACHINE}
+# What launchers pass over is theirs to say, see ``capabilities``.
+_OPTIONS = {"graceful_shutdown_wait_loop_s": "a replica that drains ends as soon as it is idle"}
+_OF_LAUNCHERS = (
+    "env_vars",
+    "working_dir",
+    "pip",
+    "resources",
+    "max_replicas_per_node",
+    "placement_group_bundles",
+    "placement_group_strategy",
+    "placement_group_bundle_label_selector",
+)
 _OF_ENVIRONMENTS = {
     "excludes": "a working_dir is used where it is, and nothing of it is copied",
     "config": "nothing is prepared but what pip installs, within startup_timeout_s",
@@ -87,11 +86,6 @@ def lines_on_options(options: DeploymentOptions) -> list[str]:
         for name, reason in _OPTIONS.items()
         if getattr(options, name) != getattr(default, name)
     ]
-    lines += [
-        f"resources.{name} has no effect: {reason}"
-        for name, reason in _RESOURCES.items()
-        if getattr(options.resources, name) is not None
-    ]
     lines += _of_routing(options.request_router_config)
     scaling = options.autoscaling_config
     if getattr(scaling, "metrics_interval_s", None) is not None:
@@ -111,7 +105,7 @@ def lines_on_local(options: DeploymentOptions) -> list[str]:
     default = type(options)()
     return [
         f"{name} has no effect in local testing mode, which runs in this process"
-        for name in ("env_vars", "working_dir", "pip", "resources")
+        for name in _OF_LAUNCHERS
         if getattr(options, name) != getattr(default, name)
     ]
 
@@ -121,16 +115,10 @@ def without(given: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if name not in _OF_ENVIRONMENTS}
 
 
-def without_selectors(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the ``ray_actor_options`` that are left."""
-    return {name: value for name, value in given.items() if name not in _OF_ACTORS}
-
-
 def _of_written(given: Mapping[str, object]) -> Iterator[str]:
     if given.get("version") is not None:
         yield f"version has no effect: {_VERSION}"
     actor = given.get("ray_actor_options")
-    yield from _of_part("ray_actor_options", actor, _OF_ACTORS)
     within = actor.get("runtime_env") if isinstance(actor, Mapping) else None
     for environment in (given.get("runtime_env"), within):
         yield from _of_part("runtime_env", environment, _OF_ENVIRONMENTS)

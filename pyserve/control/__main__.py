@@ -46,7 +46,7 @@ from pyserve.control.state.run import Run
 from pyserve.control.store import SqliteStore
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.gateway import IngressFront, IngressSecurity, IngressServer
-from pyserve.launch import Environments, LastingLocalLauncher, LocalLauncher
+from pyserve.launch import LastingLauncher, Site, make_launcher
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
 from pyserve.replica.garbage import settle
@@ -140,17 +140,7 @@ class _Mesh:
         self._address = MeshAddress(controller=f"unix:{home.run_dir / _SOCKET}", token=home.token)
         self._is_lasting: bool = options.persistent
         self._is_of_driver = options.liveness_fd is not None
-        launcher = LastingLocalLauncher if self._is_lasting else LocalLauncher
-        self._launcher = launcher(
-            controller=self._controller_for_replicas,
-            token=home.token,
-            run_dir=home.run_dir,
-            on_line=sink.write_output,
-            on_output=self._keep_output,
-            client_connections=self._client_connections,
-            environments=Environments(settings.home / "environments"),
-            spares=settings.spare_replicas,
-        )
+        self._launcher = make_launcher(settings.launcher, self._site(sink))
         self._ingress = None if options.no_ingress else self._make_ingress(options.address)
         self._ingresses = Ingresses(self._ingress)
         self._controller = Controller(
@@ -179,6 +169,23 @@ class _Mesh:
             self._make_rest(settings.dashboard)
             if settings.dashboard is not None and not self._is_of_driver
             else None
+        )
+
+    def _site(self, sink: LogSink) -> Site:
+        return Site(
+            controller=self._controller_for_replicas,
+            controller_tcp=lambda: self._tcp.address,
+            node=self._settings.node.node_id,
+            token_file=self._home.token_file,
+            token=self._home.token,
+            run_dir=self._home.run_dir,
+            home=self._settings.home,
+            is_lasting=self._is_lasting,
+            options=self._settings.launcher.options,
+            on_line=sink.write_output,
+            on_output=self._keep_output,
+            client_connections=self._client_connections,
+            spares=self._settings.spare_replicas,
         )
 
     def _make_metrics(self) -> ProcessMetrics:
@@ -248,6 +255,7 @@ class _Mesh:
         """Start the controller, then the ingress; publish and return where they listen."""
         if self._tls is not None:
             self._follow(self._tls.follow())
+        await self._launcher.open()
         if self._is_lasting:
             self._controller.resume()
         await self._unix.open()
@@ -398,7 +406,7 @@ class _Mesh:
         if self._scrape_point is not None:
             # It may wait for this loop.
             await asyncio.to_thread(self._scrape_point.close)
-        if isinstance(self._launcher, LastingLocalLauncher) and self._shutdown is None:
+        if isinstance(self._launcher, LastingLauncher) and self._shutdown is None:
             # It could not start, and nobody wanted an end of what runs.
             self._launcher.let_go()
             await self._controller.close()

@@ -71,7 +71,7 @@ class Controller:
     """The mesh's desired and observed state, and everything that acts upon it.
 
     Args:
-        launcher: starts and kills replica processes.
+        launcher: starts and ends replicas.
         development: whether the texts of exceptions may reach clients.
         addresses: returns where ingresses listen.
         ingress: returns what is in all of them.
@@ -123,8 +123,9 @@ class Controller:
             self.state, self._specs, self._applications, self.output, development=development
         )
         self._reconfiguring = Reconfiguring()
+        engine = (launcher.name, launcher.capabilities)
         self._admissions = Admissions(
-            self.state, self._applications, self._specs, self._reconfiguring, self._limit
+            self.state, self._applications, self._specs, self._reconfiguring, self._limit, engine
         )
         self._processes = Processes(
             launcher, self.state, self._loop.time, self._changed, self.output.end
@@ -324,7 +325,7 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._launcher.close()
+        await self._processes.close()
         self.recovery.close(self._loop.time())
 
     def _fail_watches(self, application: ApplicationName, why: str) -> None:
@@ -419,12 +420,14 @@ class Controller:
                 self.state.on_stop(replica_id, grace_s=grace_s, now=now)
                 if replica_id in self._sessions:
                     self._spawn(self._drain(self._sessions[replica_id], grace_s))
+                else:
+                    self._launcher.stop(replica_id, grace_s)
             case KillReplica(replica_id, reason, failure):
                 self._on_end(replica_id, "is killed", reason, now)
                 self.state.on_kill(replica_id, failure=failure, now=now)
                 if replica_id in self._sessions:
                     self._sessions[replica_id].end()
-                self._launcher.kill(replica_id)
+                self._launcher.stop(replica_id, 0)
             case FailVersion(key, failure):
                 self.state.on_version_failed(key, failure)
             case CompleteVersion(key):

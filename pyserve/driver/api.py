@@ -30,6 +30,7 @@ from pyserve.config import (
 )
 from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
+from pyserve.config.launchers import LauncherConfig
 from pyserve.config.telling import environment_of_logs
 from pyserve.config.unneeded import lines_on_local
 from pyserve.control.discovery import not_found
@@ -74,6 +75,7 @@ def run(
     *,
     timeout_s: float | None = None,
     local_testing_mode: bool = False,
+    launcher: LauncherConfig | Mapping[str, object] | str | None = None,
 ) -> DeploymentHandle[Deployed_co]:
     """Deploy an application and wait until every replica is ready.
 
@@ -94,6 +96,7 @@ def run(
             ``startup_timeout_s``.
         local_testing_mode: Run in this process, one replica each, without processes and
             sockets; see ``docs/guide/testing.md``.
+        launcher: What starts the replicas; see ``start``. A mesh that runs has to have it.
 
     Returns:
         A handle of the application's deployment; ``handle.channel()`` serves generated stubs.
@@ -102,21 +105,25 @@ def run(
         DeploymentFailed: A replica could not be brought up; the text has its traceback.
         MeshError: The mesh cannot be reached or started, or another application has the prefix.
         KindError: ``target`` is no application.
-        UsageError: It cannot travel to the replicas, or the prefix cannot be one.
+        UsageError: It cannot travel to the replicas, the prefix cannot be one, or the launcher
+            cannot do what an option asks for.
     """
     _check_controller(controller_options)
     logs = None if logging_config is None else LoggingConfig.read(logging_config)
     packed = replace(_packed(target, name, logs), external_scaler_enabled=external_scaler_enabled)
     if route_prefix is not None:
         check_route_prefix("route_prefix", RoutePrefix.text(route_prefix))
+    ingress = IngressOptions.of(None, None, None, launcher=launcher)
     if local_testing_mode or _local_testing_mode:
+        if launcher is not None:
+            raise UsageError("run() was given a launcher, but local_testing_mode starts no replica")
         for each in packed.deployments:
             for line in lines_on_local(each.options):
                 _LOGGER.warning("deployment %r: %s; see docs/guide/testing.md", each.name, line)
         open_local().deploy(packed, timeout_s)
         is_running = _is_local
     else:
-        session = open_session()
+        session = open_session(options=ingress)
         listening = deploy(session, packed, route_prefix=route_prefix, timeout_s=timeout_s)
         session.serving[packed.name] = {each.name for each in packed.deployments}
         if blocking:
@@ -137,6 +144,7 @@ def start(
     controller_options: ControllerOptions | Mapping[str, object] | None = None,
     *,
     address: str | Sequence[str] | None = None,
+    launcher: LauncherConfig | Mapping[str, object] | str | None = None,
 ) -> None:
     """Attach to a running mesh, or start one that ends with this process.
 
@@ -155,6 +163,8 @@ def start(
         controller_options: See ``ControllerOptions``.
         address: ``host:port``, one or several, where the ingress of a new mesh listens; port 0
             picks one, see ``status().addresses``. By default port 8000 of the loopback.
+        launcher: What starts the replicas: its name, the import path of one of your own, or a
+            mapping with ``name`` and what it is told; see ``docs/guide/launchers.md``.
 
     Raises:
         MeshError: The mesh cannot be reached or started, e.g. since the port is taken; or one runs
@@ -164,7 +174,9 @@ def start(
     _check_controller(controller_options)
     logs = None if logging_config is None else LoggingConfig.read(logging_config)
     addresses = (address,) if isinstance(address, str) else address
-    options = IngressOptions.of(http_options, grpc_options, proxy_location, tracing_config)
+    options = IngressOptions.of(
+        http_options, grpc_options, proxy_location, tracing_config, launcher
+    )
     if addresses is not None and options.addresses() is not None:
         raise UsageError(
             "start() was given an address and options that name a host or port; leave one out"

@@ -1,4 +1,4 @@
-"""What a driver asks of a mesh that it starts, and of one that runs: its ingress, its traces."""
+"""What a driver asks of a mesh that it starts, and of one that runs: ingress, traces, launcher."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyserve.api.code import import_attribute
 from pyserve.config import HTTPOptions, ProxyLocation, TracingConfig, gRPCOptions
 from pyserve.config.http import check_location
 from pyserve.config.ingress import environment_of
+from pyserve.config.launchers import OPTIONS_VARIABLE, PROCESS, VARIABLE, LauncherConfig
 from pyserve.config.tls import TlsFiles, environment_of_files, files_of
 from pyserve.config.validation import check_import_path
 from pyserve.errors import MeshError, OptionError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _REQUEST_TIMEOUT = "PYSERVE_REQUEST_TIMEOUT_S"
 _LOCATION = "PYSERVE_INGRESS_LOCATION"
+# What a mesh was started with that nobody told.
+_DEFAULTS = {_LOCATION: ProxyLocation.EveryNode, VARIABLE: PROCESS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,7 @@ class IngressOptions:
     Attributes:
         tls: Certificates, where they are given without other options of HTTP.
         tracing: Of every process of the mesh.
+        launcher: What starts its replicas.
     """
 
     http: HTTPOptions | None = None
@@ -38,6 +42,7 @@ class IngressOptions:
     location: ProxyLocation | None = None
     tls: TlsFiles | None = None
     tracing: TracingConfig | None = None
+    launcher: LauncherConfig | None = None
 
     @classmethod
     def of(
@@ -46,6 +51,7 @@ class IngressOptions:
         grpc: gRPCOptions | Mapping[str, object] | None,
         location: ProxyLocation | str | None,
         tracing: TracingConfig | Mapping[str, object] | None = None,
+        launcher: LauncherConfig | Mapping[str, object] | str | None = None,
     ) -> IngressOptions:
         """Read what a user wrote.
 
@@ -71,6 +77,7 @@ class IngressOptions:
             grpc=asked,
             location=None if location is None else check_location("proxy_location", location),
             tracing=traces,
+            launcher=None if launcher is None else LauncherConfig.read(launcher),
         )
 
     def addresses(self) -> tuple[str, ...] | None:
@@ -108,6 +115,8 @@ class IngressOptions:
             environment.update(environment_of_files(self.tls))
         if self.tracing is not None:
             environment.update(self.tracing.environment())
+        if self.launcher is not None:
+            environment.update(self.launcher.environment())
         if self.location is not None:
             environment[_LOCATION] = str(self.location)
         elif self.http is not None and self.http.host is None:
@@ -126,9 +135,9 @@ class IngressOptions:
             for address in dict.fromkeys(self.asked_addresses())
             if not _is_among(address, present)
         ]
+        told = (self._told_as(name) for name in sorted(_others(self._of_start(), client)))
         return lines + [
-            f"{self._told_as(name)} is not what the mesh was started with"
-            for name in sorted(_others(self._of_start(), client))
+            f"{name} is not what the mesh was started with" for name in dict.fromkeys(told)
         ]
 
     def set_timeout(self, client: ControlClient) -> None:
@@ -150,7 +159,7 @@ class IngressOptions:
         """
         environment = _others(self._of_start(), client)
         if environment:
-            names = ", ".join(sorted(self._told_as(name) for name in environment))
+            names = ", ".join(sorted({self._told_as(name) for name in environment}))
             raise MeshError(
                 f"a mesh runs already, and what these options set ({names}) acts when one is "
                 f"started; leave them out, or end the mesh with `pyserve shutdown`"
@@ -159,6 +168,8 @@ class IngressOptions:
 
     def _told_as(self, variable: str) -> str:
         """Return what the user wrote that sets a variable, where that is known."""
+        if variable in (VARIABLE, OPTIONS_VARIABLE) and self.launcher is not None:
+            return f"launcher {self.launcher.name!r}"
         files = self.tls or (None if self.http is None else files_of(self.http))
         return variable if files is None else files.origin_of(variable)
 
@@ -176,15 +187,13 @@ def _others(asked: Mapping[str, str], client: ControlClient) -> dict[str, str]:
     if not asked:
         return {}
     running = client.config().ingress_variables
-    return {
-        name: value
-        for name, value in asked.items()
-        if running.get(name, "") != value
-        and not (
-            name == _LOCATION
-            and ProxyLocation.Disabled not in (value, running.get(name, ProxyLocation.EveryNode))
-        )
-    }
+    others = {}
+    for name, value in asked.items():
+        present = running.get(name, _DEFAULTS.get(name, ""))
+        is_one = name == _LOCATION and ProxyLocation.Disabled not in (value, present)
+        if present != value and not is_one:
+            others[name] = value
+    return others
 
 
 def _check_function(field: str, path: str) -> None:

@@ -1,16 +1,38 @@
 """How processes of a mesh get started: replicas, and the mesh itself as a driver's child."""
 
-from pyserve.control.replicas.launching import Launcher, ReplicaOrder
+from pyserve.config.capabilities import Capabilities
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.replicas.launching import (
+    Ended,
+    Event,
+    Events,
+    LastingLauncher,
+    Launcher,
+    ReplicaOrder,
+    Waiting,
+)
+from pyserve.launch.engines import Site, make_launcher
 from pyserve.launch.environments import Environments
 from pyserve.launch.lasting import LastingLocalLauncher
 from pyserve.launch.local import LocalLauncher
 from pyserve.launch.mesh import MeshProcess
+from pyserve.launch.process import describe_end
 
 __all__ = [
+    "Capabilities",
+    "Ended",
     "Environments",
+    "Event",
+    "Events",
+    "LastingLauncher",
     "LastingLocalLauncher",
     "Launcher",
     "LocalLauncher",
     "MeshProcess",
     "ReplicaOrder",
+    "Room",
+    "Site",
+    "Waiting",
+    "describe_end",
+    "make_launcher",
 ]

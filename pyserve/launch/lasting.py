@@ -17,13 +17,13 @@ import subprocess
 from collections.abc import Sequence
 
 from pyserve.config.control import OUTPUT_LOOK_PERIOD_S
-from pyserve.control.replicas.launching import OnExit, ReplicaOrder
+from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.launch.identity import Identity, commands, identify, output_of, start_time
 from pyserve.launch.kernel_kills import KernelKills, reap
 from pyserve.launch.ledger import Grant
 from pyserve.launch.local import Child, LocalLauncher, Start
 from pyserve.launch.output_file import OutputFile
-from pyserve.launch.process import describe_end, why_killed
+from pyserve.launch.process import OnExit, describe_end, why_killed
 from pyserve.launch.spares import Spare
 from pyserve.types import ReplicaId
 
@@ -72,6 +72,12 @@ class LastingProcess:
     def pid(self) -> int:
         """The process id, which is the group's id too."""
         return self.identity.pid
+
+    def terminate(self) -> None:
+        """Ask the process to end, unless its end is known already."""
+        if not self.ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill the process and its group, unless its end is known already."""
@@ -128,19 +134,19 @@ class LastingLocalLauncher(LocalLauncher):
         grant = self._ledger.grant_of(replica_id)
         return dataclasses.replace(process.identity, grant=grant).to_json()
 
-    def adopt(self, order: ReplicaOrder, memo: str, on_exit: OnExit) -> int:
+    def adopt(self, order: ReplicaOrder, memo: str) -> int | None:
         """Watch a replica of another launcher; see ``LastingLauncher.adopt``."""
         identity = self._find(order.replica_id, memo)
         if identity is None:
-            return 0
+            return None
         output = self._output(order)
         try:
-            process = LastingProcess(identity, output, self._ended(order.replica_id, on_exit))
+            process = LastingProcess(identity, output, self._ended(order.replica_id))
         except ProcessLookupError:
             if identity.is_of_this_boot():
                 end_group(identity)
             output.close(remove=True)
-            return 0
+            return None
         self._ledger.book(order.replica_id, order.resources, identity.grant)
         self._add(order.replica_id, process)
         return process.pid

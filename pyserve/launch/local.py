@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Protocol
 
 from pyserve.config import Resources, inherited_environment
+from pyserve.config.capabilities import BUNDLES, ENVIRONMENTS, LABELS, SPREAD_CAPS, Capabilities
 from pyserve.config.control import PASSING
+from pyserve.config.launchers import PROCESS
 from pyserve.control.reconcile.rationing import Room
-from pyserve.control.replicas.launching import OnExit, ReplicaOrder
+from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder
 from pyserve.launch.capacity import read_stocks, room, usable_processors
 from pyserve.launch.environments import Environments
 from pyserve.launch.kernel_kills import KernelKills, count_kernel_kills
 from pyserve.launch.ledger import Grant, Ledger
-from pyserve.launch.process import Process
+from pyserve.launch.process import OnExit, Process
 from pyserve.launch.resources import machine_ledger, pin
 from pyserve.launch.spares import Spare, Spares
 from pyserve.types import DeploymentKey, ReplicaId
@@ -52,6 +54,9 @@ class Child(Protocol):
     def pid(self) -> int:
         """Its id, which is its group's id too."""
 
+    def terminate(self) -> None:
+        """Ask it to end, unless its end is known already."""
+
     def kill(self) -> None:
         """Kill it and its group, unless its end is known already."""
 
@@ -67,6 +72,15 @@ class Start:
     environment: Mapping[str, str]
     working_directory: str | None
     on_exit: OnExit
+
+
+_ONE_MACHINE = "all replicas of this mesh run on one machine"
+_NEEDLESS = {
+    **dict.fromkeys(BUNDLES | LABELS | SPREAD_CAPS, _ONE_MACHINE),
+    "resources.memory": "nothing reserves memory; bound that of the machine or container",
+    "resources.accelerator_type": f"{_ONE_MACHINE}, with the devices that it has",
+}
+_RESERVED = {"resources.num_cpus", "resources.num_gpus", "resources.resources"}
 
 
 class LocalLauncher:
@@ -87,6 +101,9 @@ class LocalLauncher:
         spares: how many interpreters wait, with their imports done, for replicas to start.
         kernel_kills: whom the kernel kills; by default what can be found out.
     """
+
+    name = PROCESS
+    capabilities = Capabilities(acts_on=ENVIRONMENTS | _RESERVED, needless=_NEEDLESS)
 
     def __init__(
         self,
@@ -112,6 +129,7 @@ class LocalLauncher:
         self._on_output = on_output
         self._module = module
         self._ledger = ledger or machine_ledger(inherited_environment({}))
+        self._events = Events()
         self._processes: dict[ReplicaId, Child] = {}
         self._preparing: dict[ReplicaId, asyncio.Future[tuple[str, str]]] = {}
         self._processors = usable_processors()
@@ -121,7 +139,10 @@ class LocalLauncher:
         self._kernel_kills = kernel_kills or KernelKills(count_kernel_kills)
         self._spares = Spares(spares, self._make_spare, lambda: not self.room().is_short)
 
-    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
+    async def open(self) -> None:
+        """See ``Launcher.open``; a machine is there."""
+
+    async def start(self, order: ReplicaOrder) -> int:
         """Start a replica; see ``Launcher.start``."""
         directory, interpreter = await self._prepare(order)
         controller = await self._controller()
@@ -136,7 +157,7 @@ class LocalLauncher:
             controller=controller,
             environment=self._environment(order, grant),
             working_directory=directory or None,
-            on_exit=self._ended(order.replica_id, on_exit),
+            on_exit=self._ended(order.replica_id),
         )
         try:
             process = self._start_by_spare(start) or self._start_anew(start)
@@ -177,7 +198,7 @@ class LocalLauncher:
         try:
             return Spare(
                 [sys.executable, *self._program(), *self._ties()],
-                environment=self._common_environment({}),
+                environment=replica_environment({}, self._run_dir),
                 descriptors=(token_reader, self._liveness_reader),
                 token_reader=token_reader,
                 on_line=lambda line: self._on_line(f"[spare] {line}"),
@@ -221,16 +242,16 @@ class LocalLauncher:
 
         return said
 
-    def _ended(self, replica_id: ReplicaId, on_exit: OnExit) -> OnExit:
+    def _ended(self, replica_id: ReplicaId) -> OnExit:
         def ended(summary: str) -> None:
             self._processes.pop(replica_id, None)
             self._ledger.release(replica_id)
-            on_exit(summary)
+            self._events.put(Ended(replica_id, summary))
 
         return ended
 
     async def _prepare(self, order: ReplicaOrder) -> tuple[str, str]:
-        """Return folder and interpreter of a replica; ``kill`` ends the wait for them."""
+        """Return folder and interpreter of a replica; ``stop`` ends the wait for them."""
 
         async def prepare() -> tuple[str, str]:
             directory = await self._environments.directory(order.working_directory)
@@ -255,12 +276,21 @@ class LocalLauncher:
         """Return the processes that wait for replicas to start."""
         return self._spares.pids
 
-    def kill(self, replica_id: ReplicaId) -> None:
-        """Kill the replica and its group; see ``Launcher.kill``."""
+    def watch(self) -> Events:
+        """Return what becomes of replicas; see ``Launcher.watch``."""
+        return self._events
+
+    def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
+        """End the replica and its group; see ``Launcher.stop``."""
         if (preparing := self._preparing.get(replica_id)) is not None:
             preparing.cancel()
         process = self._processes.get(replica_id)
-        if process is not None:
+        if process is None:
+            return
+        if grace_s > 0:
+            process.terminate()
+            asyncio.get_running_loop().call_later(grace_s, process.kill)
+        else:
             process.kill()
 
     async def close(self) -> None:
@@ -272,9 +302,12 @@ class LocalLauncher:
         self._environments.close()
         for process in left:
             process.kill()
-        async with asyncio.timeout(_KILLED_TIMEOUT_S):
-            for process in left:
-                await process.ended.wait()
+        try:
+            async with asyncio.timeout(_KILLED_TIMEOUT_S):
+                for process in left:
+                    await process.ended.wait()
+        finally:
+            self._events.close()
         os.close(self._liveness_writer)
         os.close(self._liveness_reader)
 
@@ -284,12 +317,8 @@ class LocalLauncher:
         return ("-P", "-m", self._module)
 
     def _arguments(self, start: Start, token_reader: int) -> Sequence[str]:
-        order = start.order
         return [
-            *("--controller", start.controller),
-            *("--replica-id", order.replica_id),
-            *("--application", order.key.application),
-            *("--deployment", order.key.deployment),
+            *start.order.arguments(start.controller),
             *("--token-fd", str(token_reader)),
             *self._ties(),
         ]
@@ -297,17 +326,8 @@ class LocalLauncher:
     def _environment(self, order: ReplicaOrder, grant: Grant) -> dict[str, str]:
         return {
             **_thread_counts(order.resources),
-            **self._common_environment(order.environment),
+            **replica_environment(order.environment, self._run_dir),
             **({"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if grant.gpus else {}),
-        }
-
-    def _common_environment(self, changes: Mapping[str, str]) -> dict[str, str]:
-        return {
-            **_SAFE_FORKS,
-            **inherited_environment(changes),
-            # Lines reach the log when they are printed, not when a buffer is full.
-            "PYTHONUNBUFFERED": "1",
-            "PYSERVE_RUN_DIR": str(self._run_dir),
         }
 
     def _token_pipe(self) -> int:
@@ -316,6 +336,22 @@ class LocalLauncher:
         os.write(writer, self._token)
         os.close(writer)
         return reader
+
+
+def replica_environment(changes: Mapping[str, str], run_dir: Path) -> dict[str, str]:
+    """Return the environment of replicas on this machine, with ``changes``.
+
+    Args:
+        changes: what a deployment has written.
+        run_dir: of the mesh.
+    """
+    return {
+        **_SAFE_FORKS,
+        **inherited_environment(changes),
+        # Lines reach the log when they are printed, not when a buffer is full.
+        "PYTHONUNBUFFERED": "1",
+        "PYSERVE_RUN_DIR": str(run_dir),
+    }
 
 
 def _thread_counts(resources: Resources) -> dict[str, str]:

@@ -17,6 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pyserve.launch.kernel_kills import KernelKills, reap
 from pyserve.launch.output import LineSplitter
 
+# Called once, in the loop's thread, when the process has ended, with how: "ended with exit
+# code 1", "was killed by SIGKILL".
+OnExit = Callable[[str], None]
+
 _READ_BYTES = 65536
 # What the dead wrote last is already in the pipe; this bounds the wait for its end.
 _LAST_OUTPUT_TIMEOUT_S = 0.5
@@ -47,7 +51,7 @@ class Process:
         working_directory: str | None,
         descriptors: Sequence[int],
         on_line: Callable[[str], None],
-        on_exit: Callable[[str], None],
+        on_exit: OnExit,
         kernel_kills: KernelKills | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -86,6 +90,13 @@ class Process:
         """The process id, which is the group's id too."""
         return self._process.pid
 
+    def terminate(self) -> None:
+        """Ask the process to end, unless its end is known already."""
+        # Not by Popen, which reaps one that has ended, before its group has been killed.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGTERM)
+
     def kill(self) -> None:
         """Kill the process and its group, unless its end is known already."""
         self._was_killed = True
@@ -97,7 +108,7 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def follow(self, on_line: Callable[[str], None], on_exit: Callable[[str], None]) -> None:
+    def follow(self, on_line: Callable[[str], None], on_exit: OnExit) -> None:
         """Tell others of its lines and its end from now on."""
         self._on_line, self._on_exit = on_line, on_exit
 

@@ -15,9 +15,8 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from pyserve.control.replicas.launching import OnExit
 from pyserve.launch.kernel_kills import KernelKills
-from pyserve.launch.process import Process
+from pyserve.launch.process import OnExit, Process
 from pyserve.launch.restarts import Restarts
 
 _LOGGER = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import sys
 
-from pyserve.control.discovery import MeshAddress
+from pyserve.control.discovery import MeshAddress, read_token
 from pyserve.gateway.in_process import InProcessRouter
 from pyserve.replica.process import main
 from pyserve.replica.spare import replica_arguments
@@ -20,4 +20,4 @@ def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
 
 _arguments = replica_arguments(sys.argv[1:])
 # A spare whose launcher is gone, or needs it no more, has served nobody.
-sys.exit(0 if _arguments is None else main(_open_mesh, _arguments))
+sys.exit(0 if _arguments is None else main(_open_mesh, read_token, _arguments))

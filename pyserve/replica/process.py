@@ -10,14 +10,15 @@ import signal
 import stat
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
-from pyserve.config import older_names, read_settings
+from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
-from pyserve.errors import OptionError
+from pyserve.errors import MeshError, OptionError
 from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.replica.forking import separate_forks
@@ -26,6 +27,7 @@ from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 
 OpenMesh = Callable[[WorkerSettings], Mesh]
+ReadToken = Callable[[Path, str], bytes]
 
 _TOKEN_BYTES_MAX = 4096
 # Without its launcher a replica has no ingress and soon no caller: what is in flight gets two
@@ -35,12 +37,13 @@ _ORPHAN_TIMEOUT_S = 5.0
 _STANDARD_OUTPUT = 1
 
 
-def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
+def main(open_mesh: OpenMesh, read_token: ReadToken, arguments: list[str] | None = None) -> int:
     """Run one replica; return the exit status: 0 after a drain, 1 when it could not serve.
 
     Args:
         open_mesh: Makes the way to other deployments, for the handles of user code. It comes
-            from outside since it is built on top of this layer.
+            from outside, as the next one, since it is built on top of this layer.
+        read_token: Reads the file that a variable names, where no descriptor has the mesh token.
         arguments: Of the command line; by default the process's own.
     """
     options = _parse(arguments)
@@ -51,14 +54,14 @@ def main(open_mesh: OpenMesh, arguments: list[str] | None = None) -> int:
         mesh_settings = read_settings()
         settings = WorkerSettings(
             controller=options.controller,
-            token=_read_token(options.token_fd),
+            token=_token(options.token_fd, mesh_settings, read_token),
             application=ApplicationName(options.application),
             deployment=DeploymentName(options.deployment),
             replica_id=ReplicaId(options.replica_id),
             mesh=mesh_settings,
             tls=mesh_tls(mesh_settings.node.tls),
         )
-    except OptionError as error:
+    except (OptionError, MeshError) as error:
         logging.getLogger(__name__).error("%s", error)
         return 2
     return run_worker(settings, open_mesh, options.liveness_fd)
@@ -165,10 +168,11 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return loop
 
 
-def _read_token(descriptor: int | None) -> bytes:
+def _token(descriptor: int | None, settings: MeshSettings, read_token: ReadToken) -> bytes:
     """Read the mesh token and close the descriptor."""
     if descriptor is None:
-        return b""
+        path = settings.token_file
+        return b"" if path is None else read_token(path, "PYSERVE_TOKEN_FILE")
     with os.fdopen(descriptor, "rb") as file:
         return file.read(_TOKEN_BYTES_MAX)
 

@@ -37,6 +37,7 @@ PURE_MODULES = (
     "pyserve/observe/metrics/catalogue_replica.py",
     "pyserve/observe/metrics/codes.py",
     "pyserve/observe/metrics/metric.py",
+    "pyserve/config/capabilities.py",
     "pyserve/config/hosts.py",
     "pyserve/control/autoscaling/measures.py",
     "pyserve/control/state/counts.py",

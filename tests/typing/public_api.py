@@ -1,6 +1,6 @@
 """How the public names are typed; mypy reads this file, nothing runs it."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, assert_type
 
 import grpc
@@ -8,6 +8,7 @@ import grpc.aio
 
 import pyserve
 from pyserve.driver.status import MeshStatus
+from pyserve.launch import Capabilities, Ended, Event, Launcher, ReplicaOrder, Room, Site
 from pyserve.types import ReplicaId
 from services.echo import echo_pb2, echo_pb2_grpc
 
@@ -79,7 +80,9 @@ def deployments() -> None:
 def driver(app: pyserve.Application) -> None:
     assert_type(pyserve.run(app, name="x", route_prefix=None), pyserve.DeploymentHandle)
     assert_type(pyserve.status(), MeshStatus)
-    pyserve.start(address="127.0.0.1:0")
+    pyserve.start(address="127.0.0.1:0", launcher={"name": "external"})
+    pyserve.run(app, launcher="process")
+    pyserve.run(app, launcher=1)  # type: ignore[arg-type]  # a name, or a mapping that has one
     pyserve.delete("x")
     pyserve.shutdown(grace_s=1.0)
 
@@ -103,3 +106,29 @@ def scaling() -> None:
     assert_type(config.latency_target, tuple[str, float] | None)
     pyserve.deployment(num_replicas="auto", autoscaling_config=config)(Plain)
     pyserve.config.AutoscalingConfig(max_replicas="4")  # type: ignore[arg-type]  # a number
+
+
+class Own:
+    name = "own"
+    capabilities = Capabilities(acts_on=frozenset({"env_vars"}))
+
+    def __init__(self, site: Site) -> None: ...
+
+    async def open(self) -> None: ...
+
+    async def start(self, order: ReplicaOrder) -> int:
+        return len(order.arguments("unix:/c"))
+
+    def stop(self, replica_id: ReplicaId, grace_s: float) -> None: ...
+
+    def room(self) -> Room:
+        return Room(1, "one at a time")
+
+    async def watch(self) -> AsyncIterator[Event]:
+        yield Ended(ReplicaId("Plain#abcde"), "ended with exit code 0")
+
+    async def close(self) -> None: ...
+
+
+def launchers(site: Site) -> Launcher:
+    return Own(site)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pyserve.config import DeploymentOptions, check_name
+from pyserve.config.capabilities import Capabilities
+from pyserve.config.unneeded import PAGE
 from pyserve.control.drivers.deploys import DeployWatch
 from pyserve.control.reconcile.reconfiguring import Former, Reconfiguring
 from pyserve.control.state.applications import ApplicationInfo, Applications
@@ -53,6 +55,7 @@ class Admissions:
         specs: of all versions, by their ids.
         reconfiguring: the changes of configurations that go on.
         limit: gives a deployment that serves other limits.
+        launcher: its name, and what it can do.
 
     Attributes:
         are_closed: the mesh is about to end.
@@ -65,12 +68,14 @@ class Admissions:
         specs: dict[str, mesh_pb2.DeploymentSpec],
         reconfiguring: Reconfiguring,
         limit: Callable[[DeploymentKey, DeploymentOptions], None],
+        launcher: tuple[str, Capabilities],
     ) -> None:
         self._state = state
         self._applications = applications
         self._specs = specs
         self._reconfiguring = reconfiguring
         self._limit = limit
+        self._launcher, self._capabilities = launcher
         self.are_closed = False
 
     def check(self, request: control_pb2.DeployRequest, deploys: int) -> Admission:
@@ -139,6 +144,7 @@ class Admissions:
         for at, (name, request) in enumerate(zip(names, requests, strict=True), 1):
             capacity = self._applications.capacity_of(name, request.declaration_json, percent)
             versions = read_versions(name, capacity.applied(request.deployments), deploys + at)
+            self._check_options(versions)
             info = self._applications.check(
                 name, request, self._state, besides={name, *names, *leaving}
             )
@@ -151,6 +157,14 @@ class Admissions:
         together = {key: version for each in found for key, version in each.versions.items()}
         check_traffic(together, infos, self._state, leaving=leaving)
         return found
+
+    def _check_options(self, versions: Versions) -> None:
+        for key, (version, _) in versions.items():
+            if why := self._capabilities.refusal(version.options):
+                raise UsageError(
+                    f"the launcher {self._launcher!r} of this mesh cannot start {key.deployment!r} "
+                    f"of {key.application!r}: {why}"
+                )
 
     def admit(self, admission: Admission) -> DeployWatch:
         """Let an application in; return what its driver waits for."""
@@ -181,7 +195,12 @@ class Admissions:
             self._state.on_deploy(application, targets)
         self._specs |= {targets[key].id: spec for key, spec in specs.items()}
         ids = {key: item.id for key, item in targets.items()}
-        return DeployWatch(application, ids, is_unchanged=is_kept)
+        watch = DeployWatch(application, ids, is_unchanged=is_kept)
+        for key, item in targets.items():
+            for line in self._capabilities.lines_on(item.options):
+                where = f"deployment {key.deployment!r} of {key.application!r}"
+                watch.notice(f"warning: {where}: {line}; see {PAGE}")
+        return watch
 
     def _target(self, key: DeploymentKey) -> Version:
         target = self._state.deployments[key].target

@@ -212,6 +212,8 @@ def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
             late = "its module or constructor hangs" if replica.pid else "its process has not begun"
             if not replica.pid and replica.options.pip:
                 late = "its packages (pip) are not installed yet"
+            if replica.waits_for and not replica.joined:
+                late = f"it waits for {replica.waits_for}"
             summary = (
                 f"replica {replica.id} was not ready after {limit_s:g} s; {late}, or "
                 "startup_timeout_s is too small"
@@ -342,7 +344,8 @@ def _is_proven(version: Version) -> bool:
 
 
 def _stop(replica: Replica, left_s: float = math.inf) -> Action:
-    if replica.serves:
+    # Also one whose stream is broken: routers reach it all the same, and it has their calls.
+    if replica.phase is Phase.RUNNING:
         grace_s = min(replica.options.graceful_shutdown_timeout_s, left_s)
         return StopReplica(replica.id, grace_s, NOT_NEEDED)
     return KillReplica(replica.id, NOT_NEEDED)

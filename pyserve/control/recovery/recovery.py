@@ -41,6 +41,7 @@ class Recovery:
         self._processes = processes
         self._registry = registry
         self._hold = Hold()
+        self._has_read = False
 
     def resume(self, runs: Runs, now: float) -> None:
         """Read the store, and find the replicas that live; before anybody can join.
@@ -49,6 +50,7 @@ class Recovery:
             MeshError: the store cannot be read.
         """
         records = self._recorder.load()
+        self._has_read = True
         restored = restore(records, now=now, clock_offset=self._recorder.clock_offset)
         self.deploys = restored.deploys
         memory = self._memory
@@ -112,5 +114,7 @@ class Recovery:
 
     def close(self, now: float) -> None:
         """Write the last change, and let go of the store."""
-        self._recorder.record(self._memory, deploys=self.deploys, now=now)
+        # What was not read is no change: the memory is empty then.
+        if self._has_read:
+            self._recorder.record(self._memory, deploys=self.deploys, now=now)
         self._recorder.close()

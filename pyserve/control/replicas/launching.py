@@ -1,25 +1,29 @@
-"""What the controller needs from whatever starts replica processes."""
+"""What the controller needs from whatever starts replicas: a launcher, and what it tells.
+
+The controller decides, and a launcher carries out: it turns an order into a process, a pod or an
+actor, and says what becomes of it. Whether a replica is ready it need not know, because replicas
+join the controller by themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from pyserve.config import Resources
+from pyserve.config.capabilities import Capabilities
+from pyserve.config.options import DeploymentOptions
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.state.mesh import Replica
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
-# Called once, in the loop's thread, when the process has ended, with how: "ended with exit
-# code 1", "was killed by SIGKILL".
-OnExit = Callable[[str], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaOrder:
-    """One process to start.
+    """One replica to start.
 
     Attributes:
         sys_path: where its interpreter looks for modules, as in the driver; may be empty.
@@ -27,6 +31,7 @@ class ReplicaOrder:
         environment: changes to the launcher's environment.
         resources: what to reserve.
         requirements: packages that it needs besides those of the launcher's interpreter.
+        options: all those of its deployment, for what only some launchers know.
     """
 
     replica_id: ReplicaId
@@ -36,6 +41,23 @@ class ReplicaOrder:
     environment: Mapping[str, str]
     resources: Resources
     requirements: tuple[str, ...] = ()
+    options: DeploymentOptions | None = None
+
+    def arguments(self, controller: str) -> list[str]:
+        """Return what ``python -m pyserve.replica`` has to be told to become this replica.
+
+        It reads the mesh token from the file that ``PYSERVE_TOKEN_FILE`` names, or from the
+        descriptor of a further argument, ``--token-fd``.
+
+        Args:
+            controller: where it finds the controller, ``unix:path`` or ``host:port``.
+        """
+        return [
+            *("--controller", controller),
+            *("--replica-id", self.replica_id),
+            *("--application", self.key.application),
+            *("--deployment", self.key.deployment),
+        ]
 
 
 def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
@@ -48,24 +70,115 @@ def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
         environment=replica.options.env_vars,
         resources=replica.options.resources,
         requirements=tuple(replica.options.pip),
+        options=replica.options,
     )
 
 
-class Launcher(Protocol):
-    """Starts replicas, watches their end, and kills them. All methods belong to one loop."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A replica is no more: nothing of it is left where it was started.
 
-    async def start(self, order: ReplicaOrder, on_exit: OnExit) -> int:
-        """Start a process and return its id once it exists.
+    Attributes:
+        summary: how, and why if that is known, as it follows "replica Echo#abcde": "ended with exit
+            code 1; its last output: …", "was killed by SIGKILL", "was lost with its node n7".
+    """
+
+    replica_id: ReplicaId
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A replica that was started does not run yet, and may never.
+
+    Attributes:
+        why: as it follows "waits for": "a node with 4 CPUs"; "": it waits no more.
+    """
+
+    replica_id: ReplicaId
+    why: str
+
+
+Event = Ended | Waiting
+
+
+class Events:
+    """What becomes of replicas, in order, kept until somebody asks; ``async for`` takes it.
+
+    All methods belong to one loop. Of two that take events each gets some.
+    """
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def put(self, event: Event) -> None:
+        """Keep an event."""
+        self._queue.put_nowait(event)
+
+    def close(self) -> None:
+        """Let whoever takes them come to an end after what is there."""
+        self._queue.put_nowait(None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._queue.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+
+@runtime_checkable
+class Launcher(Protocol):
+    """Starts replicas, ends them, and tells what becomes of them.
+
+    Its replicas end with it, however it ends, unless it is a ``LastingLauncher``. All methods are
+    called in one loop, and none may hold it up.
+    """
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do with the options of deployments; what it cannot is refused at a deploy."""
+
+    async def open(self) -> None:
+        """Connect with what starts the replicas; called once, before all else.
 
         Raises:
-            OSError: it cannot be started; the message says why. ``on_exit`` is not called then.
+            MeshError: that is not there, or will not have us; the text says what to do.
+        """
+
+    async def start(self, order: ReplicaOrder) -> int:
+        """Begin a replica; return once somebody has taken the order.
+
+        Returns:
+            The id of its process, 0 where that means nothing on this machine.
+
+        Raises:
+            OSError: it cannot be started; the message says why. No ``Ended`` follows.
+        """
+
+    def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
+        """Have a replica end, with all that it has started; unknown ids are ignored.
+
+        Args:
+            replica_id: whose end follows as ``Ended``. It may be stopped again, with less grace.
+            grace_s: how long it may finish what it has, as after SIGTERM; then, and with 0 at
+                once, it is killed.
         """
 
     def room(self) -> Room:
         """Return how many replicas may start at a time, as things are now."""
 
-    def kill(self, replica_id: ReplicaId) -> None:
-        """End the process and all that it started, at once; unknown ids are ignored."""
+    def watch(self) -> AsyncIterator[Event]:
+        """Return what becomes of replicas, as it happens; it ends after ``close``.
+
+        What happens while nobody watches is kept, also after a watch has raised.
+        """
 
     async def close(self) -> None:
         """Kill what is left and wait until it has ended. Idempotent."""
@@ -78,17 +191,19 @@ class LastingLauncher(Launcher, Protocol):
     def memo(self, replica_id: ReplicaId) -> str:
         """Return what the next launcher needs to find a replica that this one has started."""
 
-    def adopt(self, order: ReplicaOrder, memo: str, on_exit: OnExit) -> int:
+    def adopt(self, order: ReplicaOrder, memo: str) -> int | None:
         """Watch a replica that another launcher has started, as if it were this one's.
 
         Args:
             order: what it was started for.
             memo: as ``memo`` gave it; "": the one before may have been killed in between.
-            on_exit: as for ``start``.
 
         Returns:
-            Its process id, 0 if there is no such process any more.
+            As ``start``; ``None`` if there is no such replica any more.
         """
 
     def end_strays(self) -> None:
         """End the replicas of this mesh that neither ``start`` nor ``adopt`` has told of."""
+
+    def let_go(self) -> None:
+        """Leave all replicas as they are; nothing is started or ended from here on."""

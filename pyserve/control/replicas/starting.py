@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from pyserve.control.replicas.launching import LastingLauncher, Launcher, OnExit, order_of
+from pyserve.control.replicas.launching import Ended, Event, LastingLauncher, Launcher, order_of
 from pyserve.control.state.mesh import MeshState, Replica
 from pyserve.types import ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
+# After a watch that failed; and for one that does not end though its launcher is closed. Arbitrary.
+_WATCH_AGAIN_S = 1.0
+_LAST_EVENTS_TIMEOUT_S = 5.0
 
 
 class Processes:
-    """Between a launcher and the state.
+    """Between a launcher and the state. Made in a running loop, where it watches from then on.
 
     Args:
-        launcher: starts and kills them.
+        launcher: starts and ends them.
         state: gets what becomes of them.
         now: returns the time on the clock of the state's times.
         on_change: called after each change of the state.
@@ -43,17 +47,21 @@ class Processes:
         self._now = now
         self._on_change = on_change
         self._on_end = on_end
+        self._is_closed = False
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def launch(self, replica: Replica, spec: mesh_pb2.DeploymentSpec) -> None:
         """Start the process of a replica; an attempt that fails is its end."""
-        on_exit = self._on_exit(replica)
+        if self._is_closed:
+            # It would take the place of one that has ended just now, with all the others.
+            return
         try:
-            pid = await self._launcher.start(order_of(replica, spec), on_exit)
+            pid = await self._launcher.start(order_of(replica, spec))
         except Exception as error:
             # Whatever kept it from starting: an attempt that fails, not one that hangs.
             is_ours = not isinstance(error, OSError)
             _LOGGER.error("replica %s cannot be started: %s", replica.id, error, exc_info=is_ours)
-            on_exit(f"cannot be started: {error}")
+            self._ended(replica, f"cannot be started: {error}")
         else:
             self._state.on_launched(replica.id, pid=pid)
             if isinstance(self._launcher, LastingLauncher) and replica.id in self._state.replicas:
@@ -61,19 +69,19 @@ class Processes:
                 self._on_change()
         if replica.killed:
             # The decision fell while the process was being made.
-            self._launcher.kill(replica.id)
+            self._launcher.stop(replica.id, 0)
 
     def adopt(self, replica: Replica, spec: mesh_pb2.DeploymentSpec, memo: str) -> None:
         """Find the process of a replica that a controller before has started, or its end."""
-        on_exit, launcher = self._on_exit(replica), self._launcher
-        if isinstance(launcher, LastingLauncher) and (
-            pid := launcher.adopt(order_of(replica, spec), memo, on_exit)
-        ):
-            self._state.on_launched(replica.id, pid=pid)
-            self.memos[replica.id] = memo or launcher.memo(replica.id)
-        elif memo:
-            on_exit("ended with no controller to watch it")
-        else:
+        launcher, pid = self._launcher, None
+        if isinstance(launcher, LastingLauncher):
+            pid = launcher.adopt(order_of(replica, spec), memo)
+            if pid is not None:
+                self._state.on_launched(replica.id, pid=pid)
+                self.memos[replica.id] = memo or launcher.memo(replica.id)
+        if pid is None and memo:
+            self._ended(replica, "ended with no controller to watch it")
+        elif pid is None:
             # It was wanted, and never begun: as if nobody had.
             del self._state.replicas[replica.id]
 
@@ -82,15 +90,42 @@ class Processes:
         if isinstance(self._launcher, LastingLauncher):
             self._launcher.end_strays()
 
-    def _on_exit(self, replica: Replica) -> OnExit:
-        def on_exit(summary: str) -> None:
-            self.memos.pop(replica.id, None)
-            if replica.place.unix_path:
-                # One that was killed could not remove its own socket; one that stays harms nobody.
-                with contextlib.suppress(OSError):
-                    Path(replica.place.unix_path).unlink()
-            self._on_end(replica, summary)
-            self._state.on_exited(replica.id, summary=summary, now=self._now())
+    async def close(self) -> None:
+        """Kill what is left, and take in its end; nothing is started any more."""
+        self._is_closed = True
+        await self._launcher.close()
+        done, _ = await asyncio.wait([self._watching], timeout=_LAST_EVENTS_TIMEOUT_S)
+        if not done:
+            self._watching.cancel()
+            _LOGGER.error("the watch of launcher %s does not end", self._launcher.name)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async for event in self._launcher.watch():
+                    self._on_event(event)
+                return
+            except Exception:
+                # What happens meanwhile is kept for the next one.
+                _LOGGER.exception("the watch of launcher %s has failed", self._launcher.name)
+                await asyncio.sleep(_WATCH_AGAIN_S)
+
+    def _on_event(self, event: Event) -> None:
+        replica = self._state.replicas.get(event.replica_id)
+        if replica is None:  # Its start had failed, or nobody here knows it.
+            return
+        if isinstance(event, Ended):
+            self._ended(replica, event.summary)
+        else:
+            self._state.on_waiting(replica.id, event.why)
             self._on_change()
 
-        return on_exit
+    def _ended(self, replica: Replica, summary: str) -> None:
+        self.memos.pop(replica.id, None)
+        if replica.place.unix_path:
+            # One that was killed could not remove its own socket; one that stays harms nobody.
+            with contextlib.suppress(OSError):
+                Path(replica.place.unix_path).unlink()
+        self._on_end(replica, summary)
+        self._state.on_exited(replica.id, summary=summary, now=self._now())
+        self._on_change()

@@ -308,6 +308,13 @@ class MeshState:
         if replica_id in self.replicas:
             self.replicas[replica_id].pid = pid
 
+    def on_waiting(self, replica_id: ReplicaId, why: str) -> None:
+        """The launcher cannot begin the replica's process yet, for want of ``why``; "": it can."""
+        replica = self.replicas[replica_id]
+        if why not in ("", replica.waits_for):
+            self.notes.append((replica.key, f"replica {replica.id} waits for {why}"))
+        replica.waits_for = why
+
     def on_joined(self, replica_id: ReplicaId, *, pid: int, place: Place) -> None:
         """The replica's Join stream stands."""
         replica = self.replicas[replica_id]

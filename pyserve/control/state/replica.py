@@ -95,6 +95,7 @@ class Replica:
         release: of pyserve, in its process; "": it has not joined yet.
         clock_ahead_s: of this machine's clock, when it joined; negative: behind.
         admin: ``host:port`` where it shows its metrics itself; "": its node does.
+        waits_for: what its launcher misses; "": nothing, or it does not say.
         on_change: called with its id when anything of it has changed that others look at.
     """
 
@@ -131,6 +132,7 @@ class Replica:
     admin: str = ""
     release: str = ""
     clock_ahead_s: float = 0.0
+    waits_for: str = ""
     on_change: Callable[[ReplicaId], None] | None = field(
         default=None, init=False, repr=False, compare=False
     )

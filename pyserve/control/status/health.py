@@ -8,7 +8,7 @@ worst one counts.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -114,12 +114,13 @@ def deployment_health(desired: Desired, replicas: Sequence[Replica], waits: str 
     if failure:
         failure = f"the last deploy failed, the version before serves on: {failure}"
     if not target.completed:
-        return _told("UPDATING", _progress(target, replicas), *_cordoned(replicas), waits)
+        held = (*_cordoned(replicas), *_waiting(replicas))
+        return _told("UPDATING", _progress(target, replicas), *held, waits)
     if takes_on(target, replicas):
         return _told("UPDATING", "replicas take another user_config on", waits)
     current = [item for item in replicas if item.version == target.id]
     serving = sum(item.serves and not item.silent for item in current)
-    said = [*_ailments(replicas), failure]
+    said = [*_waiting(replicas), *_ailments(replicas), failure]
     if target.is_external and not serving:
         if any(item.phase is Phase.STARTING for item in replicas):
             return _told("UPDATING", "replicas start", *said, waits)
@@ -205,6 +206,17 @@ def _cordoned(replicas: Sequence[Replica]) -> Iterator[str]:
     out = [item.id for item in replicas if (item.cordoned or item.node_cordoned) and item.serves]
     if out:
         yield f"cordoned, so without calls: {', '.join(out)}"
+
+
+def _waiting(replicas: Sequence[Replica]) -> Iterator[str]:
+    """Yield what a launcher misses for replicas that do not run yet."""
+    missed = Counter(
+        item.waits_for
+        for item in replicas
+        if item.phase is Phase.STARTING and not item.joined and item.waits_for
+    )
+    for what, count in missed.items():
+        yield f"{'a replica waits' if count == 1 else f'{count} replicas wait'} for {what}"
 
 
 def _ailments(replicas: Sequence[Replica]) -> Iterator[str]:

@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
+from functools import partial
 
 import grpc
 
 from pyserve.aio.mesh_channel import dial
-from pyserve.control.reconcile.rationing import Room
 from pyserve.control.server.transport import RpcError, proof
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
+from tests.support.launching import ScriptedLauncher
 
 TIMEOUT_S = 10.0
 # Of every fake process.
@@ -112,32 +113,34 @@ class FakeReplica:
         self._on_exit(summary)
 
 
-class FakeLauncher:
+class FakeLauncher(ScriptedLauncher):
     """Makes fake replicas; ``script`` is what each of them does after its start."""
 
     def __init__(self, address, token, script):
+        super().__init__()
         self.address = address
         self.token = token
         self.script = script
         self.started = []
+        self.asked = []
         self.killed = []
-        self.room_left = Room(100, "")
         self._tasks = {}
         self._closed = False
 
-    async def start(self, order, on_exit):
+    async def start(self, order):
         if self._closed:
             return 0  # Those that end while the test does have successors, which nobody needs.
+        on_exit = partial(self.end, order.replica_id)
         replica = FakeReplica(self.address, self.token, order, on_exit)
         self.started.append(replica)
         task = asyncio.get_running_loop().create_task(self.script(replica))
         self._tasks[order.replica_id] = (task, replica)
         return PID
 
-    def room(self):
-        return self.room_left
-
-    def kill(self, replica_id):
+    def stop(self, replica_id, grace_s):
+        if grace_s:
+            self.asked.append(replica_id)
+            return
         self.killed.append(replica_id)
         task, replica = self._tasks.pop(replica_id, (None, None))
         if task is not None and task.cancel():
@@ -150,6 +153,7 @@ class FakeLauncher:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await replica.leave()
+        await super().close()
 
 
 async def serve(replica):

@@ -150,7 +150,7 @@ async def test_replica_gets_its_code_and_options(mesh):
 
 
 async def test_replica_that_cannot_be_started_fails_like_one_that_ended(mesh, monkeypatch):
-    async def refuse(order, on_exit):
+    async def refuse(order):
         raise RuntimeError("no process for you")
 
     monkeypatch.setattr(mesh.launcher, "start", refuse)

@@ -12,6 +12,7 @@ import pyserve
 from pyserve.api.graph import pack
 from pyserve.cli.applications import load_file
 from pyserve.config import AutoscalingConfig, DeploymentOptions, older_names, unknown_names
+from pyserve.config.capabilities import OF_LAUNCHERS
 from pyserve.config.files import MeshFile
 from pyserve.config.unneeded import lines_on_options
 from pyserve.driver.ingress_options import IngressOptions
@@ -22,19 +23,8 @@ PACKAGE = Path(pyserve.__file__).parent
 PAGE = "docs/reference/deployment-options.md"
 # Written as users write them, with the name that the line has to have.
 IN_VAIN: list[tuple[dict[str, Any], str]] = [
-    ({"max_replicas_per_node": 1}, "max_replicas_per_node"),
-    ({"placement_group_bundles": [{"CPU": 1}]}, "placement_group_bundles"),
-    ({"placement_group_strategy": "SPREAD"}, "placement_group_strategy"),
-    (
-        {"placement_group_bundle_label_selector": [{"zone": "a"}]},
-        "placement_group_bundle_label_selector",
-    ),
     ({"graceful_shutdown_wait_loop_s": 5}, "graceful_shutdown_wait_loop_s"),
     ({"version": "v2"}, "version"),
-    ({"resources": {"memory": 1e9}}, "resources.memory"),
-    ({"ray_actor_options": {"accelerator_type": "T4"}}, "resources.accelerator_type"),
-    ({"ray_actor_options": {"label_selector": {"a": "b"}}}, "ray_actor_options.label_selector"),
-    ({"ray_actor_options": {"fallback_strategy": [{}]}}, "ray_actor_options.fallback_strategy"),
     ({"runtime_env": {"excludes": ["*.bin"]}}, "runtime_env.excludes"),
     ({"ray_actor_options": {"runtime_env": {"config": {"a": 1}}}}, "runtime_env.config"),
     ({"runtime_env": {"pip": {"packages": [], "pip_check": True}}}, "runtime_env.pip.pip_check"),
@@ -111,7 +101,7 @@ def test_every_option_is_one_that_acts_or_is_told_about():
         for path in PACKAGE.rglob("*.py")
         if path.relative_to(PACKAGE).parts[0] != "config"
     ]
-    told = {name for options, _ in IN_VAIN for name in options}
+    told = {name for options, _ in IN_VAIN for name in options} | OF_LAUNCHERS
     idle = {
         field.name
         for field in dataclasses.fields(DeploymentOptions)
@@ -137,28 +127,34 @@ applications:
     runtime_env: {{excludes: ["*.bin"]}}
     deployments:
       - name: Plain
-        max_replicas_per_node: 2
-        ray_actor_options: {{label_selector: {{zone: a}}}}
+        graceful_shutdown_wait_loop_s: 5
+        version: two
 """
 
-    load_file(MeshFile("mesh.yaml", text))
+    with pytest.warns(DeprecationWarning, match="version is not needed"):
+        load_file(MeshFile("mesh.yaml", text))
 
     assert [
         "application 'default': runtime_env.excludes has no effect: ",
-        "deployment 'Plain' of 'default': max_replicas_per_node has no effect: ",
-        "deployment 'Plain' of 'default': ray_actor_options.label_selector has no effect: ",
+        "deployment 'Plain' of 'default': graceful_shutdown_wait_loop_s has no effect: ",
+        "deployment 'Plain' of 'default': version has no effect: ",
     ] == [line[: line.index("effect: ") + len("effect: ")] for line in _told(caplog)]
 
 
 def test_local_testing_mode_says_what_only_processes_follow(caplog: pytest.LogCaptureFixture):
-    made = plain.options(env_vars={"A": "1"}, working_dir=".", resources={"num_cpus": 1})
+    made = plain.options(
+        env_vars={"A": "1"},
+        working_dir=".",
+        ray_actor_options={"label_selector": {"zone": "a"}},
+        max_replicas_per_node=1,
+    )
     try:
         pyserve.run(made.bind(), local_testing_mode=True)
         pyserve.run(app, name="other", local_testing_mode=True)
     finally:
         pyserve.shutdown()
 
-    assert ["env_vars", "working_dir", "resources"] == [
+    assert ["env_vars", "working_dir", "resources", "max_replicas_per_node"] == [
         line.split(": ")[1].split(" ")[0] for line in _told(caplog)
     ]
 

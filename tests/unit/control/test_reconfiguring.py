@@ -11,34 +11,25 @@ import pytest
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
 from pyserve.control.drivers.deploys import DeployWatch
-from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.control.replicas.sessions import Session
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2
+from tests.support.launching import ScriptedLauncher
 from tests.support.waiting import eventually
 
 
-class Processes:
-    """A launcher that starts nothing; a replica that is killed has ended at once."""
+class Processes(ScriptedLauncher):
+    """Starts nothing, and remembers what it was to start."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.orders: list[ReplicaOrder] = []
-        self.on_exit: dict[ReplicaId, Any] = {}
 
-    async def start(self, order: ReplicaOrder, on_exit: Any) -> int:
+    async def start(self, order: ReplicaOrder) -> int:
         self.orders.append(order)
-        self.on_exit[order.replica_id] = on_exit
         return 1
-
-    def room(self) -> Room:
-        return Room(starts_max=10, why="")
-
-    def kill(self, replica_id: ReplicaId) -> None:
-        self.on_exit[replica_id]("was killed by SIGKILL")
-
-    async def close(self) -> None: ...
 
 
 class Replica:
@@ -118,7 +109,7 @@ class Mesh:
         replica = Replica(self.controller, order.key, order.replica_id)
         await replica.next("assign")
         replica.say(failed=mesh_pb2.Failed(summary=summary, user_code=True))
-        self.processes.on_exit[order.replica_id]("ended with exit code 1")
+        self.processes.end(order.replica_id, "ended with exit code 1")
         self.controller.leave(replica.session)
 
 
@@ -211,7 +202,7 @@ async def test_one_that_starts_meanwhile_begins_with_the_new_one(mesh: Mesh) -> 
     one, other = mesh.replicas
     await asyncio.gather(one.told(), other.told())
     one.answer(1)
-    mesh.processes.on_exit[ReplicaId(other.session.replica_id)]("ended with exit code 1")
+    mesh.processes.end(ReplicaId(other.session.replica_id), "ended with exit code 1")
     mesh.controller.leave(other.session)
     await eventually(lambda: len(mesh.processes.orders) == 3)
     assert not watch.done
@@ -225,7 +216,7 @@ async def test_one_that_cannot_start_with_it_takes_the_change_back(mesh: Mesh) -
     one, other = mesh.replicas
     await asyncio.gather(one.told(), other.told())
     one.answer(1)
-    mesh.processes.on_exit[ReplicaId(other.session.replica_id)]("ended with exit code 1")
+    mesh.processes.end(ReplicaId(other.session.replica_id), "ended with exit code 1")
     mesh.controller.leave(other.session)
     await eventually(lambda: len(mesh.processes.orders) == 3)
     order = mesh.processes.orders[-1]
@@ -282,9 +273,9 @@ async def test_a_deploy_of_fewer_replicas_drains_the_rest(mesh: Mesh) -> None:
 
     assert "deployed" == await outcome(watch)
     assert "DOWNSCALING" == mesh.status()[0]
-    mesh.processes.on_exit[ReplicaId(other.session.replica_id)]("ended with exit code 0")
+    mesh.processes.end(ReplicaId(other.session.replica_id), "ended with exit code 0")
     mesh.controller.leave(other.session)
-    assert ("HEALTHY", "") == mesh.status()
+    await eventually(lambda: ("HEALTHY", "") == mesh.status())
 
 
 async def test_more_replicas_that_cannot_start_are_given_up_and_those_before_serve_on(

@@ -12,8 +12,7 @@ from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
 from pyserve.control.drivers.deploys import DeployWatch
 from pyserve.control.drivers.runs import Runs
-from pyserve.control.reconcile.rationing import Room
-from pyserve.control.replicas.launching import LastingLauncher, ReplicaOrder
+from pyserve.control.replicas.launching import Events, LastingLauncher, ReplicaOrder
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.state.run import Run
 from pyserve.control.store import Changes, MemoryStore
@@ -22,44 +21,46 @@ from pyserve.errors import MeshError
 from pyserve.types import ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2
+from tests.support.launching import ScriptedLauncher
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parity("G-66")
 
 
-class Machine:
+class Machine(ScriptedLauncher):
     """A launcher for all controllers: processes go on until somebody kills them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.orders: list[ReplicaOrder] = []
-        self.alive: dict[ReplicaId, Any] = {}
+        self.alive: set[ReplicaId] = set()
         self.strays_ended = 0
 
-    async def start(self, order: ReplicaOrder, on_exit: Any) -> int:
+    async def start(self, order: ReplicaOrder) -> int:
         self.orders.append(order)
-        self.alive[order.replica_id] = on_exit
+        self.alive.add(order.replica_id)
         return len(self.orders)
+
+    def watch(self) -> Events:
+        """Tell the last controller alone, as those before it are killed."""
+        self.events = Events()
+        return self.events
 
     def memo(self, replica_id: ReplicaId) -> str:
         return f"memo of {replica_id}"
 
-    def adopt(self, order: ReplicaOrder, memo: str, on_exit: Any) -> int:
+    def adopt(self, order: ReplicaOrder, memo: str) -> int | None:
         assert memo in ("", self.memo(order.replica_id))
-        if order.replica_id not in self.alive:
-            return 0
-        self.alive[order.replica_id] = on_exit
-        return 7
+        return 7 if order.replica_id in self.alive else None
 
     def end_strays(self) -> None:
         self.strays_ended += 1
 
-    def room(self) -> Room:
-        return Room(starts_max=10, why="")
+    def let_go(self) -> None: ...
 
-    def kill(self, replica_id: ReplicaId) -> None:
-        self.alive.pop(replica_id)("was killed by SIGKILL")
-
-    async def close(self) -> None: ...
+    def end(self, replica_id: ReplicaId, summary: str) -> None:
+        super().end(replica_id, summary)
+        self.alive.discard(replica_id)
 
 
 class FailingStore(MemoryStore):
@@ -176,7 +177,7 @@ async def test_a_new_controller_takes_those_that_live_for_what_they_are(mesh: Me
 async def test_one_that_died_meanwhile_is_replaced_once_the_others_are_back(mesh: Mesh) -> None:
     await mesh.serve(2)
     first, second = mesh.machine.orders
-    del mesh.machine.alive[second.replica_id]
+    mesh.machine.alive.remove(second.replica_id)
 
     mesh.restart()
     mesh.join(first)
@@ -222,7 +223,7 @@ async def test_what_is_deleted_stays_so(mesh: Mesh) -> None:
             command = await again.next()
             assert command is not None
             kinds.append(command.WhichOneof("kind"))
-    mesh.machine.alive.pop(order.replica_id)("ended with exit code 0")
+    mesh.machine.end(order.replica_id, "ended with exit code 0")
 
     await eventually(lambda: not mesh.controller.state.deployments)
     assert {"mesh"} == {table.value for table, _ in mesh.store.load()}
@@ -234,7 +235,7 @@ async def test_an_end_of_the_mesh_may_keep_its_applications(mesh: Mesh) -> None:
     mesh.controller.recovery.keep_applications()
     draining = asyncio.create_task(mesh.controller.drain(0.0))
     await eventually(lambda: mesh.controller.state.replicas[order.replica_id].kill_at is not None)
-    mesh.machine.alive.pop(order.replica_id)("ended with exit code 0")
+    mesh.machine.end(order.replica_id, "ended with exit code 0")
     await asyncio.wait_for(draining, 5)
 
     mesh.restart()
@@ -260,7 +261,7 @@ async def test_what_could_not_be_written_is_said_and_written_later(mesh: Mesh) -
     await mesh.serve(1)
     mesh.store.is_full = True
     (order,) = mesh.machine.orders
-    mesh.machine.kill(order.replica_id)
+    mesh.machine.stop(order.replica_id, 0)
     await eventually(lambda: len(mesh.machine.orders) == 2)
     assert [
         "the disk is full; free some space. What runs goes on; no deploy is taken"

@@ -32,7 +32,7 @@ async def mesh() -> AsyncIterator[Mesh]:
 async def test_a_dead_replica_is_replaced_in_the_same_turns_of_the_loop(mesh: Mesh) -> None:
     """No time passes: a controller that looked every 0.1 s would not have looked yet."""
     order = mesh.processes.orders[0]
-    mesh.processes.on_exit[order.replica_id]("was killed by SIGKILL")
+    mesh.processes.end(order.replica_id, "was killed by SIGKILL")
     for _ in range(_TURNS_MAX):
         await asyncio.sleep(0)
 

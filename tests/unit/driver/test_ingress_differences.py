@@ -7,6 +7,7 @@ import pytest
 from pyserve.config import HTTPOptions, TracingConfig, gRPCOptions
 from pyserve.config.environment import read_ingress_variables
 from pyserve.config.ingress import OPTION_VARIABLES, environment_of
+from pyserve.config.launchers import LauncherConfig
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError
 from pyserve.wire.v1 import control_pb2
@@ -41,6 +42,8 @@ def differences(running: Running, *given: Any) -> list[str]:
         (({"root_path": "/a"}, None, None), {"PYSERVE_INGRESS_ROOT_PATH": "/a"}),
         (({"request_timeout_s": 3}, None, None), {}),
         (({"port": 0}, {"port": 0}, None), {}),
+        ((None, None, None, None, "process"), {}),
+        ((None, None, None, None, "external"), {"PYSERVE_LAUNCHER": "external"}),
     ],
 )
 def test_what_is_so_already_is_no_difference(given: Any, variables: dict[str, str]) -> None:
@@ -55,6 +58,8 @@ def test_what_is_so_already_is_no_difference(given: Any, variables: dict[str, st
         (({"root_path": "/b"}, None, None), "PYSERVE_INGRESS_ROOT_PATH"),
         ((None, None, "Disabled"), "PYSERVE_INGRESS_LOCATION"),
         (({"keep_alive_timeout_s": 5}, None, None), "KEEP_ALIVE_TIMEOUT_S"),
+        ((None, None, None, None, "external"), "launcher 'external' is not what"),
+        ((None, None, None, None, {"name": "process", "at": 1}), "launcher 'process' is not what"),
     ],
 )
 def test_what_needs_a_new_mesh_is_a_line(given: Any, said: str) -> None:
@@ -84,7 +89,8 @@ def test_every_variable_of_an_option_is_compared() -> None:
         ssl_ca_certs="a",
     )
     grpc = gRPCOptions(grpc_servicer_functions=["a:b"])
-    named = {**environment_of(http, grpc), **TracingConfig().environment()}
+    launcher = LauncherConfig().environment()
+    named = {**environment_of(http, grpc), **TracingConfig().environment(), **launcher}
 
     assert set(OPTION_VARIABLES) == named.keys()
     assert named == read_ingress_variables({**named, "PYSERVE_HOME": "/x"})

@@ -57,7 +57,7 @@ async def main() -> None:
     wanted = order(run_dir, behaviour)
     for pid in launcher.spare_pids() if is_stopped else ():
         os.kill(pid, signal.SIGSTOP)
-    await launcher.start(wanted, lambda summary: None)
+    await launcher.start(wanted)
     if not is_stopped:
         await eventually(lambda: lines)
         await eventually(lambda: len(launcher.spare_pids()) == spares)

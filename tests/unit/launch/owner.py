@@ -7,6 +7,7 @@ from pathlib import Path
 from pyserve.config import Resources
 from pyserve.launch import LocalLauncher, ReplicaOrder
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from tests.support.launching import next_event
 
 
 async def nowhere() -> str:
@@ -21,7 +22,6 @@ async def main() -> None:
         on_line=lambda line: None,
         module="tests.unit.launch.subject",
     )
-    ended = asyncio.Event()
     for number in range(2):
         order = ReplicaOrder(
             replica_id=ReplicaId(f"Echo#{number}"),
@@ -31,9 +31,9 @@ async def main() -> None:
             environment={"SUBJECT": "wait"},
             resources=Resources(),
         )
-        await launcher.start(order, lambda summary: ended.set())
+        await launcher.start(order)
     print(*(process.pid for process in launcher._processes.values()), flush=True)
-    await ended.wait()
+    await next_event(launcher)
 
 
 asyncio.run(main())

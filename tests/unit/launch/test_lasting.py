@@ -14,6 +14,7 @@ import pytest
 from pyserve.launch.identity import Identity, identify, start_time
 from pyserve.launch.ledger import Grant, ResourcesUnavailable
 from pyserve.types import ReplicaId
+from tests.support.launching import next_end
 from tests.support.waiting import eventually
 from tests.unit.launch.lasting_owner import make, order
 from tests.unit.launch.test_local import is_running
@@ -29,7 +30,6 @@ class Next:
     def __init__(self, run_dir):
         self.run_dir = run_dir
         self.lines: list[str] = []
-        self.exits: asyncio.Queue[str] = asyncio.Queue()
         self.launcher = make(run_dir, self.lines)
 
     def left_by_another(self, behaviour="echo", spares=0, more=()):
@@ -42,14 +42,14 @@ class Next:
         return memo, lines
 
     def adopt(self, memo, behaviour="echo"):
-        return self.launcher.adopt(order(self.run_dir, behaviour), memo, self.exits.put_nowait)
+        return self.launcher.adopt(order(self.run_dir, behaviour), memo)
 
     def say(self, text):
         (self.run_dir / "place").write_text(text)
 
     async def exit(self):
         async with asyncio.timeout(TIMEOUT_S):
-            return await self.exits.get()
+            return await next_end(self.launcher)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_the_same_memo_finds_it_again_and_again(after):
 
     second = Next(after.run_dir)
     assert pid == second.adopt(memo)
-    second.launcher.kill(REPLICA)
+    second.launcher.stop(REPLICA, 0)
 
     assert (await second.exit()).startswith("ended")
     assert not is_running(pid)
@@ -99,9 +99,9 @@ async def test_what_it_has_reserved_is_booked_again(after):
     after.adopt(memo)
 
     with pytest.raises(ResourcesUnavailable, match=r"num_cpus is 1, but of the 1 .* 0 are not"):
-        await after.launcher.start(order(after.run_dir, "echo", "Echo#other"), lambda _: None)
+        await after.launcher.start(order(after.run_dir, "echo", "Echo#other"))
     assert ("3",) == after.launcher._ledger.grant_of(REPLICA).gpus
-    after.launcher.kill(REPLICA)
+    after.launcher.stop(REPLICA, 0)
     await after.exit()
     assert Grant() == after.launcher._ledger.grant_of(REPLICA)
 
@@ -112,7 +112,7 @@ async def test_a_kill_takes_what_it_started_too(after):
     assert is_running(grandchild)
     after.adopt(memo)
 
-    after.launcher.kill(REPLICA)
+    after.launcher.stop(REPLICA, 0)
 
     await after.exit()
     await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
@@ -125,10 +125,10 @@ async def test_one_that_ended_meanwhile_is_gone_with_what_it_started(after):
     os.kill(pid, signal.SIGKILL)
     await eventually(lambda: not is_running(pid), TIMEOUT_S)
 
-    assert 0 == after.adopt(memo)
+    assert None is after.adopt(memo)
 
     await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
-    assert after.exits.empty()
+    assert after.launcher.watch()._queue.empty()
 
 
 async def test_a_process_that_has_its_number_by_now_is_left_alone(after):
@@ -139,7 +139,7 @@ async def test_a_process_that_has_its_number_by_now_is_left_alone(after):
         Identity(pid=os.getpid(), boot=found.boot, started=other.started - 1),
         Identity(pid=found.pid, boot="before", started=found.started),
     ):
-        assert 0 == after.adopt(changed.to_json())
+        assert None is after.adopt(changed.to_json())
     assert is_running(found.pid)
 
 
@@ -150,7 +150,7 @@ async def test_one_whose_launcher_died_before_it_could_say_is_found_by_its_argum
 
     assert Identity.from_json(memo).pid == pid
     assert pid == Identity.from_json(after.launcher.memo(REPLICA)).pid
-    assert 0 == after.launcher.adopt(order(after.run_dir, "echo", "Echo#none"), "", print)
+    assert None is after.launcher.adopt(order(after.run_dir, "echo", "Echo#none"), "")
 
 
 async def test_one_that_nobody_knows_of_is_ended_and_others_are_not(after, tmp_path):
@@ -174,7 +174,7 @@ async def test_one_that_nobody_knows_of_is_ended_and_others_are_not(after, tmp_p
 
 async def test_its_own_child_tells_how_it_ended(after):
     wanted = order(after.run_dir, "echo")
-    pid = await after.launcher.start(wanted, after.exits.put_nowait)
+    pid = await after.launcher.start(wanted)
     assert psutil.Process(pid).pid == Identity.from_json(after.launcher.memo(REPLICA)).pid
     await eventually(lambda: after.lines, TIMEOUT_S)
     after.say("end")

@@ -18,6 +18,7 @@ from pyserve.launch import LocalLauncher, ReplicaOrder
 from pyserve.launch.kernel_kills import KernelKills
 from pyserve.launch.ledger import Ledger, ResourcesUnavailable
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from tests.support.launching import next_end
 from tests.support.waiting import eventually, wait_until
 
 TIMEOUT_S = 20.0
@@ -37,7 +38,6 @@ class Launched:
     def __init__(self, run_dir):
         self.run_dir = run_dir
         self.lines: list[str] = []
-        self.exits: asyncio.Queue[str] = asyncio.Queue()
         self.killed = 1  # By the kernel.
         self.launcher = LocalLauncher(
             controller=nowhere,
@@ -58,11 +58,11 @@ class Launched:
             "environment": {"SUBJECT": behaviour},
             "resources": Resources(),
         }
-        await self.launcher.start(ReplicaOrder(**values | changes), self.exits.put_nowait)
+        await self.launcher.start(ReplicaOrder(**values | changes))
 
     async def exit(self):
         async with asyncio.timeout(TIMEOUT_S):
-            return await self.exits.get()
+            return await next_end(self.launcher)
 
     async def first_line(self):
         await eventually(lambda: self.lines, TIMEOUT_S)
@@ -144,7 +144,7 @@ async def test_kill_takes_the_whole_group(launched):
     await launched.start("spawn")
     grandchild = int((await launched.first_line()).removeprefix("[Echo#abcde] "))
 
-    launched.launcher.kill(REPLICA)
+    launched.launcher.stop(REPLICA, 0)
 
     assert "was killed by SIGKILL" == (await launched.exit()).partition(";")[0]
     await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
@@ -177,7 +177,7 @@ async def test_start_that_cannot_be_says_why(launched):
 
 
 async def test_unknown_replica_is_killed_without_effect(launched):
-    launched.launcher.kill(ReplicaId("Echo#zzzzz"))
+    launched.launcher.stop(ReplicaId("Echo#zzzzz"), 0)
 
 
 async def test_descriptors_return_to_what_they_were(launched):

@@ -18,6 +18,7 @@ from pyserve.launch.identity import Identity
 from pyserve.launch.ledger import Ledger
 from pyserve.launch.spares import fits
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from tests.support.launching import next_end
 from tests.support.waiting import eventually
 from tests.unit.launch.lasting_owner import make, order
 from tests.unit.launch.test_lasting import REPLICA, Next
@@ -56,7 +57,6 @@ class Launched:
 
     def __init__(self, run_dir):
         self.lines: list[str] = []
-        self.exits: asyncio.Queue[str] = asyncio.Queue()
         self.launcher = LocalLauncher(
             controller=nowhere,
             token=b"s3cret",
@@ -83,12 +83,12 @@ class Launched:
             "environment": {"SUBJECT": behaviour, **changes.pop("environment", {})},
             "resources": Resources(),
         }
-        return await self.launcher.start(ReplicaOrder(**values | changes), self.exits.put_nowait)
+        return await self.launcher.start(ReplicaOrder(**values | changes))
 
     async def told(self):
         """Return what the replica says of itself; it has ended then."""
         async with asyncio.timeout(TIMEOUT_S):
-            assert "ended with exit code 0" == await self.exits.get()
+            assert "ended with exit code 0" == await next_end(self.launcher)
         line = self.lines.pop()
         assert line.startswith("[Echo#abcde] ")
         return json.loads(line.removeprefix("[Echo#abcde] "))
@@ -169,7 +169,7 @@ async def test_who_has_to_be_told_more_than_a_pipe_holds_is_started_anew(launche
     assert spare != await launched.start("speak", environment={"LARGE": "x" * 70_000})
 
     async with asyncio.timeout(TIMEOUT_S):
-        assert (await launched.exits.get()).startswith("ended with exit code 3")
+        assert (await next_end(launched.launcher)).startswith("ended with exit code 3")
     await eventually(lambda: not is_running(spare), TIMEOUT_S)
     assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
@@ -191,10 +191,10 @@ async def test_the_end_of_one_that_serves_is_noticed_and_its_group_ended(launche
     await eventually(lambda: launched.lines, TIMEOUT_S)
     grandchild = int(launched.lines[0].removeprefix("[Echo#abcde] "))
 
-    launched.launcher.kill(REPLICA)
+    launched.launcher.stop(REPLICA, 0)
 
     async with asyncio.timeout(TIMEOUT_S):
-        assert (await launched.exits.get()).startswith("was killed by SIGKILL")
+        assert (await next_end(launched.launcher)).startswith("was killed by SIGKILL")
     await eventually(lambda: not is_running(grandchild), TIMEOUT_S)
     assert not is_running(spare)
 
@@ -271,7 +271,7 @@ async def test_one_that_had_not_read_what_it_was_told_is_ended_and_becomes_no_re
     told = Identity.from_json(memo)
     assert told.is_alive()
 
-    assert 0 == after.adopt(""), "another replica is started instead"
+    assert None is after.adopt(""), "another replica is started instead"
     after.launcher.end_strays()
 
     await eventually(lambda: not told.is_alive(), TIMEOUT_S)
@@ -289,7 +289,7 @@ async def test_one_that_nobody_knows_of_is_ended_and_the_next_launcher_s_own_is_
         await eventually(lambda: not stray.is_alive(), TIMEOUT_S)
         own = following.spare_pids()
         assert all(is_running(pid) for pid in own)
-        assert own == {await following.start(order(after.run_dir, "echo"), lambda _: None)}
+        assert own == {await following.start(order(after.run_dir, "echo"))}
         following.end_strays()
         assert all(is_running(pid) for pid in own), "nor is one that has just been told"
     finally:
@@ -302,10 +302,11 @@ async def test_one_that_becomes_a_replica_tells_its_child_s_end(after):
         await eventually(launcher.spare_pids, TIMEOUT_S)
         (spare,) = launcher.spare_pids()
         wanted = order(after.run_dir, "echo")
-        assert spare == await launcher.start(wanted, after.exits.put_nowait)
+        assert spare == await launcher.start(wanted)
         assert spare == Identity.from_json(launcher.memo(ReplicaId(wanted.replica_id))).pid
         await eventually(lambda: after.lines, TIMEOUT_S)
         after.say("end")
-        assert "ended with exit code 4; its last output: waits" == await after.exit()
+        async with asyncio.timeout(TIMEOUT_S):
+            assert "ended with exit code 4; its last output: waits" == await next_end(launcher)
     finally:
         await launcher.close()

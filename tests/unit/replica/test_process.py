@@ -1,9 +1,11 @@
 """What a replica's process does besides its worker."""
 
 import os
+from pathlib import Path
 
+from pyserve.config import read_settings
 from pyserve.config.control import OUTPUT_FILE_BYTES_MAX
-from pyserve.replica.process import empty_if_large
+from pyserve.replica.process import _token, empty_if_large
 
 
 def test_an_output_file_is_emptied_beyond_its_bound_and_goes_on(tmp_path):
@@ -28,3 +30,22 @@ def test_what_is_no_file_is_left_alone():
     finally:
         os.close(reader)
         os.close(writer)
+
+
+def test_the_token_comes_from_a_descriptor_or_else_from_the_file_that_a_variable_names(tmp_path):
+    read: list[tuple[Path, str]] = []
+
+    def read_token(path: Path, variable: str) -> bytes:
+        read.append((path, variable))
+        return b"of the file"
+
+    named = read_settings({"PYSERVE_TOKEN_FILE": str(tmp_path / "token")})
+    reader, writer = os.pipe()
+    os.write(writer, b"of the pipe")
+    os.close(writer)
+
+    assert b"of the pipe" == _token(reader, named, read_token)
+    assert [] == read
+    assert b"of the file" == _token(None, named, read_token)
+    assert [(tmp_path / "token", "PYSERVE_TOKEN_FILE")] == read
+    assert b"" == _token(None, read_settings({}), read_token)

@@ -127,7 +127,7 @@ async def test_a_first_deploy_starts_one_and_goes_to_zero(mesh: Mesh) -> None:
 
     await eventually(lambda: mesh.status().wanted == 0, 5.0)
     for replica in list(mesh.status().replicas):
-        mesh.processes.kill(ReplicaId(replica.replica_id))
+        mesh.processes.end(ReplicaId(replica.replica_id), "was killed by SIGKILL")
     await eventually(lambda: not mesh.status().replicas)
     await eventually(lambda: mesh.status().state == "HEALTHY", 5.0)
 

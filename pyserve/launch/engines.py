@@ -1,0 +1,135 @@
+"""Which launcher a mesh has: one of ours by its name, or one of the user's own by its path.
+
+What a launcher needs besides pyserve is an extra, and imported when it is chosen.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from pyserve.api.code import import_attribute
+from pyserve.config.control import PASSING
+from pyserve.config.launchers import PROCESS, LauncherConfig
+from pyserve.config.validation import check_import_path
+from pyserve.control.replicas.launching import Launcher, ReplicaOrder
+from pyserve.errors import MeshError
+from pyserve.launch.environments import Environments
+from pyserve.launch.external import ExternalLauncher
+from pyserve.launch.lasting import LastingLocalLauncher
+from pyserve.launch.local import LocalLauncher, replica_environment
+from pyserve.types import DeploymentKey, ReplicaId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The mesh for which a launcher starts replicas.
+
+    Attributes:
+        controller: returns where a replica on this machine finds the controller; to be called
+            before each start.
+        controller_tcp: returns where one on another machine does, "" if the controller does not
+            listen for others.
+        token_file: has the mesh token; only its owner may read it.
+        token: what it has.
+        run_dir: the mesh's own folder on this machine, for sockets.
+        home: where the mesh keeps what lasts.
+        node: what this machine is called in the mesh.
+        is_lasting: a controller that is killed is followed by another one, which shall find the
+            replicas, if that is possible.
+        options: what was written beside the launcher's name.
+        on_line: shows a line, with whose it is before it.
+        on_output: keeps a line of a replica, for ``pyserve logs`` and ``status``.
+        client_connections: returns how many clients are connected to this process.
+        spares: how many interpreters shall wait for replicas to start.
+    """
+
+    controller: Callable[[], Awaitable[str]]
+    token_file: Path
+    token: bytes
+    run_dir: Path
+    home: Path
+    controller_tcp: Callable[[], str] = lambda: ""
+    node: str = ""
+    is_lasting: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+    on_line: Callable[[str], None] = lambda _: None
+    on_output: Callable[[DeploymentKey, ReplicaId, str], None] = lambda *_: None
+    client_connections: Callable[[], int] = lambda: 0
+    spares: int = 0
+
+    def environment(self, order: ReplicaOrder) -> dict[str, str]:
+        """Return all variables of a replica on this machine, among them where the token is."""
+        variables = replica_environment(order.environment, self.run_dir)
+        return {**variables, "PYSERVE_TOKEN_FILE": str(self.token_file)}
+
+    def said(self, order: ReplicaOrder, line: str) -> None:
+        """Take a line that a replica has written, without its end."""
+        self.on_line(f"[{order.replica_id}] {line}")
+        if not line.endswith(PASSING):
+            self.on_output(order.key, order.replica_id, line)
+
+
+def make_launcher(config: LauncherConfig, site: Site) -> Launcher:
+    """Return the launcher that somebody has chosen.
+
+    Raises:
+        MeshError: there is none, or it cannot be made; the text has its name.
+    """
+    name = config.name
+    make = _OURS.get(name)
+    try:
+        if make is None:
+            make = _imported(name)
+        launcher = make(site)
+    except MeshError:
+        raise
+    except Exception as error:
+        raise MeshError(f"the launcher {name!r} cannot be made: {error}") from error
+    if not isinstance(launcher, Launcher):
+        missing = sorted(_members() - set(dir(launcher)))
+        raise MeshError(
+            f"the launcher {name!r} lacks {', '.join(missing)}; docs/guide/launchers.md shows "
+            f"what a launcher has"
+        )
+    return launcher
+
+
+def _process(site: Site) -> Launcher:
+    kind = LastingLocalLauncher if site.is_lasting else LocalLauncher
+    return kind(
+        controller=site.controller,
+        token=site.token,
+        run_dir=site.run_dir,
+        on_line=site.on_line,
+        on_output=site.on_output,
+        client_connections=site.client_connections,
+        environments=Environments(site.home / "environments"),
+        spares=site.spares,
+    )
+
+
+def _external(_: Site) -> Launcher:
+    return ExternalLauncher()
+
+
+_OURS: Mapping[str, Callable[[Site], Launcher]] = {PROCESS: _process, "external": _external}
+
+
+def _imported(name: str) -> Callable[[Site], Launcher]:
+    if ":" not in name and "." not in name:
+        near = difflib.get_close_matches(name, _OURS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_OURS)}"
+        raise MeshError(
+            f"there is no launcher {name!r}; {hint}; one of your own is written MODULE:ATTRIBUTE"
+        )
+    made = import_attribute(check_import_path("launcher", name))
+    return cast("Callable[[Site], Launcher]", made)
+
+
+def _members() -> set[str]:
+    return {name for name, _ in inspect.getmembers(Launcher) if not name.startswith("_")}

@@ -1,0 +1,49 @@
+"""Replicas that others start: ``pyserve replica``, by compose, systemd, or another engine.
+
+Such replicas join every mesh (``pyserve.control.replicas.externals``). What this launcher adds is
+that the mesh has no others: it starts nothing itself, and says so where somebody deploys.
+"""
+
+from __future__ import annotations
+
+from pyserve.config.capabilities import Capabilities
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.replicas.launching import Events, ReplicaOrder
+from pyserve.types import ReplicaId
+
+_STARTS_NONE = (
+    "it starts no replicas, others do; start each with `pyserve replica MODULE:ATTRIBUTE "
+    "--deployment NAME`, or the mesh with another launcher"
+)
+
+
+class ExternalLauncher:
+    """Starts nothing, and knows of no process that could end."""
+
+    name = "external"
+    capabilities = Capabilities(starts_none=_STARTS_NONE)
+
+    def __init__(self) -> None:
+        self._events = Events()
+
+    async def open(self) -> None:
+        """See ``Launcher.open``; nobody is asked for anything."""
+
+    async def start(self, order: ReplicaOrder) -> int:
+        """Refuse it: of a deploy that was let in by a controller with another launcher."""
+        raise OSError(f"the launcher {self.name!r} has no {order.replica_id}: {_STARTS_NONE}")
+
+    def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
+        """See ``Launcher.stop``; a replica of others is told by its own stream, and ends itself."""
+
+    def room(self) -> Room:
+        """Return that one start after the other may fail."""
+        return Room(starts_max=1, why=_STARTS_NONE)
+
+    def watch(self) -> Events:
+        """See ``Launcher.watch``; what becomes of replicas their streams tell."""
+        return self._events
+
+    async def close(self) -> None:
+        """End the watch; see ``Launcher.close``."""
+        self._events.close()

@@ -1,0 +1,1 @@
+"""One contract, and every launcher that has to keep it."""

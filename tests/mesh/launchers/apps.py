@@ -1,0 +1,36 @@
+"""What launchers start in these tests."""
+
+import asyncio
+import os
+
+import pyserve
+
+
+@pyserve.deployment
+class Plain:
+    """Serves, and ends when it is told to."""
+
+    def __call__(self) -> int:
+        return os.getpid()
+
+
+@pyserve.deployment(graceful_shutdown_timeout_s=0.2)
+class Lingering:
+    """Serves, and does not come to an end."""
+
+    async def aclose(self) -> None:
+        print("lingers", flush=True)
+        await asyncio.Event().wait()
+
+
+@pyserve.deployment
+class Speaking:
+    """Says one thing when it is constructed."""
+
+    def __init__(self) -> None:
+        print("my last words", flush=True)
+
+
+plain = Plain.bind()
+lingering = Lingering.bind()
+speaking = Speaking.bind()
