@@ -71,10 +71,14 @@ async fn a_user_hears_of_few_calls_without_the_token() {
 async fn a_method_may_have_a_limit_of_its_own() {
     let fixture = guarded();
     let mut client = fixture.connect().await;
-    for (path, size, status) in [(NARROW, 10, "0"), (NARROW, 11, "8"), (UNARY, 11, "0")] {
+    // No option of a user's raises it.
+    let refused = "received message of 11 bytes is larger than the limit of 10 bytes";
+    for (path, size, status, text) in
+        [(NARROW, 10, "0", ""), (NARROW, 11, "8", refused), (UNARY, 11, "0", "")]
+    {
         let body = frame(0, &vec![0; size]);
         let answer = call(&mut client, request(path, &[TOKEN]), body).await;
-        assert_eq!(Some(status), answer.status.as_deref(), "{path}: {}", answer.message);
+        assert_eq!((Some(status), text), (answer.status.as_deref(), &*answer.message), "{path}");
     }
 }
 

@@ -147,7 +147,9 @@ async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
             let reply = client.reply().await;
             assert_eq!(if is_allowed { 200 } else { 413 }, reply.status, "{request:?}");
             if !is_allowed {
-                assert_eq!("the request's body is larger than 10 bytes\n", reply.text());
+                let expected =
+                    "the request's body is larger than 10 bytes (PYSERVE_INGRESS_MAX_BODY_BYTES)\n";
+                assert_eq!(expected, reply.text());
             }
         }
     }

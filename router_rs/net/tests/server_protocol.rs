@@ -74,16 +74,22 @@ async fn another_content_type_is_415_and_another_method_405() {
 
 #[tokio::test]
 async fn messages_over_a_limit_are_refused_with_size_and_limit() {
-    let limits = ServerConfig { receive_bytes_max: 10, send_bytes_max: 5, ..config() };
-    for (size, status, text) in [
-        (5, "0", ""),
-        (6, "8", "sent message of 6 bytes is larger than the limit of 5 bytes"),
-        (11, "8", "received message of 11 bytes is larger than the limit of 10 bytes"),
+    let replica = ServerConfig { receive_bytes_max: 10, send_bytes_max: 5, ..config() };
+    let server = ServerConfig { replica_id: String::new(), ..replica.clone() };
+    let sent = "sent message of 6 bytes is larger than the limit of 5 bytes; to allow more, raise";
+    let received =
+        "received message of 11 bytes is larger than the limit of 10 bytes; to allow more, raise";
+    for (limits, size, status, text) in [
+        (&server, 5, "0", String::new()),
+        (&server, 6, "8", format!("{sent} grpc.max_send_message_length of the server")),
+        (&server, 11, "8", format!("{received} grpc.max_receive_message_length of the server")),
+        (&replica, 6, "8", format!("{sent} max_send_message_bytes of the deployment")),
+        (&replica, 11, "8", format!("{received} max_receive_message_bytes of the deployment")),
     ] {
         let fixture = Fixture::start(limits.clone());
         let mut client = fixture.connect().await;
         let answer = call(&mut client, request(UNARY, &[]), frame(0, &vec![0; size])).await;
-        assert_eq!((Some(status), text), (answer.status.as_deref(), answer.message.as_str()));
+        assert_eq!((Some(status), &*text), (answer.status.as_deref(), answer.message.as_str()));
         fixture.settle().await;
     }
 }

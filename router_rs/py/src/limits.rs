@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use router_net::grpc::SizeLimit;
 use router_net::ingress::IngressLimits as NetLimits;
 
 use crate::{convert, descriptors};
@@ -64,7 +65,10 @@ impl IngressLimits {
             streams_max,
             header_bytes_max,
             body_bytes_max,
-            message_bytes_max,
+            message_size: SizeLimit {
+                bytes_max: message_bytes_max,
+                ..NetLimits::default().message_size
+            },
             header_timeout: period("header_timeout_s", header_timeout_s)?,
             idle_timeout: period("idle_timeout_s", idle_timeout_s)?,
             body_timeout: period("body_timeout_s", body_timeout_s)?,

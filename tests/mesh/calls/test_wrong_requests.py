@@ -66,7 +66,9 @@ async def test_an_unknown_path_is_unimplemented_and_named_by_the_ingress(
 
 
 @pytest.mark.parity("S-79")
-async def test_a_request_over_the_limit_is_refused_with_limit_and_size(limited: EchoMesh) -> None:
+async def test_a_request_over_the_limit_is_refused_with_limit_size_and_option(
+    limited: EchoMesh,
+) -> None:
     fits = b"x" * (RECEIVE_BYTES_MAX - 3)  # and three bytes of tag and length
     request = echo_pb2.EchoRequest(payload=fits)
     assert fits == (await limited.stub.Echo(request, timeout=ANSWER_TIMEOUT_S)).payload
@@ -76,6 +78,7 @@ async def test_a_request_over_the_limit_is_refused_with_limit_and_size(limited: 
     assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code()
     assert str(RECEIVE_BYTES_MAX) in (caught.value.details() or "")
     assert str(RECEIVE_BYTES_MAX + 1) in (caught.value.details() or "")
+    assert "raise max_receive_message_bytes of the deployment" in (caught.value.details() or "")
 
 
 async def test_a_compressed_request_is_measured_unpacked(limited: EchoMesh) -> None:
@@ -89,7 +92,9 @@ async def test_a_compressed_request_is_measured_unpacked(limited: EchoMesh) -> N
 
 
 @pytest.mark.parity("S-79")
-async def test_a_response_over_the_limit_is_refused_with_limit_and_size(limited: EchoMesh) -> None:
+async def test_a_response_over_the_limit_is_refused_with_limit_size_and_option(
+    limited: EchoMesh,
+) -> None:
     request = echo_pb2.PerformRequest(response_bytes=SEND_BYTES_MAX)
     size = len(echo_pb2.PerformReply(payload=bytes(SEND_BYTES_MAX)).SerializeToString())
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -97,6 +102,7 @@ async def test_a_response_over_the_limit_is_refused_with_limit_and_size(limited:
     assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code()
     assert str(SEND_BYTES_MAX) in (caught.value.details() or "")
     assert str(size) in (caught.value.details() or "")
+    assert "raise max_send_message_bytes of the deployment" in (caught.value.details() or "")
 
 
 async def test_one_message_over_the_limit_ends_a_stream_after_the_others(

@@ -219,6 +219,7 @@ def test_a_message_over_the_limit_is_refused(client: httpx.Client) -> None:
         headers={**headers, "content-encoding": "gzip"},
     )
     assert (429, "resource_exhausted") == (answer.status_code, answer.json()["code"])
+    assert "raise PYSERVE_INGRESS_MAX_MESSAGE_BYTES of the ingress" in answer.json()["message"]
 
 
 def test_a_stream_goes_half_duplex_over_any_http(client: httpx.Client) -> None:

@@ -18,7 +18,8 @@ use super::runner;
 use super::target::{TargetError, parse};
 use crate::dispatch::exchange::Stop;
 use crate::dispatch::{CallOptions, KeptBudget, RoutingTable};
-use crate::grpc::{Code, Encoding, Encodings, Status};
+use crate::grpc::size_limit::{CHANNEL_RECEIVES, CHANNEL_SENDS};
+use crate::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
 use crate::io::tls::ClientTls;
 use crate::io::{IoThread, IoThreads, Work};
 use crate::link::{EventSink, Link, next_token};
@@ -41,6 +42,18 @@ pub struct ChannelConfig {
     /// Only for addresses: the mesh has its own rules.
     pub keepalive: Option<Keepalive>,
     pub reconnect: ReconnectBackoff,
+}
+
+// === impl ChannelConfig ===
+
+impl ChannelConfig {
+    pub(super) fn receive_limit(&self) -> SizeLimit {
+        SizeLimit { bytes_max: self.receive_bytes_max, option: CHANNEL_RECEIVES }
+    }
+
+    pub(super) fn send_limit(&self) -> SizeLimit {
+        SizeLimit { bytes_max: self.send_bytes_max, option: CHANNEL_SENDS }
+    }
 }
 
 /// See the module's documentation. Dropping it closes it.

@@ -30,8 +30,8 @@ const UNSEEN_ATTEMPTS_MAX: u32 = 2;
 pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new: NewCall) {
     let encoding = new.encoding.unwrap_or(channel.config.default_encoding);
     let rules = MessageRules {
-        receive_bytes_max: channel.config.receive_bytes_max,
-        send_bytes_max: channel.config.send_bytes_max,
+        received: channel.config.receive_limit(),
+        sent: channel.config.send_limit(),
         encoding,
         encodings: channel.config.encodings,
         is_response_streaming: new.is_response_streaming,

@@ -11,9 +11,10 @@ use super::call::{ClientCall, End};
 use super::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::exchange::Failure;
-use crate::grpc::framing::{check_size, prefix};
+use crate::grpc::framing::prefix;
 use crate::grpc::{
-    Code, Decoder, Encoding, Encodings, GRPC_ENCODING, Message, PREFIX_BYTES, Status, compress,
+    Code, Decoder, Encoding, Encodings, GRPC_ENCODING, Message, PREFIX_BYTES, SizeLimit, Status,
+    compress,
 };
 use crate::link::{Command, Event, Mailbox};
 
@@ -24,8 +25,8 @@ const JOINED_BYTES_MAX: usize = 16 * 1024;
 /// What the user's settings say about messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MessageRules {
-    pub receive_bytes_max: usize,
-    pub send_bytes_max: usize,
+    pub received: SizeLimit,
+    pub sent: SizeLimit,
     /// The call's encoding, as its head names it.
     pub encoding: Encoding,
     /// What answers may have.
@@ -65,7 +66,7 @@ struct Answer {
 impl User {
     pub(super) fn new(call: Arc<ClientCall>, rules: MessageRules) -> Self {
         let answer = Answer {
-            decoder: Decoder::new(rules.receive_bytes_max),
+            decoder: Decoder::new(rules.received),
             encoding: Encoding::Identity,
             http: StatusCode::OK,
             is_unannounced: false,
@@ -162,7 +163,7 @@ impl User {
     }
 
     fn push_message(&mut self, message: Message, may_compress: bool, credit: usize) {
-        if let Err(status) = check_size("sent", message.len(), self.rules.send_bytes_max) {
+        if let Err(status) = self.rules.sent.check("sent", message.len()) {
             self.fail(status);
             return;
         }
@@ -204,8 +205,7 @@ impl User {
     }
 
     fn take_message(&mut self, message: Message) -> Result<(), Status> {
-        let message =
-            compress::decompress(self.answer.encoding, message, self.rules.receive_bytes_max)?;
+        let message = compress::decompress(self.answer.encoding, message, self.rules.received)?;
         if self.rules.is_response_streaming {
             self.announce_head();
             self.call.link().push_message(message);

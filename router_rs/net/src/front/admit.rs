@@ -408,7 +408,7 @@ fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(),
     let Some(limit) = connection.front.limits().body_bytes_max else { return Ok(()) };
     if announced_bytes(headers).is_some_and(|length| length > limit) {
         connection.front.counters.body_bytes_exceeded.count();
-        return Err(body_too_large(limit));
+        return Err(body_too_large(limit, &connection.directory));
     }
     Ok(())
 }

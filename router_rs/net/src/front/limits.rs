@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::grpc::SizeLimit;
+use crate::grpc::size_limit::INGRESS_TRANSCODES;
+
 /// Bounds for one front; all hold at once. The defaults are those of `IngressLimits` in
 /// `pyserve/_router.pyi`.
 #[derive(Clone, Debug)]
@@ -20,7 +23,7 @@ pub struct FrontLimits {
     /// Of the body of one plain HTTP request; `None`: no limit.
     pub body_bytes_max: Option<u64>,
     /// Of one message that is transcoded.
-    pub message_bytes_max: usize,
+    pub message_size: SizeLimit,
     /// For the TLS handshake and the first bytes, and for the head of each HTTP/1.1 request.
     pub header_timeout: Duration,
     /// A connection without a byte and a request.
@@ -43,7 +46,7 @@ impl Default for FrontLimits {
             streams_max: 1024,
             header_bytes_max: 16 * 1024,
             body_bytes_max: None,
-            message_bytes_max: 4 << 20,
+            message_size: SizeLimit { bytes_max: 4 << 20, option: INGRESS_TRANSCODES },
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(3600),
             body_timeout: Duration::from_secs(60),

@@ -123,7 +123,7 @@ impl Front {
             bytes => bytes / config.io_threads.max(1) as u64,
         };
         let transcoding = transcode::Limits {
-            message_bytes_max: limits.message_bytes_max,
+            message_size: limits.message_size,
             cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
             answered_by: config.answered_by.clone(),
         };

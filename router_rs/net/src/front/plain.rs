@@ -11,6 +11,7 @@ use super::connection::ConnectionState;
 use super::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
 use super::socket_ration::{SocketRation, TooMuch};
 use super::stall::Stall;
+use super::upstream::Directory;
 use super::websocket;
 use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
@@ -230,7 +231,8 @@ impl<T: Transport> PlainEnd<T> {
         match self.connection.front.limits().body_bytes_max {
             Some(limit) if self.received_bytes > limit && self.manner.kind == Kind::Plain => {
                 self.connection.front.counters.body_bytes_exceeded.count();
-                Err(self.refuse(&body_too_large(limit)))
+                let failure = body_too_large(limit, &self.connection.directory);
+                Err(self.refuse(&failure))
             }
             _ => Ok(()),
         }
@@ -268,10 +270,11 @@ impl<T: Transport> PlainEnd<T> {
 }
 
 /// 413 for a body that is longer than `limit` bytes.
-pub(super) fn body_too_large(limit: u64) -> HttpFailure {
+pub(super) fn body_too_large(limit: u64, directory: &Directory) -> HttpFailure {
+    let variable = directory.variable("MAX_BODY_BYTES");
     HttpFailure::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the request's body is larger than {limit} bytes"),
+        format!("the request's body is larger than {limit} bytes{variable}"),
     )
 }
 

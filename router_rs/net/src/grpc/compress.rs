@@ -7,8 +7,8 @@ use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::{HeaderName, HeaderValue};
 
-use super::framing::{Message, check_size};
-use super::{Code, Status};
+use super::framing::Message;
+use super::{Code, SizeLimit, Status};
 
 pub const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 pub const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
@@ -130,7 +130,7 @@ fn write_all<W: Write>(mut encoder: W, message: &Message) -> W {
     encoder
 }
 
-/// Undoes the compression of a received message; `size_max` bounds the result, so that a small
+/// Undoes the compression of a received message; `size_limit` bounds the result, so that a small
 /// message cannot become a large one.
 ///
 /// # Errors
@@ -139,11 +139,12 @@ fn write_all<W: Write>(mut encoder: W, message: &Message) -> W {
 pub fn decompress(
     encoding: Encoding,
     message: Message,
-    size_max: usize,
+    size_limit: impl Into<SizeLimit>,
 ) -> Result<Message, Status> {
     if !message.compressed {
         return Ok(message);
     }
+    let size_limit: SizeLimit = size_limit.into();
     let bytes = message.into_bytes();
     match encoding {
         Encoding::Identity => Err(Status::new(
@@ -151,10 +152,10 @@ pub fn decompress(
             "malformed frame: a message is flagged as compressed but grpc-encoding is identity",
         )),
         Encoding::Gzip => {
-            check_size("decompressed", gzip_size(&bytes), size_max)?;
-            read_limited(GzDecoder::new(&bytes[..]), size_max)
+            size_limit.check("decompressed", gzip_size(&bytes))?;
+            read_limited(GzDecoder::new(&bytes[..]), size_limit)
         }
-        Encoding::Deflate => read_limited(ZlibDecoder::new(&bytes[..]), size_max),
+        Encoding::Deflate => read_limited(ZlibDecoder::new(&bytes[..]), size_limit),
     }
 }
 
@@ -173,12 +174,12 @@ fn gzip_size(bytes: &[u8]) -> usize {
     if size / DEFLATE_RATIO_MAX > bytes.len() { 0 } else { size }
 }
 
-fn read_limited(reader: impl Read, size_max: usize) -> Result<Message, Status> {
+fn read_limited(reader: impl Read, size_limit: SizeLimit) -> Result<Message, Status> {
     let mut plain = Vec::new();
-    reader.take(size_max as u64 + 1).read_to_end(&mut plain).map_err(|error| {
+    reader.take(size_limit.bytes_max as u64 + 1).read_to_end(&mut plain).map_err(|error| {
         Status::new(Code::Internal, format!("malformed frame: cannot decompress: {error}"))
     })?;
-    check_size("decompressed", plain.len(), size_max)?;
+    size_limit.check("decompressed", plain.len())?;
     Ok(Message::from_bytes(plain.into()))
 }
 

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use super::{Code, Status};
+use super::{Code, SizeLimit, Status};
 
 /// One flag byte and four length bytes stand before every message.
 pub const PREFIX_BYTES: usize = 5;
@@ -67,7 +67,7 @@ impl Message {
 /// Takes messages out of a byte stream. A message is limited before it is collected.
 #[derive(Debug)]
 pub struct Decoder {
-    size_max: usize,
+    size_limit: SizeLimit,
     prefix: [u8; PREFIX_BYTES],
     prefix_filled: usize,
     missing: usize,
@@ -75,10 +75,10 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// `size_max` limits one message as it travels (compressed).
-    pub fn new(size_max: usize) -> Self {
+    /// `size_limit` is of one message as it travels (compressed).
+    pub fn new(size_limit: impl Into<SizeLimit>) -> Self {
         Self {
-            size_max,
+            size_limit: size_limit.into(),
             prefix: [0; PREFIX_BYTES],
             prefix_filled: 0,
             missing: 0,
@@ -132,24 +132,10 @@ impl Decoder {
                 ));
             }
         };
-        check_size("received", size, self.size_max)?;
+        self.size_limit.check("received", size)?;
         self.missing = size;
         Ok(())
     }
-}
-
-/// Checks a message against a limit.
-///
-/// # Errors
-/// `RESOURCE_EXHAUSTED` naming the size and the limit.
-pub fn check_size(verb: &str, size: usize, size_max: usize) -> Result<(), Status> {
-    if size <= size_max {
-        return Ok(());
-    }
-    Err(Status::new(
-        Code::ResourceExhausted,
-        format!("{verb} message of {size} bytes is larger than the limit of {size_max} bytes"),
-    ))
 }
 
 impl From<Bytes> for Framed {

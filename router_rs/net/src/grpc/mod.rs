@@ -8,6 +8,7 @@ mod content_type;
 pub mod framing;
 mod http_status;
 pub mod metadata;
+pub mod size_limit;
 mod status;
 mod timeout;
 
@@ -20,6 +21,7 @@ pub use content_type::{
 pub use framing::{Decoder, Framed, Message, PREFIX_BYTES};
 pub(crate) use http_status::whole_seconds;
 pub use http_status::{HttpFailure, QUEUE_FULL_DEFAULT, client_closed_request, http_status};
+pub use size_limit::SizeLimit;
 pub use status::{GRPC_MESSAGE, GRPC_STATUS, RETRY_PUSHBACK, Status, encode_message};
 pub use timeout::{
     ClientTimeout, GRPC_TIMEOUT, format_timeout, parse_timeout, read_timeout, read_timeout_seconds,

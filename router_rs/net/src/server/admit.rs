@@ -116,14 +116,15 @@ fn admit_call(
     let exchange = exchange(connection, head, deadline, method.index, false);
     // A method's own limit is for handles; a stranger gets no more memory here than elsewhere.
     let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
-    let receive_bytes_max =
-        own_max.or(method.receive_bytes_max).unwrap_or(server.config.receive_bytes_max);
-    let send_bytes_max = own_max.unwrap_or(server.config.send_bytes_max);
+    let (received, sent) = match own_max {
+        Some(bytes_max) => (bytes_max.into(), bytes_max.into()),
+        None => (server.config.receive_limit(method.receive_bytes_max), server.config.send_limit()),
+    };
     let intake = Intake::Grpc(match body {
-        Body::Stream(stream) => Messages::new(stream, encoding, receive_bytes_max),
-        Body::Whole(body) => Messages::of(body, encoding, receive_bytes_max),
+        Body::Stream(stream) => Messages::new(stream, encoding, received),
+        Body::Whole(body) => Messages::of(body, encoding, received),
     });
-    let outlet = Outlet::new(respond, content_type, default_encoding, send_bytes_max);
+    let outlet = Outlet::new(respond, content_type, default_encoding, sent);
     spawn(connection, exchange, method, intake, outlet);
 }
 

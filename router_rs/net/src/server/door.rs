@@ -46,7 +46,7 @@ pub(super) fn front(
         idle_bytes_max: config.idle_bytes_max,
         streams_max: config.concurrent_streams_max,
         header_bytes_max: config.metadata_bytes_max,
-        message_bytes_max: config.receive_bytes_max,
+        message_size: config.receive_limit(None),
         ..FrontLimits::default()
     };
     let config = FrontConfig {

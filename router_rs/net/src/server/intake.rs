@@ -6,7 +6,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 
 use super::http_body::HttpBody;
-use crate::grpc::{Code, Decoder, Encoding, Message, Status, compress};
+use crate::grpc::{Code, Decoder, Encoding, Message, SizeLimit, Status, compress};
 
 /// One step of reading.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct Messages {
     chunk: Bytes,
     decoder: Decoder,
     encoding: Encoding,
-    size_max: usize,
+    size_limit: SizeLimit,
 }
 
 /// Where the bytes come from.
@@ -73,17 +73,22 @@ pub(super) enum Source {
 }
 
 impl Messages {
-    pub(super) fn new(body: RecvStream, encoding: Encoding, size_max: usize) -> Self {
-        Self::with_source(Source::Open(body), Bytes::new(), encoding, size_max)
+    pub(super) fn new(body: RecvStream, encoding: Encoding, size_limit: SizeLimit) -> Self {
+        Self::with_source(Source::Open(body), Bytes::new(), encoding, size_limit)
     }
 
     /// Of a body that has come with its head.
-    pub(super) fn of(body: Bytes, encoding: Encoding, size_max: usize) -> Self {
-        Self::with_source(Source::Ended, body, encoding, size_max)
+    pub(super) fn of(body: Bytes, encoding: Encoding, size_limit: SizeLimit) -> Self {
+        Self::with_source(Source::Ended, body, encoding, size_limit)
     }
 
-    fn with_source(source: Source, chunk: Bytes, encoding: Encoding, size_max: usize) -> Self {
-        Self { source, chunk, decoder: Decoder::new(size_max), encoding, size_max }
+    fn with_source(
+        source: Source,
+        chunk: Bytes,
+        encoding: Encoding,
+        size_limit: SizeLimit,
+    ) -> Self {
+        Self { source, chunk, decoder: Decoder::new(size_limit), encoding, size_limit }
     }
 
     fn close(&mut self) {
@@ -125,6 +130,6 @@ impl Messages {
         if !message.compressed {
             return Ok(message);
         }
-        compress::decompress(self.encoding, message, self.size_max)
+        compress::decompress(self.encoding, message, self.size_limit)
     }
 }

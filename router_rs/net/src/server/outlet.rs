@@ -9,8 +9,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 pub(super) use self::http_answer::Started;
 use super::sink::{Respond, Sink};
-use crate::grpc::framing::check_size;
-use crate::grpc::{Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Message, Status, compress};
+use crate::grpc::{
+    Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Message, SizeLimit, Status, compress,
+};
 
 enum Stage {
     /// No headers have been sent.
@@ -39,7 +40,7 @@ struct Grpc {
     content_type: HeaderValue,
     /// What messages of this response may be compressed with.
     encoding: Encoding,
-    size_max: usize,
+    size_limit: SizeLimit,
 }
 
 /// What the answer to a plain HTTP request depends on.
@@ -55,9 +56,9 @@ impl Outlet {
         respond: Respond,
         content_type: HeaderValue,
         encoding: Encoding,
-        size_max: usize,
+        size_limit: SizeLimit,
     ) -> Self {
-        let dialect = Dialect::Grpc(Grpc { content_type, encoding, size_max });
+        let dialect = Dialect::Grpc(Grpc { content_type, encoding, size_limit });
         Self { stage: Stage::Head(respond), dialect }
     }
 
@@ -118,7 +119,7 @@ impl Outlet {
         may_compress: bool,
     ) -> Result<(), Status> {
         let Dialect::Grpc(grpc) = &self.dialect else { return self.send_piece(message) };
-        check_size("sent", message.len(), grpc.size_max)?;
+        grpc.size_limit.check("sent", message.len())?;
         let message =
             if may_compress { compress::compress(grpc.encoding, message) } else { message };
         if matches!(self.stage, Stage::Head(_)) {

@@ -17,7 +17,10 @@ use super::methods::Methods;
 use super::probation::Probations;
 use crate::BriefMutex;
 use crate::front::Proxies;
-use crate::grpc::{Code, Encoding, Encodings, Status};
+use crate::grpc::size_limit::{
+    DEPLOYMENT_RECEIVES, DEPLOYMENT_SENDS, SERVER_RECEIVES, SERVER_SENDS,
+};
+use crate::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
 use crate::link::{CancelReason, EventSink};
 use crate::mesh::load::trailer;
 #[cfg(doc)]
@@ -58,6 +61,32 @@ pub struct ServerConfig {
     /// What every call has to carry as [`names::TOKEN`] unless its connection has proven `token`;
     /// empty: nothing.
     pub call_token: Vec<u8>,
+}
+
+// === impl ServerConfig ===
+
+impl ServerConfig {
+    /// Of a message that comes; `bytes_max`: what the method has instead of the server's.
+    pub(super) fn receive_limit(&self, bytes_max: Option<usize>) -> SizeLimit {
+        let option = self.option(DEPLOYMENT_RECEIVES, SERVER_RECEIVES);
+        SizeLimit { bytes_max: bytes_max.unwrap_or(self.receive_bytes_max), option }
+    }
+
+    /// Of a message that goes.
+    pub(super) fn send_limit(&self) -> SizeLimit {
+        let option = self.option(DEPLOYMENT_SENDS, SERVER_SENDS);
+        SizeLimit { bytes_max: self.send_bytes_max, option }
+    }
+
+    /// What a user sets a limit by.
+    fn option(&self, of_deployment: &'static str, of_server: &'static str) -> &'static str {
+        match (self.replica_id.is_empty(), self.call_token.is_empty()) {
+            (false, _) => of_deployment,
+            (true, true) => of_server,
+            // A controller's: nobody does.
+            (true, false) => "",
+        }
+    }
 }
 
 /// Counters for people and tests; relaxed, since nothing is decided by them.

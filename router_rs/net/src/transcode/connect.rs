@@ -27,7 +27,6 @@ use super::unary::{
 };
 use super::work::LONG_BYTES;
 use crate::dispatch::Door;
-use crate::grpc::framing::check_size;
 use crate::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
 };
@@ -160,18 +159,18 @@ fn open_unary(
 ) -> Result<Transcoding, Status> {
     check_version(&parts.headers)?;
     let encoding = encoding(parts.headers.get(CONTENT_ENCODING))?;
-    let bytes_max = limits.message_bytes_max;
+    let size_limit = limits.message_size;
     let size = content_length(&parts.headers);
     if let Some(size) = size {
-        check_size("received", size, bytes_max)?;
+        size_limit.check("received", size)?;
     }
     let request: Box<dyn RequestCoder> = match (method, size) {
         (Some(method), _) if is_json => {
             let json: Box<dyn Convert> = Box::new(method.input.clone());
-            Box::new(WholeRequest::new(json, encoding, bytes_max))
+            Box::new(WholeRequest::new(json, encoding, size_limit))
         }
         (_, Some(size)) if encoding == Encoding::Identity => Box::new(SizedRequest::new(size)),
-        _ => Box::new(WholeRequest::new(Box::new(AsProto), encoding, bytes_max)),
+        _ => Box::new(WholeRequest::new(Box::new(AsProto), encoding, size_limit)),
     };
     let is_plain = is_json && !parts.headers.contains_key(VERSION);
     Ok(Transcoding {
@@ -200,14 +199,14 @@ fn unary_answer(
         pool: method.map(Method::pool),
         grant: limits.cors.grant(&parts.headers),
     };
-    let bytes_max = limits.message_bytes_max;
+    let size_limit = limits.message_size;
     if method.is_some_and(|method| method.server_streams) {
         let separation = Separation::of_accept(parts.headers.get(ACCEPT));
         let form = AnswerForm { errors: ErrorForm::Google, ..form };
-        return Box::new(JsonStreamAnswer::new(form, separation, bytes_max));
+        return Box::new(JsonStreamAnswer::new(form, separation, size_limit));
     }
     let accepts_gzip = accepts_gzip(parts.headers.get(ACCEPT_ENCODING));
-    Box::new(UnaryAnswer::new(form, accepts_gzip, bytes_max))
+    Box::new(UnaryAnswer::new(form, accepts_gzip, size_limit))
 }
 
 fn open_stream(
@@ -218,13 +217,13 @@ fn open_stream(
 ) -> Result<Transcoding, Status> {
     check_version(&parts.headers)?;
     let encoding = encoding(parts.headers.get(CONNECT_ENCODING))?;
-    let bytes_max = limits.message_bytes_max;
+    let size_limit = limits.message_size;
     let is_unary = method.is_some_and(|method| !method.client_streams);
     let mut head = head(parts)?;
     let request: Box<dyn RequestCoder> = match method {
         Some(method) if is_json => {
             let json = method.input.clone();
-            Box::new(JsonStreamRequest::new(json, encoding, is_unary, bytes_max))
+            Box::new(JsonStreamRequest::new(json, encoding, is_unary, size_limit))
         }
         _ => {
             head.headers.extend(encoding.header().map(|value| (GRPC_ENCODING, value)));
@@ -232,12 +231,12 @@ fn open_stream(
                 let accepted = HeaderValue::from_static("identity,gzip");
                 head.headers.insert(GRPC_ACCEPT_ENCODING, accepted);
             }
-            Box::new(ProtoStreamRequest::new(encoding, is_unary, bytes_max))
+            Box::new(ProtoStreamRequest::new(encoding, is_unary, size_limit))
         }
     };
     let json = method.filter(|_| is_json).map(|method| method.output.clone());
     let grant = limits.cors.grant(&parts.headers);
-    let answer = StreamAnswer::new(json, method.map(Method::pool), grant, bytes_max);
+    let answer = StreamAnswer::new(json, method.map(Method::pool), grant, size_limit);
     let answered_by = limits.answered_by.clone();
     let answer = Box::new(answer);
     let door = Door::Connect;
@@ -281,11 +280,11 @@ fn open_get(
         Some(method) if is_json => Box::new(method.input.clone()),
         _ => Box::new(AsProto),
     };
-    check_size("received", bytes.len(), limits.message_bytes_max)?;
+    limits.message_size.check("received", bytes.len())?;
     let is_compressed = encoding != Encoding::Identity && !bytes.is_empty();
     let request: Box<dyn RequestCoder> = if is_compressed || bytes.len() > LONG_BYTES {
         // As if it were the body: few bytes of a query may be a long message when unpacked.
-        let mut request = WholeRequest::new(convert, encoding, limits.message_bytes_max);
+        let mut request = WholeRequest::new(convert, encoding, limits.message_size);
         request.give(bytes, true);
         Box::new(request)
     } else {

@@ -198,7 +198,7 @@ fn head(path: &str, content_type: &'static str) -> request::Parts {
 
 fn limits() -> Limits {
     Limits {
-        message_bytes_max: LIMITS_BYTES,
+        message_size: LIMITS_BYTES.into(),
         cors: Cors::default(),
         answered_by: HeaderValue::from_static("ingress"),
     }

@@ -12,7 +12,7 @@ use super::status::{failure_status, http_status};
 use super::unary::{AnswerForm, JSON, end_status, remove_grpc};
 use super::work::{Work, is_long};
 use crate::grpc::compress::decompress;
-use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, Message, Status};
+use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, Message, SizeLimit, Status};
 
 /// How messages of one answer are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ const LINES: [&str; 3] = ["application/x-ndjson", "application/jsonl", "applicat
 pub(super) struct JsonStreamAnswer {
     form: AnswerForm,
     separation: Separation,
-    bytes_max: usize,
+    size_limit: SizeLimit,
     decoder: Decoder,
     encoding: Encoding,
     /// Waits for the first message: a failure before it has an HTTP status.
@@ -62,12 +62,12 @@ pub(super) struct JsonStreamAnswer {
 }
 
 impl JsonStreamAnswer {
-    pub(super) fn new(form: AnswerForm, separation: Separation, bytes_max: usize) -> Self {
+    pub(super) fn new(form: AnswerForm, separation: Separation, size_limit: SizeLimit) -> Self {
         Self {
             form,
             separation,
-            bytes_max,
-            decoder: Decoder::new(bytes_max),
+            size_limit,
+            decoder: Decoder::new(size_limit),
             encoding: Encoding::Identity,
             headers: None,
             has_begun: false,
@@ -151,11 +151,11 @@ impl AnswerCoder for JsonStreamAnswer {
             return Ok(false);
         }
         if let Some(message) = self.decoder.decode(&mut self.unread)? {
-            let (encoding, bytes_max) = (self.encoding, self.bytes_max);
+            let (encoding, size_limit) = (self.encoding, self.size_limit);
             let is_long = is_long(&message);
             let body = Arc::clone(&self.form.body);
             let make = move || {
-                let message = decompress(encoding, message, bytes_max)?;
+                let message = decompress(encoding, message, size_limit)?;
                 body.write(message.into_bytes()).map(Message::from_bytes)
             };
             if is_long {

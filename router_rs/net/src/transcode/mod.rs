@@ -43,11 +43,13 @@ pub(crate) use work::THREADS_MAX;
 
 use http::HeaderValue;
 
+use crate::grpc::SizeLimit;
+
 /// What clients of other protocols may do, and how they are told.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Of one message that has to be whole; beyond it: `RESOURCE_EXHAUSTED`.
-    pub message_bytes_max: usize,
+    pub message_size: SizeLimit,
     pub cors: Cors,
     /// Who we say we are in answers of our own.
     pub answered_by: HeaderValue,

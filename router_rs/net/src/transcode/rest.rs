@@ -88,7 +88,7 @@ fn open_route(
         Box::new(ReadyRequest::new(fields.frame(Bytes::new())?))
     } else {
         let encoding = Encoding::from_header(parts.headers.get(CONTENT_ENCODING))?;
-        Box::new(WholeRequest::new(Box::new(fields), encoding, limits.message_bytes_max))
+        Box::new(WholeRequest::new(Box::new(fields), encoding, limits.message_size))
     };
     let mut head = grpc_head(parts, &route.method.path, PROTO);
     if let Some(timeout) = read_timeout(&parts.headers)? {
@@ -114,13 +114,13 @@ fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn Ans
         pool: Some(method.pool()),
         grant: limits.cors.grant(&parts.headers),
     };
-    let bytes_max = limits.message_bytes_max;
+    let size_limit = limits.message_size;
     if method.server_streams {
         let separation = Separation::of_accept(parts.headers.get(ACCEPT));
-        return Box::new(JsonStreamAnswer::new(form, separation, bytes_max));
+        return Box::new(JsonStreamAnswer::new(form, separation, size_limit));
     }
     let accepts_gzip = accepts_gzip(parts.headers.get(ACCEPT_ENCODING));
-    Box::new(UnaryAnswer::new(form, accepts_gzip, bytes_max))
+    Box::new(UnaryAnswer::new(form, accepts_gzip, size_limit))
 }
 
 /// What the head says about the message, and where the body goes.

@@ -15,8 +15,9 @@ use super::status::ErrorForm;
 use super::unary::{end_status, of_client, remove_grpc};
 use super::work::{Work, is_long};
 use crate::grpc::compress::decompress;
-use crate::grpc::framing::check_size;
-use crate::grpc::{Code, Decoder, Encoding, GRPC_ENCODING, Message, PREFIX_BYTES, Status};
+use crate::grpc::{
+    Code, Decoder, Encoding, GRPC_ENCODING, Message, PREFIX_BYTES, SizeLimit, Status,
+};
 
 pub(super) const CONNECT_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
 
@@ -66,7 +67,7 @@ pub(super) struct ProtoStreamRequest {
 #[derive(Debug)]
 struct Envelopes {
     count: Count,
-    bytes_max: usize,
+    size_limit: SizeLimit,
     is_compressible: bool,
     prefix: [u8; PREFIX_BYTES],
     prefix_filled: usize,
@@ -76,10 +77,10 @@ struct Envelopes {
 
 impl ProtoStreamRequest {
     /// `is_unary`: it may have one message only.
-    pub(super) fn new(encoding: Encoding, is_unary: bool, bytes_max: usize) -> Self {
+    pub(super) fn new(encoding: Encoding, is_unary: bool, size_limit: SizeLimit) -> Self {
         let envelopes = Envelopes {
             count: Count { is_unary, messages: 0 },
-            bytes_max,
+            size_limit,
             is_compressible: encoding != Encoding::Identity,
             prefix: [0; PREFIX_BYTES],
             prefix_filled: 0,
@@ -115,7 +116,7 @@ impl Envelopes {
         let [flags, length @ ..] = self.prefix;
         check_flags(flags, self.is_compressible)?;
         self.missing = u32::from_be_bytes(length) as usize;
-        check_size("received", self.missing, self.bytes_max)?;
+        self.size_limit.check("received", self.missing)?;
         self.count.add()
     }
 
@@ -172,7 +173,7 @@ impl RequestCoder for ProtoStreamRequest {
 pub(super) struct JsonStreamRequest {
     json: JsonType,
     encoding: Encoding,
-    bytes_max: usize,
+    size_limit: SizeLimit,
     decoder: Decoder,
     count: Count,
     unread: Bytes,
@@ -184,12 +185,12 @@ impl JsonStreamRequest {
         json: JsonType,
         encoding: Encoding,
         is_unary: bool,
-        bytes_max: usize,
+        size_limit: SizeLimit,
     ) -> Self {
         let count = Count { is_unary, messages: 0 };
-        let decoder = Decoder::new(bytes_max);
+        let decoder = Decoder::new(size_limit);
         let unread = Bytes::new();
-        Self { json, encoding, bytes_max, decoder, count, unread, is_complete: false }
+        Self { json, encoding, size_limit, decoder, count, unread, is_complete: false }
     }
 }
 
@@ -209,9 +210,9 @@ impl RequestCoder for JsonStreamRequest {
             }
             self.count.add()?;
             let is_long = is_long(&message);
-            let (json, encoding, bytes_max) = (self.json.clone(), self.encoding, self.bytes_max);
+            let (json, encoding, size_limit) = (self.json.clone(), self.encoding, self.size_limit);
             let make = move || {
-                let message = decompress(encoding, message, bytes_max).map_err(of_client)?;
+                let message = decompress(encoding, message, size_limit).map_err(of_client)?;
                 json.read(&message.into_bytes()).map(|message| frame_of(&[&message]))
             };
             return if is_long {
@@ -241,7 +242,7 @@ pub(super) struct StreamAnswer {
     json: Option<JsonType>,
     pool: Option<DescriptorPool>,
     grant: Grant,
-    bytes_max: usize,
+    size_limit: SizeLimit,
     decoder: Decoder,
     encoding: Encoding,
     has_head: bool,
@@ -253,14 +254,14 @@ impl StreamAnswer {
         json: Option<JsonType>,
         pool: Option<DescriptorPool>,
         grant: Grant,
-        bytes_max: usize,
+        size_limit: SizeLimit,
     ) -> Self {
         Self {
             json,
             pool,
             grant,
-            bytes_max,
-            decoder: Decoder::new(bytes_max),
+            size_limit,
+            decoder: Decoder::new(size_limit),
             encoding: Encoding::Identity,
             has_head: false,
             unread: Bytes::new(),
@@ -321,9 +322,9 @@ impl AnswerCoder for StreamAnswer {
         };
         if let Some(message) = self.decoder.decode(&mut self.unread)? {
             let is_long = is_long(&message);
-            let (json, encoding, bytes_max) = (json.clone(), self.encoding, self.bytes_max);
+            let (json, encoding, size_limit) = (json.clone(), self.encoding, self.size_limit);
             let make = move || {
-                let message = decompress(encoding, message, bytes_max)?;
+                let message = decompress(encoding, message, size_limit)?;
                 let json = json.write(&message.into_bytes())?;
                 Ok(Message::from_bytes(envelope(0, &json)))
             };

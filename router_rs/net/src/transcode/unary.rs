@@ -15,10 +15,10 @@ use super::json::{JsonType, frame_of};
 use super::status::{DETAILS, ErrorForm, failure_status, http_status};
 use super::work::{Work, is_long};
 use crate::grpc::compress::{compress, decompress};
-use crate::grpc::framing::{check_size, put_prefix};
+use crate::grpc::framing::put_prefix;
 use crate::grpc::{
     Code, Decoder, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_MESSAGE, GRPC_STATUS,
-    Message, PREFIX_BYTES, Status,
+    Message, PREFIX_BYTES, SizeLimit, Status,
 };
 use crate::mesh::names::ANSWERED_BY;
 
@@ -55,18 +55,22 @@ pub(super) struct WholeRequest {
     /// Until the body is whole.
     convert: Option<Box<dyn Convert>>,
     encoding: Encoding,
-    bytes_max: usize,
+    size_limit: SizeLimit,
     body: Message,
     unread: Bytes,
     is_complete: bool,
 }
 
 impl WholeRequest {
-    pub(super) fn new(convert: Box<dyn Convert>, encoding: Encoding, bytes_max: usize) -> Self {
+    pub(super) fn new(
+        convert: Box<dyn Convert>,
+        encoding: Encoding,
+        size_limit: SizeLimit,
+    ) -> Self {
         Self {
             convert: Some(convert),
             encoding,
-            bytes_max,
+            size_limit,
             body: Message::default(),
             unread: Bytes::new(),
             is_complete: false,
@@ -75,12 +79,12 @@ impl WholeRequest {
 
     fn frame(&mut self, convert: Box<dyn Convert>) -> Result<Taken, Status> {
         let mut body = std::mem::take(&mut self.body);
-        let (encoding, bytes_max) = (self.encoding, self.bytes_max);
+        let (encoding, size_limit) = (self.encoding, self.size_limit);
         // An empty body is not even an empty gzip stream; clients send it for an empty message.
         body.compressed = encoding != Encoding::Identity && !body.is_empty();
         let is_long = is_long(&body);
         let make = move || {
-            let body = decompress(encoding, body, bytes_max).map_err(of_client)?;
+            let body = decompress(encoding, body, size_limit).map_err(of_client)?;
             convert.frame(body.into_bytes())
         };
         if is_long {
@@ -99,7 +103,7 @@ impl RequestCoder for WholeRequest {
     fn take(&mut self) -> Result<Taken, Status> {
         let bytes = std::mem::take(&mut self.unread);
         if !bytes.is_empty() {
-            check_size("received", self.body.len() + bytes.len(), self.bytes_max)?;
+            self.size_limit.check("received", self.body.len() + bytes.len())?;
             self.body.segments.push(bytes);
         }
         match self.convert.take_if(|_| self.is_complete) {
@@ -236,7 +240,7 @@ pub(super) const JSON: &str = "application/json";
 pub(super) struct UnaryAnswer {
     form: AnswerForm,
     accepts_gzip: bool,
-    bytes_max: usize,
+    size_limit: SizeLimit,
     decoder: Decoder,
     encoding: Encoding,
     headers: HeaderMap,
@@ -247,12 +251,12 @@ pub(super) struct UnaryAnswer {
 }
 
 impl UnaryAnswer {
-    pub(super) fn new(form: AnswerForm, accepts_gzip: bool, bytes_max: usize) -> Self {
+    pub(super) fn new(form: AnswerForm, accepts_gzip: bool, size_limit: SizeLimit) -> Self {
         Self {
             form,
             accepts_gzip,
-            bytes_max,
-            decoder: Decoder::new(bytes_max),
+            size_limit,
+            decoder: Decoder::new(size_limit),
             encoding: Encoding::Identity,
             headers: HeaderMap::new(),
             message: None,
@@ -269,10 +273,10 @@ impl UnaryAnswer {
             return Err(Status::new(Code::Internal, text));
         };
         let is_long = is_long(&message);
-        let (encoding, bytes_max) = (self.encoding, self.bytes_max);
+        let (encoding, size_limit) = (self.encoding, self.size_limit);
         let (accepts_gzip, body) = (self.accepts_gzip, Arc::clone(&self.form.body));
         let make = move || {
-            let message = decompress(encoding, message, bytes_max)?;
+            let message = decompress(encoding, message, size_limit)?;
             let body = Message::from_bytes(body.write(message.into_bytes())?);
             let is_worth_it = accepts_gzip && body.len() >= COMPRESSED_BYTES_MIN;
             Ok(if is_worth_it { compress(Encoding::Gzip, body) } else { body })

@@ -209,7 +209,9 @@ fn an_answer_over_the_limit_fails() {
     let mut call = limited_call(ECHO, &headers);
     let told = download(&mut *call.answer, Answer { pieces: &large, ..Answer::default() });
     assert_eq!(429, told.status.as_u16());
-    assert!(told.text().contains("larger than the limit of 1000"), "{}", told.text());
+    let expected = "larger than the limit of 1000 bytes; to allow more, raise \
+                    PYSERVE_INGRESS_MAX_MESSAGE_BYTES of the ingress";
+    assert!(told.text().contains(expected), "{}", told.text());
 }
 
 proptest::proptest! {

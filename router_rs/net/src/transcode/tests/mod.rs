@@ -27,7 +27,8 @@ use super::json::{JsonType, frame_of};
 use super::methods::{MethodTable, Source};
 use super::open::{Opened, Transcoding, open};
 use crate::dispatch::ServiceRoute;
-use crate::grpc::{Code, Decoder, GRPC_STATUS, Status};
+use crate::grpc::size_limit::INGRESS_TRANSCODES;
+use crate::grpc::{Code, Decoder, GRPC_STATUS, SizeLimit, Status};
 
 /// `tests/mesh/doors/things.proto` with all that it imports, as a `FileDescriptorSet`.
 const THINGS: &[u8] = include_bytes!("../../../tests/testdata/things.binpb");
@@ -80,7 +81,7 @@ fn messages(json_type: &JsonType, mut frames: Bytes) -> Vec<String> {
 
 fn limits(message_bytes_max: usize) -> Limits {
     Limits {
-        message_bytes_max,
+        message_size: SizeLimit { bytes_max: message_bytes_max, option: INGRESS_TRANSCODES },
         cors: Cors::new(["*"]),
         answered_by: HeaderValue::from_static("ingress"),
     }
