@@ -801,6 +801,7 @@ class IngressLimits:
         header_bytes_max: int = 16384,
         body_bytes_max: int | None = None,  # of one plain HTTP request
         message_bytes_max: int = 4194304,  # of one message that is transcoded
+        refuses_unknown_fields: bool = False,  # in its JSON, where the client says nothing
         header_timeout_s: float = 10.0,  # for a greeting, and for the head of each request
         idle_timeout_s: float = 3600.0,  # a connection without a byte and a call
         body_timeout_s: float = 60.0,  # a client that neither sends nor takes for so long

@@ -84,6 +84,8 @@ class IngressSettings:
         header_bytes_max: head of one request.
         body_bytes_max: body of one plain HTTP request; None: no limit.
         message_bytes_max: one message that is transcoded (JSON, Connect, gRPC-Web).
+        refuses_unknown_fields: JSON with fields that its message does not have is refused (400),
+            unless the client says otherwise; else they are ignored.
         client_timeout_s: a connection on which nothing happens and no call runs.
         header_timeout_s: from the first byte of a head to its last.
         body_timeout_s: a client that neither sends nor takes what it is due.
@@ -108,6 +110,7 @@ class IngressSettings:
     header_bytes_max: int = 16 * 1024
     body_bytes_max: int | None = None
     message_bytes_max: int = 4 * 1024 * 1024
+    refuses_unknown_fields: bool = False
     client_timeout_s: float = 3600.0
     header_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
@@ -178,6 +181,7 @@ def read_ingress_settings(variables: Mapping[str, str]) -> IngressSettings:
         else default.root_path,
         server_timeout_s=read.limit_seconds(variables, "PYSERVE_INGRESS_SERVER_TIMEOUT_S", None),
         request_timeout_s=read.limit_seconds(variables, "PYSERVE_REQUEST_TIMEOUT_S", None),
+        refuses_unknown_fields=read.switch(variables, "PYSERVE_INGRESS_REFUSE_UNKNOWN_FIELDS"),
         cors_origins=_origins(variables) or default.cors_origins,
         trusted_proxies=trusted,
         proxy_protocol=read_proxy_protocol(variables, trusted),

@@ -326,6 +326,7 @@ def _limits(settings: IngressSettings) -> _router.IngressLimits:
         header_bytes_max=settings.header_bytes_max,
         body_bytes_max=settings.body_bytes_max,
         message_bytes_max=settings.message_bytes_max,
+        refuses_unknown_fields=settings.refuses_unknown_fields,
         header_timeout_s=settings.header_timeout_s,
         idle_timeout_s=settings.client_timeout_s,
         body_timeout_s=settings.body_timeout_s,

@@ -10,6 +10,7 @@ import collections.abc
 import dataclasses
 import datetime
 import decimal
+import difflib
 import enum
 import functools
 import inspect
@@ -27,6 +28,8 @@ from pyserve.replica.http.errors import InvalidBody, Location, mistake, name_of,
 from pyserve.replica.http.models import has_models, is_model, model_converter
 
 Convert = Callable[[Any, Location], Any]
+# Longer names get no proposal: comparing them costs the product of their lengths.
+_PROPOSED_LENGTH_MAX = 128
 
 
 def is_data(annotation: object) -> bool:
@@ -323,10 +326,14 @@ def read_fields(
         for name in sorted(required - value.keys())
     ]
     values: dict[str, Any] = {}
+    is_told = False  # To look for near names takes time, which strangers choose.
     for name, each in value.items():
         convert = fields.get(name)
         if name not in fields and not takes_others:
-            errors.append(mistake((*where, name), "unknown field", "extra_forbidden"))
+            near = [] if is_told else _near(name, fields)
+            is_told = True
+            text = f"unknown field, did you mean {near[0]}?" if near else "unknown field"
+            errors.append(mistake((*where, name), text, "extra_forbidden"))
         elif convert is None:
             values[name] = each
         else:
@@ -337,3 +344,9 @@ def read_fields(
     if errors:
         raise InvalidBody(errors)
     return values
+
+
+def _near(name: str, known: collections.abc.Iterable[str]) -> list[str]:
+    if len(name) > _PROPOSED_LENGTH_MAX:
+        return []
+    return difflib.get_close_matches(name, list(known), n=1)

@@ -30,7 +30,8 @@ impl IngressLimits {
     #[new]
     #[pyo3(signature = (
         *, connections_max = 20000, idle_bytes_max = 50_331_648, streams_max = 1024,
-        header_bytes_max = 16384, body_bytes_max = None, message_bytes_max = 4_194_304, header_timeout_s = 10.0,
+        header_bytes_max = 16384, body_bytes_max = None, message_bytes_max = 4_194_304,
+        refuses_unknown_fields = false, header_timeout_s = 10.0,
         idle_timeout_s = 3600.0, body_timeout_s = 60.0, keep_alive_timeout_s = 90.0,
         request_timeout_s = None, cors_origins = vec!["*".to_owned()],
     ))]
@@ -42,6 +43,7 @@ impl IngressLimits {
         header_bytes_max: u32,
         body_bytes_max: Option<u64>,
         message_bytes_max: usize,
+        refuses_unknown_fields: bool,
         header_timeout_s: f64,
         idle_timeout_s: f64,
         body_timeout_s: f64,
@@ -69,6 +71,7 @@ impl IngressLimits {
                 bytes_max: message_bytes_max,
                 ..NetLimits::default().message_size
             },
+            refuses_unknown_fields,
             header_timeout: period("header_timeout_s", header_timeout_s)?,
             idle_timeout: period("idle_timeout_s", idle_timeout_s)?,
             body_timeout: period("body_timeout_s", body_timeout_s)?,

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.mesh.doors import things_pb2, things_pb2_grpc
-from tests.support.mesh import RunningMesh
+from tests.support.mesh import RunningMesh, running_mesh
 
 _BUF: Final = str(Path(sys.executable).with_name("buf"))
 _TIMEOUT_S: Final = 30.0
@@ -93,6 +93,33 @@ def test_json_is_answered_with_json_headers_and_trailers(client: httpx.Client) -
     assert "application/json" == answer.headers["content-type"]
     assert ("h", "AAE") == (answer.headers["x-head"], answer.headers["trailer-x-end-bin"])
     assert "x-request-id" in answer.headers
+
+
+@pytest.mark.parametrize("path", [f"{_SERVICE}/Echo", "/v1/echo"])
+def test_unknown_fields_are_ignored_unless_the_client_asks(client: httpx.Client, path: str) -> None:
+    """The path and what was meant are in the answer; the service gets none of it."""
+    body = {"name": "a", "inner": {"nmae": "b"}}
+    assert {"name": "a", "inner": {}} == client.post(path, json=body).json()
+    answer = client.post(path, json=body, headers={"x-pyserve-refuse-unknown-fields": "1"})
+    assert 400 == answer.status_code
+    # REST has its errors in an object of their own.
+    error = answer.json().get("error", answer.json())
+    assert 'request.inner has no field "nmae", did you mean name?' in error["message"]
+    known = {"name": "a", "smallCount": 1}
+    answer = client.post(path, json=known, headers={"x-pyserve-refuse-unknown-fields": "1"})
+    assert known == answer.json()
+
+
+def test_an_ingress_may_refuse_unknown_fields_of_everybody() -> None:
+    """But of a client that does not want it."""
+    environment = {"PYSERVE_INGRESS_REFUSE_UNKNOWN_FIELDS": "1"}
+    with running_mesh("tests.mesh.doors.apps:app", environment=environment) as mesh:
+        url = f"http://{mesh.address}{_SERVICE}/Echo"
+        answer = httpx.post(url, json={"nmae": "b"}, timeout=_TIMEOUT_S)
+        assert (400, "invalid_argument") == (answer.status_code, answer.json()["code"])
+        headers = {"x-pyserve-refuse-unknown-fields": "0"}
+        answer = httpx.post(url, json={"nmae": "b"}, headers=headers, timeout=_TIMEOUT_S)
+        assert (200, {}) == (answer.status_code, answer.json())
 
 
 @pytest.mark.parametrize("path", [f"{_SERVICE}/Echo", "/v1/echo"])

@@ -25,6 +25,7 @@ _NATIVE: dict[str, tuple[str, str, Any]] = {
     "header_bytes_max": ("IngressLimits", "header_bytes_max", 4321),
     "body_bytes_max": ("IngressLimits", "body_bytes_max", 5432),
     "message_bytes_max": ("IngressLimits", "message_bytes_max", 6543),
+    "refuses_unknown_fields": ("IngressLimits", "refuses_unknown_fields", True),
     "client_timeout_s": ("IngressLimits", "idle_timeout_s", 98.0),
     "header_timeout_s": ("IngressLimits", "header_timeout_s", 11.0),
     "body_timeout_s": ("IngressLimits", "body_timeout_s", 12.0),

@@ -24,6 +24,8 @@ pub struct FrontLimits {
     pub body_bytes_max: Option<u64>,
     /// Of one message that is transcoded.
     pub message_size: SizeLimit,
+    /// JSON with fields that its message does not have is refused, unless the client says otherwise.
+    pub refuses_unknown_fields: bool,
     /// For the TLS handshake and the first bytes, and for the head of each HTTP/1.1 request.
     pub header_timeout: Duration,
     /// A connection without a byte and a request.
@@ -47,6 +49,7 @@ impl Default for FrontLimits {
             header_bytes_max: 16 * 1024,
             body_bytes_max: None,
             message_size: SizeLimit { bytes_max: 4 << 20, option: INGRESS_TRANSCODES },
+            refuses_unknown_fields: false,
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(3600),
             body_timeout: Duration::from_secs(60),

@@ -124,6 +124,7 @@ impl Front {
         };
         let transcoding = transcode::Limits {
             message_size: limits.message_size,
+            refuses_unknown_fields: limits.refuses_unknown_fields,
             cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
             answered_by: config.answered_by.clone(),
         };

@@ -75,6 +75,10 @@ pub const ERROR: HeaderName = HeaderName::from_static("x-pyserve-error");
 /// Request metadatum `1`: the answer says, under the same name, what the router saw and chose.
 pub const EXPLAIN: HeaderName = HeaderName::from_static("x-pyserve-explain");
 
+/// Request header `1` or `0`: whether JSON with fields that its message does not have is refused.
+pub const REFUSE_UNKNOWN_FIELDS: HeaderName =
+    HeaderName::from_static("x-pyserve-refuse-unknown-fields");
+
 /// Whether a header is for the two ends of a call, so that routers pass it on as it is.
 pub fn passes(name: &HeaderName) -> bool {
     !name.as_str().starts_with(PREFIX) || *name == BATCH_END

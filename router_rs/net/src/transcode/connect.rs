@@ -166,7 +166,7 @@ fn open_unary(
     }
     let request: Box<dyn RequestCoder> = match (method, size) {
         (Some(method), _) if is_json => {
-            let json: Box<dyn Convert> = Box::new(method.input.clone());
+            let json: Box<dyn Convert> = Box::new(limits.input(method, &parts.headers)?);
             Box::new(WholeRequest::new(json, encoding, size_limit))
         }
         (_, Some(size)) if encoding == Encoding::Identity => Box::new(SizedRequest::new(size)),
@@ -222,7 +222,7 @@ fn open_stream(
     let mut head = head(parts)?;
     let request: Box<dyn RequestCoder> = match method {
         Some(method) if is_json => {
-            let json = method.input.clone();
+            let json = limits.input(method, &parts.headers)?;
             Box::new(JsonStreamRequest::new(json, encoding, is_unary, size_limit))
         }
         _ => {
@@ -277,7 +277,7 @@ fn open_get(
     let compression = value("compression").map(HeaderValue::from_str).transpose();
     let encoding = encoding(compression.unwrap_or_default().as_ref())?;
     let convert: Box<dyn Convert> = match method {
-        Some(method) if is_json => Box::new(method.input.clone()),
+        Some(method) if is_json => Box::new(limits.input(method, &parts.headers)?),
         _ => Box::new(AsProto),
     };
     limits.message_size.check("received", bytes.len())?;

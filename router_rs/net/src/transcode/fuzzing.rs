@@ -52,7 +52,7 @@ pub fn get(data: &[u8]) {
         let mut parts = head("/", "");
         parts.method = http::Method::GET;
         parts.uri = uri;
-        let _opened = THINGS_TABLE.with(|table| open(table, &parts, &limits(), &|_| true));
+        let _opened = THINGS_TABLE.with(|table| open(table, &parts, &limits(false), &|_| true));
     }
 }
 
@@ -88,7 +88,7 @@ pub fn answer(data: &[u8]) {
         ("/things.v1.Things/Chat", "application/connect+json"),
         ("/things.v1.Things/List", "application/json"),
     ] {
-        if let Some(mut call) = call(path, content_type) {
+        if let Some(mut call) = call(path, content_type, false) {
             download(&mut call, data);
         }
     }
@@ -125,12 +125,14 @@ fn ok() -> HeaderMap {
     trailers
 }
 
-/// The body as one piece and in two: the method has to get the same.
+/// The body as one piece and in two: the method has to get the same. Of an odd number of bytes
+/// before the cut what is unknown is refused.
 fn upload(path: &str, content_type: &'static str, data: &[u8]) {
     let Some((cut, body)) = data.split_first() else { return };
     let (head, tail) = body.split_at(usize::from(*cut).min(body.len()));
     let forwarded = |pieces: &[&[u8]]| {
-        let mut call = call(path, content_type).expect("invariant: the method takes this type");
+        let mut call =
+            call(path, content_type, cut % 2 == 1).expect("invariant: the method takes this type");
         take_all(&mut *call.request, pieces)
     };
     let (whole, cut) = (forwarded(&[body]), forwarded(&[head, tail]));
@@ -183,8 +185,13 @@ fn take_all(request: &mut dyn RequestCoder, pieces: &[&[u8]]) -> Result<Vec<u8>,
     }
 }
 
-fn call(path: &str, content_type: &'static str) -> Option<Box<Transcoding>> {
-    THINGS_TABLE.with(|table| match open(table, &head(path, content_type), &limits(), &|_| true) {
+fn call(
+    path: &str,
+    content_type: &'static str,
+    refuses_unknown_fields: bool,
+) -> Option<Box<Transcoding>> {
+    let (head, limits) = (head(path, content_type), limits(refuses_unknown_fields));
+    THINGS_TABLE.with(|table| match open(table, &head, &limits, &|_| true) {
         Opened::Call(call) => Some(call),
         Opened::NotOurs(_) | Opened::Answer(_) | Opened::Misspelt(_) | Opened::Refused(_) => None,
     })
@@ -196,9 +203,10 @@ fn head(path: &str, content_type: &'static str) -> request::Parts {
     parts
 }
 
-fn limits() -> Limits {
+fn limits(refuses_unknown_fields: bool) -> Limits {
     Limits {
         message_size: LIMITS_BYTES.into(),
+        refuses_unknown_fields,
         cors: Cors::default(),
         answered_by: HeaderValue::from_static("ingress"),
     }
@@ -248,7 +256,7 @@ mod tests {
             ("/things.v1.Things/List", "application/json"),
             ("/things.v1.Things/Chat", "application/grpc-web-text"),
         ] {
-            assert!(call(path, content_type).is_some(), "{path} {content_type}");
+            assert!(call(path, content_type, false).is_some(), "{path} {content_type}");
         }
     }
 

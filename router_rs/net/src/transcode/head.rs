@@ -5,8 +5,10 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
 use http::{request, response};
 
+use crate::mesh::names::REFUSE_UNKNOWN_FIELDS;
+
 /// Headers of the client's protocol or of its connection, which say nothing to the service.
-const OWN: [HeaderName; 13] = [
+const OWN: [HeaderName; 14] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::CONTENT_ENCODING,
@@ -20,6 +22,7 @@ const OWN: [HeaderName; 13] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     HeaderName::from_static("x-grpc-web"),
+    REFUSE_UNKNOWN_FIELDS,
 ];
 
 /// Every header of this protocol begins so.
@@ -101,6 +104,7 @@ mod tests {
             .header("content-length", "3")
             .header("connect-protocol-version", "1")
             .header("connect-timeout-ms", "5")
+            .header("x-pyserve-refuse-unknown-fields", "1")
             .header("x-user", "u")
             .header("application", "a")
             .body(())

@@ -1,6 +1,7 @@
 //! Protobuf messages as JSON, by the mapping of proto3 (protobuf.dev/programming-guides/json).
 //!
-//! Reading is tolerant: fields that the message does not have are ignored. Writing uses
+//! Reading is tolerant: fields that the message does not have are ignored, unless they are to be
+//! refused ([`JsonType::refusing_unknown`]). Writing uses
 //! lowerCamelCase names and leaves defaults out. Nesting is bounded both ways, since both walk
 //! the message by recursion: JSON by `serde_json` (128 levels), protobuf as by `prost` (100), and
 //! what is packed into `google.protobuf.Any`, which `prost` does not see, by [`check_depth`].
@@ -8,6 +9,7 @@
 mod raw;
 mod read;
 mod scalars;
+mod unknown;
 mod values;
 mod wire;
 mod write;
@@ -25,7 +27,7 @@ use serde::de::DeserializeSeed;
 use self::raw::Unwritten;
 use self::read::{MessageSeed, OptionalSeed, Place};
 use self::write::{write_message, write_one};
-use super::wrong::explain;
+use super::wrong::{explain, no_field};
 use crate::grpc::framing::put_prefix;
 use crate::grpc::{Code, PREFIX_BYTES, Status};
 
@@ -47,12 +49,19 @@ pub(crate) struct JsonType {
     pub descriptor: MessageDescriptor,
     /// A message of it may have an `Any` somewhere.
     holds_any: bool,
+    /// What the message has no place for is told, and not ignored.
+    refuses_unknown: bool,
 }
 
 impl JsonType {
     pub(super) fn new(descriptor: MessageDescriptor) -> Self {
         let holds_any = reaches_any(&descriptor);
-        Self { descriptor, holds_any }
+        Self { descriptor, holds_any, refuses_unknown: false }
+    }
+
+    /// The same type, whose JSON is read as `is_refused` says.
+    pub(super) fn refusing_unknown(&self, is_refused: bool) -> Self {
+        Self { refuses_unknown: is_refused, ..self.clone() }
     }
 
     /// The message that `json` is.
@@ -67,6 +76,7 @@ impl JsonType {
         let mut message = Vec::new();
         let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
         self.read_all(json, seed, |value| value)?;
+        self.check_known(|| unknown::of_message(&self.descriptor, &mut parse(json)))?;
         Ok(message)
     }
 
@@ -81,6 +91,7 @@ impl JsonType {
         let name = field.json_name();
         let seed = OptionalSeed { place: &place, out: &mut message };
         self.read_all(json, seed, |value| serde_json::json!({name: value}))?;
+        self.check_known(|| unknown::of_field(name, &place, &mut parse(json)))?;
         Ok(message)
     }
 
@@ -89,7 +100,20 @@ impl JsonType {
         let mut message = Vec::new();
         let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
         seed.deserialize(value).map_err(|error| self.refused(&error, Some(value)))?;
+        self.check_known(|| unknown::of_message(&self.descriptor, value))?;
         Ok(message)
+    }
+
+    /// Refuses a name in a query that is no field's, or takes it as it takes one in JSON.
+    pub(super) fn take_unknown(&self, name: &str) -> Result<(), Status> {
+        let text = self.refuses_unknown.then(|| no_field("request", &self.descriptor, name));
+        text.map_or(Ok(()), |text| Err(Status::new(Code::InvalidArgument, text)))
+    }
+
+    /// Refuses what has been read, if more is to be refused than what is wrong.
+    fn check_known(&self, unknown: impl FnOnce() -> Option<String>) -> Result<(), Status> {
+        let found = self.refuses_unknown.then(unknown).flatten();
+        found.map_or(Ok(()), |text| Err(malformed(&text)))
     }
 
     /// `whole`: makes the message's JSON of what is read.
@@ -99,7 +123,7 @@ impl JsonType {
         seed: S,
         whole: impl Fn(serde_json::Value) -> serde_json::Value,
     ) -> Result<(), Status> {
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let mut deserializer = parse(json);
         seed.deserialize(&mut deserializer).map_err(|error| {
             let parsed = || serde_json::from_slice(json).ok().map(whole);
             let value = (json.len() <= EXPLAINED_BYTES_MAX).then(parsed).flatten();
@@ -177,6 +201,10 @@ impl JsonType {
         }
         Ok(message)
     }
+}
+
+fn parse(json: &[u8]) -> serde_json::Deserializer<serde_json::de::SliceRead<'_>> {
+    serde_json::Deserializer::from_slice(json)
 }
 
 /// How JSON is read.

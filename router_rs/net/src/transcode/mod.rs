@@ -41,16 +41,46 @@ pub(crate) use open::{Opened, Sees, Transcoding, open, open_unseen};
 pub(crate) use refusal::refusal;
 pub(crate) use work::THREADS_MAX;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
-use crate::grpc::SizeLimit;
+use self::json::JsonType;
+use self::methods::Method;
+use crate::grpc::{Code, SizeLimit, Status};
+use crate::mesh::names::REFUSE_UNKNOWN_FIELDS;
 
 /// What clients of other protocols may do, and how they are told.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Of one message that has to be whole; beyond it: `RESOURCE_EXHAUSTED`.
     pub message_size: SizeLimit,
+    /// What JSON says and its message has no place for is refused, unless the client wants another
+    /// thing ([`REFUSE_UNKNOWN_FIELDS`]); else it is ignored.
+    pub refuses_unknown_fields: bool,
     pub cors: Cors,
     /// Who we say we are in answers of our own.
     pub answered_by: HeaderValue,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// The JSON that a method takes from the sender of these headers.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: they do not say clearly how it is to be read.
+    fn input(&self, method: &Method, headers: &HeaderMap) -> Result<JsonType, Status> {
+        let is_refused = match headers.get(REFUSE_UNKNOWN_FIELDS).map(HeaderValue::as_bytes) {
+            None => self.refuses_unknown_fields,
+            Some(b"1") => true,
+            Some(b"0") => false,
+            Some(other) => {
+                let text = format!(
+                    "{REFUSE_UNKNOWN_FIELDS} is \"{}\", write 1 or 0",
+                    other.escape_ascii()
+                );
+                return Err(Status::new(Code::InvalidArgument, text));
+            }
+        };
+        Ok(method.input.refusing_unknown(is_refused))
+    }
 }

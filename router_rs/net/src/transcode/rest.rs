@@ -83,7 +83,7 @@ fn open_route(
     captured: Captured,
     limits: &Limits,
 ) -> Result<Transcoding, Status> {
-    let fields = Fields::new(parts, route, captured)?;
+    let fields = Fields::new(parts, route, captured, limits)?;
     let request: Box<dyn RequestCoder> = if fields.place == Place::Nowhere {
         Box::new(ReadyRequest::new(fields.frame(Bytes::new())?))
     } else {
@@ -141,8 +141,13 @@ enum Place {
 }
 
 impl Fields {
-    fn new(parts: &request::Parts, route: &Route, captured: Captured) -> Result<Self, Status> {
-        let input = route.method.input.clone();
+    fn new(
+        parts: &request::Parts,
+        route: &Route,
+        captured: Captured,
+        limits: &Limits,
+    ) -> Result<Self, Status> {
+        let input = limits.input(&route.method, &parts.headers)?;
         let place = match &route.body {
             Body::None => Place::Nowhere,
             Body::Message => Place::Message,
@@ -152,8 +157,10 @@ impl Fields {
         if place != Place::Message {
             let pairs = query::parse(parts.uri.query().unwrap_or_default()).map_err(wrong)?;
             for (name, value) in pairs {
-                // As in bodies: what the message does not have says nothing to it.
-                let Some(path) = field_path(&input.descriptor, &name) else { continue };
+                let Some(path) = field_path(&input.descriptor, &name) else {
+                    input.take_unknown(&name)?;
+                    continue;
+                };
                 let is_body = matches!(&place, Place::Field(field) if path.first() == Some(field));
                 if !is_body {
                     values.push((path, value.into_owned()));

@@ -149,14 +149,19 @@ impl Search {
         let Some(name) = fields.keys().find(is_unknown).filter(|_| self.unknown.is_none()) else {
             return;
         };
-        let fields: Vec<FieldDescriptor> = descriptor.fields().collect();
-        let names = fields.iter().map(FieldDescriptor::json_name);
-        let mut text = format!("{} has no field {}", self.path, shown(&Value::from(&**name)));
-        if let Some(near) = nearest(name, names, &|_| true) {
-            write!(text, ", did you mean {near}?").expect("invariant: memory takes it");
-        }
-        self.unknown = Some(text);
+        self.unknown = Some(no_field(&self.path, descriptor, name));
     }
+}
+
+/// A sentence about a field that the message at `path` does not have.
+pub(super) fn no_field(path: &str, descriptor: &MessageDescriptor, name: &str) -> String {
+    let fields: Vec<FieldDescriptor> = descriptor.fields().collect();
+    let names = fields.iter().map(FieldDescriptor::json_name);
+    let mut text = format!("{path} has no field {}", shown(&name.into()));
+    if let Some(near) = nearest(name, names, &|_| true) {
+        write!(text, ", did you mean {near}?").expect("invariant: memory takes it");
+    }
+    text
 }
 
 fn field_of(descriptor: &MessageDescriptor, name: &str) -> Option<FieldDescriptor> {
@@ -230,7 +235,7 @@ fn well_known_text(name: &str) -> String {
 }
 
 /// A value for people: containers by name, texts cut.
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),

@@ -68,15 +68,15 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
 /// A field or an extension, as far as its values are concerned.
 pub(super) struct Place {
     number: u32,
-    kind: Kind,
-    shape: Shape,
+    pub kind: Kind,
+    pub shape: Shape,
     is_packed: bool,
     is_group: bool,
     oneof: Option<OneofDescriptor>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+pub(super) enum Shape {
     Single,
     List,
     Map,
@@ -164,10 +164,16 @@ impl Visitor<'_> for NameSeed<'_> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-        let named = self.0.get_field_by_json_name(name).or_else(|| self.0.get_field_by_name(name));
-        let of_extension = || self.0.get_extension_by_json_name(name).map(Place::from);
-        Ok(named.map(Place::from).or_else(of_extension))
+        Ok(place_of(self.0, name))
     }
+}
+
+/// The field or the extension that a name in JSON means.
+pub(super) fn place_of(descriptor: &MessageDescriptor, name: &str) -> Option<Place> {
+    let named =
+        descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
+    let of_extension = || descriptor.get_extension_by_json_name(name).map(Place::from);
+    named.map(Place::from).or_else(of_extension)
 }
 
 /// Writes a field, unless it is null; false: it is not there.

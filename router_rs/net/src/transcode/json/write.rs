@@ -75,7 +75,8 @@ pub(super) fn write_message(
         return write_holder(holder, bytes, depth, out);
     }
     if descriptor.package_name() == WELL_KNOWN {
-        let json_type = JsonType { descriptor: descriptor.clone(), holds_any: true };
+        let json_type =
+            JsonType { descriptor: descriptor.clone(), holds_any: true, refuses_unknown: false };
         let written = json_type.write_whole(bytes, depth + 1).map_err(Unwritten::Refused)?;
         out.extend(written);
         return Ok(());

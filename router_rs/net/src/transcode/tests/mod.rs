@@ -8,6 +8,7 @@ mod rest;
 mod same;
 mod stream;
 mod table;
+mod unknown;
 mod web;
 mod wrong;
 
@@ -82,6 +83,7 @@ fn messages(json_type: &JsonType, mut frames: Bytes) -> Vec<String> {
 fn limits(message_bytes_max: usize) -> Limits {
     Limits {
         message_size: SizeLimit { bytes_max: message_bytes_max, option: INGRESS_TRANSCODES },
+        refuses_unknown_fields: false,
         cors: Cors::new(["*"]),
         answered_by: HeaderValue::from_static("ingress"),
     }

@@ -5,8 +5,8 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, SerializeOptions};
 use super::*;
 
 /// The message that `json` is, as `prost-reflect` reads it.
-fn read(thing: &JsonType, json: &str) -> Option<DynamicMessage> {
-    let options = DeserializeOptions::new().deny_unknown_fields(false);
+fn read(thing: &JsonType, json: &str, refuses_unknown: bool) -> Option<DynamicMessage> {
+    let options = DeserializeOptions::new().deny_unknown_fields(refuses_unknown);
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let descriptor = thing.descriptor.clone();
     DynamicMessage::deserialize_with_options(descriptor, &mut deserializer, &options).ok()
@@ -15,7 +15,9 @@ fn read(thing: &JsonType, json: &str) -> Option<DynamicMessage> {
 #[track_caller]
 fn check(json: &str) {
     let thing = thing();
-    let expected = read(&thing, json);
+    let strict = thing.refusing_unknown(true).read(json.as_bytes());
+    assert_eq!(read(&thing, json, true).is_some(), strict.is_ok(), "{json}: {strict:?}");
+    let expected = read(&thing, json, false);
     let wire = thing.read(json.as_bytes()).ok();
     assert_eq!(expected.is_some(), wire.is_some(), "{json}");
     let (Some(expected), Some(wire)) = (expected, wire) else { return };
