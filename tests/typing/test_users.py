@@ -22,7 +22,7 @@ USERS = Path(__file__).parent / "users"
 _TIMEOUT_S = 280
 _CHECKED_MIN = 40
 _MARK = "  # E"
-_FOUND = re.compile(r"(?P<file>\w+\.py):(?P<line>\d+):(\d+:)? error: (?P<text>.*)")
+_FOUND = re.compile(r"(?P<file>\w+\.pyi?):(?P<line>\d+):(\d+:)? error: (?P<text>.*)")
 
 Errors = dict[int, str]
 
@@ -88,6 +88,15 @@ CHECKERS = [mypy, pyright]
 def test_what_is_right_passes(checker: Callable[[Path, str], Errors], folder: Path):
     assert _CHECKED_MIN <= (USERS / "passes.py").read_text().count("assert_type(")
     assert {} == checker(folder, "passes.py")
+
+
+@pytest.mark.parametrize("name", ["shop_pb2.pyi", "shop_pb2_grpc.pyi"])
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_generated_types_pass_by_themselves(
+    checker: Callable[[Path, str], Errors], name: str, folder: Path
+):
+    """Whoever checks a whole folder checks these files too."""
+    assert {} == checker(folder, name)
 
 
 @pytest.mark.parametrize("checker", CHECKERS)

@@ -1,6 +1,7 @@
 """Mistakes of users: both checkers find one on each line that ends with the mark, and no other."""
 
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import shop_pb2
 import shop_pb2_grpc
@@ -146,6 +147,20 @@ async def services(stub: shop_pb2_grpc.ShopAsyncStub) -> None:
     await stub.Price(shop_pb2.PriceReply())  # E
     stub.Prise(shop_pb2.PriceRequest())  # E
     reply: str = await stub.Price(shop_pb2.PriceRequest())  # E
+
+
+def messages(order: shop_pb2.Order) -> None:
+    order.place = shop_pb2.Order.Place()  # E
+    order.list = [shop_pb2.PriceRequest()]  # E
+    order.note = 3  # E
+    order.HasField("plaec")  # E
+    order.HasField("note")  # E
+    order.ClearField("notes")  # E
+    order.WhichOneof("paymnt")  # E
+    order.list.append(shop_pb2.PriceReply())  # E
+    shop_pb2.Order("text")  # E
+    shop_pb2.PriceRequest(kind=7)  # E
+    by_card: Literal["card"] | None = order.WhichOneof("payment")  # E
 
 
 class Prices(shop_pb2_grpc.ShopServicer):

@@ -1,11 +1,12 @@
 """Code as users write it, which both checkers take as strictly as they can."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import grpc.aio
 import shop_pb2
 import shop_pb2_grpc
+from google.protobuf.timestamp_pb2 import Timestamp
 
 import pyserve
 from pyserve.handle import DeploymentHandle, DeploymentResponse, DeploymentResponseGenerator
@@ -240,6 +241,38 @@ class Prices(shop_pb2_grpc.ShopServicer):
 prices = pyserve.deployment(num_replicas=2)(Prices).bind()
 
 
+class Fixed(shop_pb2_grpc.ShopServicer):
+    """What it leaves out is answered with UNIMPLEMENTED."""
+
+    def Price(self, request: shop_pb2.PriceRequest, context: object) -> shop_pb2.PriceReply:
+        return shop_pb2.PriceReply(price=1.0)
+
+    async def Haggle(
+        self, request_iterator: AsyncIterator[shop_pb2.PriceRequest], context: object
+    ) -> AsyncIterator[shop_pb2.PriceReply]:
+        async for request in request_iterator:
+            yield shop_pb2.PriceReply(price=request.count)
+
+
+fixed = pyserve.deployment(Fixed)
+
+
+def messages(order: shop_pb2.Order, kind: shop_pb2.Kind.ValueType) -> None:
+    assert_type(fixed.bind(), pyserve.Application[Fixed])
+    order.place.street = "Lane"
+    order.list.append(shop_pb2.PriceRequest(kind=kind))
+    order.placed.CopyFrom(Timestamp(seconds=1))
+    assert_type(order.str, str)
+    assert_type(order.note, str)
+    assert_type(order.place, shop_pb2.Order.Place)
+    assert_type(order.list[0].kind, shop_pb2.Kind.ValueType)
+    assert_type(order.placed, Timestamp)
+    assert_type(order.WhichOneof("payment"), Literal["card", "voucher"] | None)
+    assert_type(order.HasField("place"), bool)
+    assert_type(shop_pb2.Kind.Name(kind), str)
+    assert_type(shop_pb2.Order.FromString(order.SerializeToString()), shop_pb2.Order)
+
+
 async def calls(channel: grpc.aio.Channel) -> None:
     stub = shop_pb2_grpc.ShopStub(channel)
     request = shop_pb2.PriceRequest(item="apple", count=2, kind=shop_pb2.KIND_FRUIT, tags=["a"])
@@ -252,6 +285,17 @@ async def calls(channel: grpc.aio.Channel) -> None:
     assert_type(reply, shop_pb2.PriceReply)
     assert_type(reply.price, float)
     async for each in stub.Watch(request):
+        assert_type(each, shop_pb2.PriceReply)
+    assert_type(await stub.Total(iter([request])), shop_pb2.PriceReply)
+    async for offer in stub.Haggle(iter([request])):
+        assert_type(offer, shop_pb2.PriceReply)
+
+
+def calls_of_threads(channel: grpc.Channel) -> None:
+    stub = shop_pb2_grpc.ShopStub(channel)
+    request = shop_pb2.PriceRequest(item="apple")
+    assert_type(stub.Price(request), shop_pb2.PriceReply)
+    for each in stub.Watch(request):
         assert_type(each, shop_pb2.PriceReply)
 
 
