@@ -691,6 +691,10 @@ class CallRecord:
         """``/pkg.Service/Method``; of plain HTTP the verb and the route prefix, ``POST /shop``."""
 
     @property
+    def path(self) -> str:
+        """Of plain HTTP what was asked for, without the query; else ``""``."""
+
+    @property
     def application(self) -> str: ...
     @property
     def deployment(self) -> str: ...

@@ -23,6 +23,8 @@ _CANCELLED = 1
 _DEADLINE_EXCEEDED = 4
 _REQUEST_ID_KEYS = ("x-request-id", "request_id")
 _PREVIOUS_ATTEMPTS = "grpc-previous-rpc-attempts"
+# Of calls of channels through the mesh: MESH_AUTHORITY of router_rs/net/src/client/channel.rs.
+_MESH_AUTHORITY = "pyserve.mesh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ class EndedCall:
     def traceparent(self) -> str:
         """Return what it came with if it is sampled, else ``""``."""
         return self.call.traceparent
+
+    def is_passed_on(self) -> bool:
+        """Say whether an ingress has sent it, and not a handle, a channel or the client itself."""
+        call = self.call
+        return call.trusted and not call.framed and call.host != _MESH_AUTHORITY
 
     def attempts(self) -> int:
         """Return how often it was sent to a replica, this time included."""

@@ -95,7 +95,7 @@ class IngressAccessLog:
         return access_record(
             ended_at=(call.start_unix_ns + call.duration_ns) / 1e9,
             request_id=call.request_id,
-            label=call.method,
+            label=_label(call),
             status=str(call.http_status) if is_http else _CODES.get(call.code, str(call.code)),
             duration_s=call.duration_ns / 1e9,
             attempts=max(len(attempts), 1),
@@ -104,7 +104,13 @@ class IngressAccessLog:
             client=call.peer if self._names_clients else "",
             door=call.door,
             answered_by=call.answered_by,
+            application=call.application,
+            deployment=call.deployment,
         )
+
+
+def _label(call: _router.CallRecord) -> str:
+    return f"{call.method.partition(' ')[0]} {call.path}" if call.path else call.method
 
 
 def begin_access_log(

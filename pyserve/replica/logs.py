@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import traceback
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
@@ -51,7 +52,7 @@ def begin_logs(
         application, deployment, assign.replica_id, settings, is_launched=is_launched
     )
     try:
-        return ReplicaLogging(logs, settings, options.logging_config)
+        return ReplicaLogging(logs, settings, options.logging_config, is_launched=is_launched)
     except OptionError as error:
         raise LoadError(str(error), traceback.format_exc(), user_code=False) from error
 
@@ -63,15 +64,24 @@ class ReplicaLogging:
         logs: Writes lines.
         settings: Of the process.
         config: Of the deployment.
+        is_launched: Its standard error ends where that of the mesh's own processes does.
 
     Raises:
         OptionError: A file cannot be written.
     """
 
-    def __init__(self, logs: ReplicaLogs, settings: LogSettings, config: LoggingConfig) -> None:
+    def __init__(
+        self,
+        logs: ReplicaLogs,
+        settings: LogSettings,
+        config: LoggingConfig,
+        *,
+        is_launched: bool,
+    ) -> None:
         self._logs = logs
         self._settings = settings
         self._config = config
+        self._is_launched = is_launched
         self._access: AccessLog | None = None
         self._server: Server | None = None
         logs.follow(config)
@@ -99,14 +109,15 @@ class ReplicaLogging:
             and (everywhere or self._logs.has_file)
         )
         if is_on and self._access is None:
-            self._access = AccessLog(
-                server,
-                lambda records: self._logs.write(records, everywhere=everywhere),
-                self._settings,
-            )
+            self._access = AccessLog(server, self._write_access, self._settings)
         elif not is_on and self._access is not None:
             self._access.close()
             self._access = None
+
+    def _write_access(self, records: Sequence[logging.LogRecord], *, is_passed_on: bool) -> None:
+        """Write lines, but not a second one of a call to where its ingress has written one."""
+        is_told = is_passed_on and self._is_launched
+        self._logs.write(records, everywhere=self._settings.access_log is True and not is_told)
 
     def close(self) -> None:
         """Write what waits, and close the file. Idempotent."""
@@ -115,6 +126,13 @@ class ReplicaLogging:
             self._access = None
         self._server = None
         self._logs.close()
+
+
+class WriteAccess(Protocol):
+    """Writes lines of calls."""
+
+    def __call__(self, records: Sequence[logging.LogRecord], /, *, is_passed_on: bool) -> object:
+        """Write them, all of calls that an ingress has sent here, or none."""
 
 
 class AccessLog:
@@ -126,7 +144,7 @@ class AccessLog:
     def __init__(
         self,
         server: Server,
-        write: Callable[[Sequence[logging.LogRecord]], None],
+        write: WriteAccess,
         settings: LogSettings,
     ) -> None:
         self._server = server
@@ -161,9 +179,9 @@ class AccessLog:
         return self._server.native.stats()["calls"]
 
     def _write_calls(self, calls: Sequence[EndedCall]) -> None:
-        records = [self._record(call) for call in calls if not _is_own(call)]
-        if records:
-            self._write(records)
+        calls = [call for call in calls if not _is_own(call)]
+        for is_passed_on, some in itertools.groupby(calls, lambda call: call.is_passed_on()):
+            self._write([self._record(call) for call in some], is_passed_on=is_passed_on)
 
     def _record(self, call: EndedCall) -> logging.LogRecord:
         status = _CODES.get(call.code, str(call.code))

@@ -115,6 +115,11 @@ impl CallRecord {
     }
 
     #[getter]
+    fn path(&self) -> &str {
+        &self.record.path
+    }
+
+    #[getter]
     fn application(&self) -> &str {
         &self.record.application
     }

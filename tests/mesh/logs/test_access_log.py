@@ -33,7 +33,8 @@ def in_files(folder: Path) -> str:
 
 @pytest.mark.parity("G-81")
 @pytest.mark.parity("S-57")
-def test_with_the_option_each_replica_writes_a_line_for_each_call() -> None:
+def test_with_the_option_each_call_has_one_line() -> None:
+    """That of the ingress; of a replica for calls of handles, which no ingress has seen."""
     with running_mesh(APP, "--access-log") as mesh:
         ask(mesh, "secret-text", "r-1")
         expected = {
@@ -44,14 +45,19 @@ def test_with_the_option_each_replica_writes_a_line_for_each_call() -> None:
         # Written through: nothing has to come after them.
         wait_until(lambda: lines_of(mesh.output()) == expected)
         assert {"r-1"} == {found["id"] for found in LINE.finditer(mesh.output())}
+        access = [line for line in mesh.output().splitlines() if "pyserve.access" in line]
+        assert 3 == len(access)
+        assert 2 == len([line for line in access if line.startswith("[Child#")])
 
         assert ask(mesh, "fail", "r-2").is_server_error
         wait_until(lambda: lines_of(mesh.output())["GET /"] == "500")
         httpx.get(f"http://{mesh.address}/a%0Ab c?token=hidden", timeout=30)
-        wait_until(lambda: "GET /a%0Ab" in mesh.output())
+        wait_until(lambda: "GET /a%0Ab%20c" in lines_of(mesh.output()))
         access = [line for line in mesh.output().splitlines() if "pyserve.access" in line]
         assert not any("secret-text" in line or "hidden" in line for line in access)
         assert not any("127.0.0.1" in line for line in access)
+        # Each of three requests, and two calls of a handle in the first of them.
+        assert 5 == len(access)
 
 
 @pytest.mark.parity("S-58")
@@ -168,6 +174,7 @@ def test_the_ingress_writes_a_line_for_each_call_with_the_replica_and_the_same_i
         told = of_ingress(mesh.output())["/default.Child/greet"]["id"]
         assert told
         assert f"shop [{told}]: child" in mesh.output()
+        assert 1 == mesh.output().count(f"pyserve.access [{told}]")
 
 
 @pytest.mark.parity("G-81")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ def call(**changes: Any) -> Any:
         "duration_ns": 12_345_678,
         "request_id": "r-1",
         "method": "/shop.Shop/Buy",
+        "path": "",
         "code": 0,
         "http_status": 0,
         "attempts": [("Shop#aaaaa", b"", 0, 1, 2, "first", "ok")],
@@ -35,6 +37,8 @@ def call(**changes: Any) -> Any:
         "peer": "ipv4:192.0.2.7:1234",
         "door": "grpc",
         "answered_by": "replica",
+        "application": "shop",
+        "deployment": "Shop",
     }
     return SimpleNamespace(**{**facts, **changes})
 
@@ -92,8 +96,8 @@ def written(folder: Path, sink: LogSink) -> list[str]:
     [
         ({}, " pyserve.access [r-1]: /shop.Shop/Buy OK 12.346 ms, by Shop#aaaaa"),
         (
-            {"method": "POST /shop", "http_status": 503, "attempts": []},
-            " pyserve.access [r-1]: POST /shop 503 12.346 ms",
+            {"method": "POST /shop", "path": "/shop/tea", "http_status": 503, "attempts": []},
+            " pyserve.access [r-1]: POST /shop/tea 503 12.346 ms",
         ),
         (
             {
@@ -135,6 +139,28 @@ async def test_clients_are_named_where_that_is_wanted(tmp_path: Path, root: logg
     records.hand(call())
     (line,) = written(tmp_path, sink)
     assert line.endswith(", from ipv4:192.0.2.7:1234")
+
+
+async def test_programs_read_who_was_called_and_how(tmp_path: Path, root: logging.Logger) -> None:
+    """As in the line of a replica, which is not there where the ingress has one."""
+    settings = LogSettings(directory=tmp_path, encoding="JSON")
+    sink = set_up_logging("ingress", settings)
+    records = FakeRecords()
+    begin_access_log(records, lambda: 0, settings)
+    records.hand(call(method="GET /shop", path="/shop/tea", http_status=200, door="http"))
+    (line,) = written(tmp_path, sink)
+    found = json.loads(line)
+    expected = {
+        "route": "GET /shop/tea",
+        "status": "200",
+        "application": "shop",
+        "deployment": "Shop",
+        "replica": "Shop#aaaaa",
+        "door": "http",
+        "answered_by": "replica",
+        "component": "ingress",
+    }
+    assert expected == {name: found[name] for name in expected}
 
 
 @pytest.mark.parametrize(("asked", "shown"), [(True, True), (None, False)])

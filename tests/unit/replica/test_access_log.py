@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from pyserve.aio import EndedCall, Server
-from pyserve.config import LogSettings
+from pyserve.config import LoggingConfig, LogSettings
 from pyserve.observe.logs import access
-from pyserve.replica.logs import AccessLog
+from pyserve.observe.logs.replica import ReplicaLogs
+from pyserve.replica.logs import AccessLog, ReplicaLogging
 from tests.support.waiting import eventually
 
 
@@ -20,6 +21,9 @@ class FakeCall:
     path = "/shop.Shop/Buy"
     peer = "ipv4:192.0.2.7:1234"
     traceparent = ""
+    trusted = True
+    framed = False
+    host = "shop.example"
 
     def metadata(self) -> list[tuple[str, str]]:
         return [("grpc-previous-rpc-attempts", "2"), ("x-request-id", "r-7")]
@@ -39,20 +43,26 @@ class FakeServer:
     def stats(self) -> dict[str, int]:
         return {"calls": self.calls}
 
-    def call(self, path: str = FakeCall.path, code: int = 0, status: int = 0) -> None:
+    def call(
+        self, path: str = FakeCall.path, code: int = 0, status: int = 0, **facts: object
+    ) -> None:
         self.calls += 1
         if self.on_end is not None:
             call = FakeCall()
             call.path = path
+            for name, value in facts.items():
+                setattr(call, name, value)
             self.on_end(EndedCall(cast("Any", call), "", 1.0, 0.001, code, status, is_http=False))
 
 
 class Lines:
     def __init__(self) -> None:
         self.records: list[logging.LogRecord] = []
+        self.passed_on: list[bool] = []
 
-    def __call__(self, records: Sequence[logging.LogRecord]) -> None:
+    def __call__(self, records: Sequence[logging.LogRecord], *, is_passed_on: bool) -> None:
         self.records += records
+        self.passed_on += [is_passed_on] * len(records)
 
 
 @pytest.fixture
@@ -123,3 +133,50 @@ async def test_calls_of_the_mesh_itself_are_no_lines(server: FakeServer) -> None
     server.call("/pyserve.references/Fetch")
     log.close()
     assert [] == lines.records
+
+
+async def test_it_knows_which_calls_an_ingress_has_sent(server: FakeServer) -> None:
+    """A handle frames its messages, a channel has the mesh for its host, a client no token."""
+    log, lines = begin(server, access_buffer_size=1000)
+    for facts in ({}, {"framed": True}, {"host": "pyserve.mesh"}, {"trusted": False}, {}):
+        server.call(**facts)
+    log.close()
+    assert [True, False, False, False, True] == lines.passed_on
+
+
+@pytest.mark.parity("G-81")
+@pytest.mark.parametrize("is_launched", [True, False])
+async def test_a_call_of_an_ingress_has_its_second_line_in_the_file_alone(
+    is_launched: bool,
+) -> None:
+    """But where nobody reads the ingress beside it, a replica has its own terminal."""
+    written: list[tuple[list[str], bool]] = []
+
+    class Logs:
+        has_file = True
+
+        def follow(self, config: LoggingConfig) -> None: ...
+
+        def takes_info(self) -> bool:
+            return True
+
+        def write(self, records: Sequence[logging.LogRecord], *, everywhere: bool) -> None:
+            written.append(([vars(each)["route"] for each in records], everywhere))
+
+        def close(self) -> None: ...
+
+    server = FakeServer()
+    logs = ReplicaLogging(
+        cast("ReplicaLogs", Logs()),
+        LogSettings(access_log=True, access_buffer_size=1000),
+        LoggingConfig(),
+        is_launched=is_launched,
+    )
+    logs.watch(cast("Server", server))
+    server.call("/a.A/Sent")
+    server.call("/a.A/Called", framed=True)
+    server.call("/a.A/Sent")
+    logs.close()
+
+    sent = (["/a.A/Sent"], not is_launched)
+    assert [sent, (["/a.A/Called"], True), sent] == written

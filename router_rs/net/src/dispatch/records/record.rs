@@ -45,6 +45,7 @@ pub struct CallRecord {
     pub tracestate: String,
     pub door: &'static str,
     pub method: String,
+    pub path: String,
     pub application: String,
     pub deployment: String,
     pub peer: String,
@@ -168,6 +169,7 @@ impl Over<'_> {
             tracestate: text(&TRACESTATE, STATE_BYTES_MAX),
             door: self.head.door.word(),
             method: self.method(),
+            path: self.path(),
             application: self.entry.application.clone(),
             deployment: self.entry.deployment.clone(),
             peer: (self.peer)(),
@@ -211,6 +213,13 @@ impl Over<'_> {
         }
         let prefix = if self.head.prefix.is_empty() { "/" } else { &self.head.prefix };
         cut(format!("{} {prefix}", parts.method).as_bytes(), METHOD_BYTES_MAX)
+    }
+
+    fn path(&self) -> String {
+        if !self.head.door.is_http() {
+            return String::new();
+        }
+        cut(self.head.parts.uri.path().as_bytes(), METHOD_BYTES_MAX)
     }
 
     fn attempt(&self, journal: &Journal, note: &Note) -> AttemptRecord {
@@ -272,6 +281,7 @@ pub(super) mod tests {
             tracestate: String::new(),
             door: "grpc",
             method: String::new(),
+            path: String::new(),
             application: String::new(),
             deployment: String::new(),
             peer: String::new(),
