@@ -47,16 +47,20 @@ class RunningMesh:
 
 @contextmanager
 def running_mesh(
-    target: str, *arguments: str, environment: Mapping[str, str] | None = None
+    target: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    folder: Path = _ROOT,
 ) -> Iterator[RunningMesh]:
     """Run ``pyserve run target arguments`` on a free port until the block ends.
 
     Then it is interrupted, has to exit with 0, and no process and no socket may be left.
 
     Args:
-        target: ``module:attribute``, importable from the root of the project.
+        target: ``module:attribute``, importable from ``folder``.
         arguments: Further arguments of the command.
         environment: Further variables of all its processes.
+        folder: Where the command runs; by default the root of the project.
     """
     # Short, because the path of a Unix socket has room for 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="pyserve-mesh-", dir="/tmp"))
@@ -65,7 +69,7 @@ def running_mesh(
     with log.open("wb") as output:
         process = subprocess.Popen(
             [_PYSERVE, "run", target, *arguments, "--address", "127.0.0.1:0"],
-            cwd=_ROOT,
+            cwd=folder,
             env={
                 **os.environ,
                 **(environment or {}),

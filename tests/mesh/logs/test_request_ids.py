@@ -6,10 +6,12 @@ import json
 from functools import partial
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 from websockets.sync.client import connect
 
+from services.echo import echo_pb2, echo_pb2_grpc
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 
@@ -91,6 +93,37 @@ def test_lines_of_a_web_application_name_the_request(arguments: tuple[str, ...])
             ("of-client-3", "behind hi"),
         ):
             line = f" web [{request_id}]: {text}"
+            wait_until(partial(_is_written, mesh, line), what=line)
+
+
+def test_lines_of_a_service_name_the_request() -> None:
+    """Of a .proto's, whatever runs a method; and what pyserve says of one that raises."""
+    with running_mesh("tests.mesh.logs.servicer_app:app") as mesh:
+        with grpc.insecure_channel(mesh.address) as channel:
+            stub = echo_pb2_grpc.EchoStub(channel)
+            request, perform = echo_pb2.EchoRequest(), echo_pb2.PerformRequest()
+
+            def named(request_id: str) -> dict[str, Any]:
+                return {"metadata": [("x-request-id", request_id)], "timeout": 30}
+
+            stub.Echo(request, **named("call-1"))
+            stub.EchoSync(request, **named("call-2"))
+            assert 1 == len([*stub.EchoStream(echo_pb2.StreamRequest(), **named("call-3"))])
+            stream = stub.PerformStreamSync(echo_pb2.PerformStreamRequest(), **named("call-4"))
+            assert 1 == len([*stream])
+            stub.Collect(iter([perform]), **named("call-5"))
+            stub.EchoSuspend(request, **named("call-6"))
+            with pytest.raises(grpc.RpcError):
+                stub.Echo(echo_pb2.EchoRequest(payload=b"fail"), **named("call-7"))
+        for line in (
+            " echo [call-1]: in a coroutine",
+            " echo [call-2]: in a thread",
+            " echo [call-3]: in a stream",
+            " echo [call-4]: in a generator",
+            " echo [call-5]: behind a message",
+            " echo [call-6]: in a batch",
+            " [call-7]: unexpected LookupError in the handler of /services.echo.Echo/Echo",
+        ):
             wait_until(partial(_is_written, mesh, line), what=line)
 
 
