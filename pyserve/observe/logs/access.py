@@ -128,6 +128,11 @@ class Pace:
         if self._calls_of_second > CALLS_PER_S_MAX and self._paused is None:
             self._loop.call_soon_threadsafe(self._pause)
 
+    @property
+    def is_paused(self) -> bool:
+        """There are too many calls just now."""
+        return self._paused is not None
+
     def close(self) -> None:
         """Switch nothing any more."""
         if self._paused is not None:

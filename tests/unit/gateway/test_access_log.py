@@ -211,6 +211,7 @@ async def test_many_calls_pause_it_and_few_let_it_go_on(
     assert log is not None
     records.hand(*[call()] * 11)
     await eventually(lambda: not records.keeps_all)
+    records.hand(call(is_sampled=True))  # It is kept for its spans.
     calls = 500
     await asyncio.sleep(0)
     await eventually(lambda: records.keeps_all)
