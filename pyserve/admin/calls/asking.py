@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyserve.admin.calls.explaining import Known, called, explanation, summary
+from pyserve.admin.calls.records import read_record
 from pyserve.admin.calls.store import KINDS, CallStore
 from pyserve.errors import PyserveError
 
@@ -44,8 +45,11 @@ class Calls:
         self._front.take_calls()
         found = {kind: self._store.of_kind(kind) for kind in KINDS}
         return {
-            kind: {"kept": len(calls), "calls": [summary(call) for call in calls[:_LISTED_MAX]]}
-            for kind, calls in found.items()
+            kind: {
+                "kept": len(records),
+                "calls": [summary(read_record(record)) for record in records[:_LISTED_MAX]],
+            }
+            for kind, records in found.items()
         }
 
     async def explain(self, request_id: str) -> dict[str, Any] | None:

@@ -20,11 +20,13 @@ KINDS = ("asked", "failed", "slow", "sampled")
 
 
 class CallStore:
-    """Bounded; for one thread."""
+    """Bounded; for one thread. Records are read when somebody wants to see them: most are not."""
 
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
         self._kept_max = kept_max
-        self._newest: dict[str, OrderedDict[int, Call]] = {kind: OrderedDict() for kind in KINDS}
+        self._newest: dict[str, OrderedDict[int, CallRecord]] = {
+            kind: OrderedDict() for kind in KINDS
+        }
         self._numbers = count()
 
     def add(self, records: Iterable[CallRecord]) -> None:
@@ -32,23 +34,24 @@ class CallStore:
         for record in records:
             newest = self._newest.get(record.kept_for)
             if newest is not None:
-                newest[next(self._numbers)] = read_record(record)
+                newest[next(self._numbers)] = record
                 if len(newest) > self._kept_max:
                     newest.popitem(last=False)
 
-    def of_kind(self, kind: str) -> list[Call]:
-        """Return calls that were kept for one reason: the slowest first, of others the newest."""
+    def of_kind(self, kind: str) -> list[CallRecord]:
+        """Return what was kept for one reason: the slowest first, of others the newest."""
         newest = self._newest[kind].values()
         if kind == "slow":
-            return sorted(newest, key=lambda call: call.duration_s, reverse=True)
+            return sorted(newest, key=lambda record: record.duration_ns, reverse=True)
         return list(reversed(newest))
 
     def find(self, request_id: str) -> list[Call]:
         """Return calls of one id, the newest first; clients may use an id again."""
         found = [
-            (number, call)
+            (number, record)
             for newest in self._newest.values()
-            for number, call in newest.items()
-            if call.request_id == request_id
+            for number, record in newest.items()
+            if record.request_id == request_id
         ]
-        return [call for _, call in sorted(found, key=lambda item: item[0], reverse=True)]
+        found.sort(key=lambda item: item[0], reverse=True)
+        return [read_record(record) for _, record in found]
