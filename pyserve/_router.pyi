@@ -194,6 +194,21 @@ class ServerCall:
     def traceparent(self) -> str:
         """The W3C trace context of a call that is sampled (flag 01); ``""`` for all others."""
 
+    def trace_headers(self) -> tuple[str, str, str]:
+        """``traceparent`` as above, ``tracestate`` and ``baggage``; what did not come is ``""``."""
+
+    def encode_span(
+        self,
+        span_id: int,
+        start_unix_ns: int,
+        *,
+        end_unix_ns: int = 0,  # 0: it has not ended, and what follows means nothing
+        code: int = 0,
+        http_status: int = 0,  # of a plain HTTP answer, where the code is 0
+        details: str = "",
+    ) -> bytes:
+        """Return the server's span of a sampled call, as OTLP's ``ScopeSpans`` with it alone."""
+
     @property
     def is_asked(self) -> bool:
         """The client asks where its call goes: ``x-pyserve-explain: 1``."""
@@ -656,6 +671,16 @@ class CallRecords:
 @final
 class CallRecord:
     """One finished call. Times are nanoseconds, from the call's start if nothing else is said."""
+
+    @staticmethod
+    def of(fields: object) -> CallRecord:
+        """Make one of an object with the properties below, for tests of what reads records."""
+
+    def encode_spans(self) -> list[bytes]:
+        """Return the spans of a sampled call, its own first; each a ``ScopeSpans`` of OTLP.
+
+        Those of its attempts follow, and of the times that it was parked.
+        """
 
     @property
     def request_id(self) -> str: ...

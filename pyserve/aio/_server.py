@@ -365,10 +365,10 @@ class Server(grpc.aio.Server):
             else:
                 starter = compile_method(method, *kits)
             self._add_starter(number, starter)
-        settings, http_number = self._settings, None
+        settings = self._settings
         if settings.http is not None:
-            http_number = self._native.register_http(weight=settings.http_weight)
-            self._add_starter(http_number, http_starter(settings.http, kit))
+            number = self._native.register_http(weight=settings.http_weight)
+            self._add_starter(number, http_starter(settings.http, kit))
         if settings.on_turned_away is not None:
             number = self._native.register_turned_away()
             self._add_starter(number, _make_turn_away(settings.on_turned_away))
@@ -376,7 +376,7 @@ class Server(grpc.aio.Server):
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
         spans, on_call = PROCESS_TRACING.spans, _make_on_call(self._starters)
         if spans is not None:
-            on_call = make_on_traced_call(self._starters, http_number, spans)
+            on_call = make_on_traced_call(self._starters, spans)
         self._endpoint.on_call = self._on_call = on_call
 
     def _add_starter(self, number: int, starter: CallStarter) -> None:

@@ -96,11 +96,12 @@ class WatchedCall:
         span: Ends with the call.
 
     Attributes:
+        call: As above.
         context: What handles the call, while it is handled.
         span: As above; ``None``: the call is not traced.
     """
 
-    __slots__ = ("_call", "_is_ended", "_on_end", "_status", "context", "span")
+    __slots__ = ("_is_ended", "_on_end", "_status", "call", "context", "span")
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class WatchedCall:
         on_end: OnEnd | None = None,
         span: ServerSpan | None = None,
     ) -> None:
-        self._call = call
+        self.call = call
         self._on_end = on_end
         self._status = 0
         self._is_ended = False
@@ -116,7 +117,7 @@ class WatchedCall:
         self.span = span
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
+        return getattr(self.call, name)
 
     def handled_by(self, context: EventReceiver | None) -> None:
         """Keep the context until the end, which another thread may bring meanwhile."""
@@ -126,7 +127,7 @@ class WatchedCall:
 
     def reply(self, message: _router.Payload) -> bool:
         """See ``ServerCall``; a payload that the ring refuses is no end."""
-        queued = self._call.reply(message)
+        queued = self.call.reply(message)
         self._end(0)
         return queued
 
@@ -138,13 +139,13 @@ class WatchedCall:
         message: _router.Payload | None,
     ) -> bool:
         """See ``ServerCall``."""
-        queued = self._call.finish(code, details, trailing_metadata, message)
+        queued = self.call.finish(code, details, trailing_metadata, message)
         self._end(code, details)
         return queued
 
     def respond(self, status: int, headers: _router.HttpHeaders, body: _router.Payload) -> bool:
         """See ``ServerCall``."""
-        queued = self._call.respond(status, headers, body)
+        queued = self.call.respond(status, headers, body)
         self._status = status
         self._end(0)
         return queued
@@ -152,12 +153,12 @@ class WatchedCall:
     def start_response(self, status: int, headers: _router.HttpHeaders) -> bool:
         """See ``ServerCall``."""
         self._status = status
-        return self._call.start_response(status, headers)
+        return self.call.start_response(status, headers)
 
     def release(self) -> bool:
         """See ``ServerCall``: the call was cancelled, and user code has ended."""
-        self._end(_DEADLINE_EXCEEDED if self._call.time_remaining() == 0 else _CANCELLED)
-        return self._call.release()
+        self._end(_DEADLINE_EXCEEDED if self.call.time_remaining() == 0 else _CANCELLED)
+        return self.call.release()
 
     def _end(self, code: int, details: str = "") -> None:
         if self._is_ended:
@@ -168,17 +169,14 @@ class WatchedCall:
         if self._on_end is not None:
             self._on_end(self._ended(source, code))
         if self.span is not None:
-            if self._status and code == 0:
-                self.span.end_http(self._status)
-            else:
-                self.span.end_rpc(code, details)
+            self.span.end(code, details, self._status)
 
     def _ended(self, source: Any, code: int) -> EndedCall:
         made = getattr(source, "request_made", None)
         known_id = getattr(source, "request_id", "") if made is None else made.request_id
-        duration_s = self._call.elapsed()
+        duration_s = self.call.elapsed()
         is_http = self._status != 0 or isinstance(source, HttpCall)
-        return EndedCall(self._call, known_id, time.time(), duration_s, code, self._status, is_http)
+        return EndedCall(self.call, known_id, time.time(), duration_s, code, self._status, is_http)
 
 
 def note_failure(call: object, error: BaseException) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import SpanProcessor, SynchronousMultiSpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from pyserve.errors import OptionError
-from pyserve.observe.traces.spans import Spans
+from pyserve.observe.traces.encoded import EncodedSpanProcessor
+from pyserve.observe.traces.spans import Processors, Spans
 from pyserve.version import version
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def open_spans(settings: TracingSettings, identity: ProcessIdentity) -> Spans:
     if isinstance(present, TracerProvider):
         return Spans(present, present._active_span_processor)  # noqa: SLF001  # no other way in
     # Its own processors, so that spans of records can be handed over as they are.
-    processors = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
+    processors = Processors()
     for processor in _processors(settings):
         processors.add_span_processor(processor)
     provider = TracerProvider(
@@ -77,9 +78,9 @@ def _resource(identity: ProcessIdentity) -> Resource:
 
 def _processors(settings: TracingSettings) -> Sequence[SpanProcessor]:
     if settings.exporter is None:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from pyserve.observe.traces.otlp import EncodedSpanExporter
 
-        return (BatchSpanProcessor(OTLPSpanExporter()),)
+        return (EncodedSpanProcessor(EncodedSpanExporter()),)
     return processors_of(settings.exporter)
 
 

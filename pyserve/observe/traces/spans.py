@@ -4,25 +4,60 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
-from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context, attach, get_current
+from opentelemetry.sdk.trace import SpanLimits, SynchronousMultiSpanProcessor, Tracer
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from pyserve.observe.traces.encoded import (
+    SCHEMA_URL,
+    EncodedSpan,
+    EncodedSpanProcessor,
+    decoded,
+)
 from pyserve.observe.traces.process import IS_SAMPLED, OutgoingMetadata
-from pyserve.observe.traces.semantics import SCHEMA_URL, Attributes, http_end, rpc_end
+from pyserve.observe.traces.served import (
+    BAGGAGE,
+    TRACE_CONTEXT,
+    ServedSpan,
+    TracedCall,
+    caller_context,
+)
 from pyserve.version import version
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
-CARRIED = ("traceparent", "tracestate", "baggage")
-_TRACE_CONTEXT = TraceContextTextMapPropagator()
-_BAGGAGE = W3CBaggagePropagator()
+Attributes = Mapping[str, str | int | float | bool]
+
+# What its end adds to the span of a call.
+_END_ATTRIBUTES = ("rpc.response.status_code", "http.response.status_code", "error.type")
+# The native side has fewer attributes for any span of a call.
+_ATTRIBUTES_MAX = 32
+# Processors that do nothing when a span begins, and take it as it is when it ends.
+_BLIND = (BatchSpanProcessor, EncodedSpanProcessor, SimpleSpanProcessor)
+
+
+class Processors(SynchronousMultiSpanProcessor):
+    """The processors of pyserve's own provider.
+
+    Attributes:
+        are_blind: None of them looks at spans that have not ended.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.are_blind = True
+
+    def add_span_processor(self, span_processor: SpanProcessor) -> None:
+        """See ``SynchronousMultiSpanProcessor``."""
+        super().add_span_processor(span_processor)
+        self.are_blind = self.are_blind and type(span_processor) in _BLIND
 
 
 class Spans:
@@ -40,26 +75,38 @@ class Spans:
         # There from the beginning: an interpreter that ends lets no thread start.
         threading.Thread(target=self._close, name="pyserve-spans", daemon=True).start()
         self._tracer = provider.get_tracer("pyserve", version(), SCHEMA_URL)
+        self._limits = SpanLimits()
+        self._ours: Processors | None = None
+        # A provider that is not ours, or makes no spans or smaller ones, makes each itself.
+        if isinstance(processor, Processors) and isinstance(self._tracer, Tracer):
+            self._ours = None if _can_cut(self._limits) else processor
 
     # --- what comes in and goes out -----------------------------------------------------------
 
-    def serve(
-        self, carrier: Mapping[str, str], name: str, attributes: Attributes
-    ) -> tuple[ServerSpan, contextvars.Context]:
-        """Begin the span of a call that came in, and return it with the context of its code.
-
-        Args:
-            carrier: ``traceparent``, ``tracestate`` and ``baggage``, as far as they came.
-            name: Of the span.
-            attributes: Of the span.
-        """
-        caller = _BAGGAGE.extract(carrier, _TRACE_CONTEXT.extract(carrier, Context()))
-        span = self._tracer.start_span(
-            name, caller, kind=SpanKind.SERVER, attributes=attributes, record_exception=False
-        )
+    def serve(self, call: TracedCall) -> tuple[ServerSpan, contextvars.Context]:
+        """Begin the span of a sampled call, and return it with the context of its code."""
+        headers = call.trace_headers()
+        if self._ours is not None and self._ours.are_blind:
+            span_id, baggage = self.provider.id_generator.generate_span_id(), headers[2]
+            span: Span = ServedSpan(call, span_id, self.provider.resource, self._ours, self._limits)
+            around = BAGGAGE.extract({"baggage": baggage}, Context()) if baggage else Context()
+        else:
+            around = caller_context(headers)
+            span = self._begin_served(call, around)
         context = contextvars.copy_context()
-        context.run(_enter, trace.set_span_in_context(span, caller))
-        return ServerSpan(span), context
+        context.run(_enter, trace.set_span_in_context(span, around))
+        return ServerSpan(self, call, span), context
+
+    def _begin_served(self, call: TracedCall, caller: Context) -> Span:
+        # Its id and times are for the SDK to choose.
+        said = decoded(call.encode_span(1, 1), self.provider.resource)
+        return self._tracer.start_span(
+            said.name,
+            caller,
+            kind=SpanKind.SERVER,
+            attributes=said.attributes,
+            record_exception=False,
+        )
 
     def outgoing(self) -> OutgoingMetadata:
         """Return the metadata of a call that this code makes, none where it is in no span.
@@ -70,8 +117,8 @@ class Spans:
             return ()
         carrier: dict[str, str] = {}
         here = get_current()
-        _TRACE_CONTEXT.inject(carrier, here)
-        _BAGGAGE.inject(carrier, here)
+        TRACE_CONTEXT.inject(carrier, here)
+        BAGGAGE.inject(carrier, here)
         return tuple(carrier.items())
 
     # --- work inside ------------------------------------------------------------------------
@@ -97,10 +144,11 @@ class Spans:
 
     # --- spans that were made elsewhere -----------------------------------------------------
 
-    def hand_over(self, spans: Iterable[ReadableSpan]) -> None:
-        """Give finished spans to the exporters."""
-        for span in spans:
-            self._processor.on_end(span)
+    def hand_over(self, encoded: Iterable[bytes]) -> None:
+        """Give finished spans to the exporters; see ``EncodedSpan``."""
+        resource = self.provider.resource
+        for span in encoded:
+            self._processor.on_end(EncodedSpan(span, resource))
 
     def close(self, timeout_s: float) -> None:
         """Export what waits, for ``timeout_s`` at most. Idempotent."""
@@ -119,36 +167,44 @@ class Spans:
 class ServerSpan:
     """The span of a call that came in, until it is answered; any thread may end it, once."""
 
-    __slots__ = ("is_ended", "span")
+    __slots__ = ("_call", "_is_ended", "_spans", "span")
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, spans: Spans, call: TracedCall, span: Span) -> None:
+        self._spans, self._call = spans, call
         self.span = span
-        self.is_ended = False
-
-    def end_rpc(self, number: int, details: str) -> None:
-        """End with a status of gRPC."""
-        self._end(rpc_end(number), details)
-
-    def end_http(self, status: int) -> None:
-        """End with the status of a head that was followed by the whole body."""
-        self._end(http_end(status), "")
+        self._is_ended = False
 
     def fail(self, error: BaseException) -> None:
         """Note what user code has raised; the end follows."""
-        if not self.is_ended:
+        if not self._is_ended:
             self.span.record_exception(error)
 
-    def _end(self, attributes: Attributes, details: str) -> None:
-        if not self.is_ended:
-            self.is_ended = True
-            end(self.span, attributes, details)
+    def end(self, code: int, details: str, http_status: int) -> None:
+        """End with a status of gRPC; or, if that is OK, with one of HTTP unless it is 0."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        span, now_ns = self.span, time.time_ns()
+        if isinstance(span, ServedSpan):
+            encoded = span.end_unseen(now_ns, code, details, http_status)
+            if encoded is not None:
+                self._spans.hand_over((encoded,))
+                return
+        encoded = self._call.encode_span(
+            1, 1, end_unix_ns=now_ns, code=code, http_status=http_status, details=details
+        )
+        said = decoded(encoded, self._spans.provider.resource)
+        attributes = said.attributes or {}
+        span.set_attributes({key: attributes[key] for key in _END_ATTRIBUTES if key in attributes})
+        span.set_status(said.status)
+        span.end(now_ns)
 
 
-def end(span: Span, attributes: Attributes, details: str = "") -> None:
+def end(span: Span, attributes: Attributes) -> None:
     """End a span; it has failed if an attribute is the type of an error."""
     span.set_attributes(attributes)
     if "error.type" in attributes:
-        span.set_status(Status(StatusCode.ERROR, details or None))
+        span.set_status(Status(StatusCode.ERROR))
     span.end()
 
 
@@ -178,3 +234,9 @@ def link(span: Span, to: SpanContext, attributes: Attributes | None = None) -> N
 def _enter(context: Context) -> None:
     attach(context)
     IS_SAMPLED.set(True)
+
+
+def _can_cut(limits: SpanLimits) -> bool:
+    counts = limits.max_span_attributes
+    has_length = limits.max_span_attribute_length is not None
+    return has_length or (counts is not None and counts < _ATTRIBUTES_MAX)

@@ -17,6 +17,7 @@ pub mod ingress;
 pub mod io;
 pub mod link;
 pub mod mesh;
+pub mod otlp;
 mod phase;
 mod random;
 pub mod server;

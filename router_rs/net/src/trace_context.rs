@@ -6,6 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// What vendors add to it.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// What the caller adds for those below it.
+pub const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
 /// Of version 00.
 const TEXT_BYTES: usize = 55;

@@ -18,6 +18,7 @@ mod limits;
 mod measures;
 mod payload;
 mod ranker;
+mod record_fields;
 mod records;
 mod ring;
 mod routing;

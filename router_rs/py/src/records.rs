@@ -7,7 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use router_core::Nanos;
 use router_net::dispatch::{self, RecordStats};
+use router_net::otlp;
 use router_net::trace_context::SpanId;
+
+use crate::record_fields::Fields;
 
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
@@ -69,6 +72,15 @@ type Attempt<'py> = (String, Bound<'py, PyBytes>, u64, i64, u64, &'static str, &
 
 #[pymethods]
 impl CallRecord {
+    #[staticmethod]
+    fn of(fields: Fields) -> PyResult<Self> {
+        Ok(Self { record: Box::new(fields.into_record()?) })
+    }
+
+    fn encode_spans<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        otlp::spans_of(&self.record).iter().map(|span| PyBytes::new(py, span)).collect()
+    }
+
     #[getter]
     fn request_id(&self) -> &str {
         &self.record.request_id

@@ -8,11 +8,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use router_core::Nanos;
 use router_net::grpc::{Code, Status, content_type};
 use router_net::io::Work;
 use router_net::link::{Command, Mailbox};
+use router_net::otlp::{self, Answer, Served};
 use router_net::server::{BatchState, Exchange, Method, Server as NetServer, ServerConfig};
+use router_net::trace_context::SpanId;
 
 use crate::convert::{
     self, encoding, encodings, limit_bytes, metadata_from_python, metadata_to_python,
@@ -315,6 +318,33 @@ impl ServerCall {
     #[getter]
     fn traceparent(&self) -> &str {
         self.exchange.traceparent()
+    }
+
+    fn trace_headers(&self) -> (&str, Cow<'_, str>, Cow<'_, str>) {
+        let exchange = &self.exchange;
+        (exchange.traceparent(), exchange.tracestate(), exchange.baggage())
+    }
+
+    #[pyo3(signature = (
+        span_id, start_unix_ns, *, end_unix_ns = 0, code = 0, http_status = 0, details = "",
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn encode_span<'py>(
+        &self,
+        py: Python<'py>,
+        span_id: u64,
+        start_unix_ns: u64,
+        end_unix_ns: u64,
+        code: u32,
+        http_status: u16,
+        details: &str,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let served = Served { span: SpanId::of(span_id), start_unix: Nanos(start_unix_ns) };
+        let answer = Answer { at_unix: Nanos(end_unix_ns), code, http_status, details };
+        let answer = Some(answer).filter(|_| end_unix_ns != 0);
+        let span = otlp::span_of(&self.exchange, served, answer);
+        let span = span.ok_or_else(|| PyValueError::new_err("the call belongs to no trace"))?;
+        Ok(PyBytes::new(py, &span))
     }
 
     #[getter]

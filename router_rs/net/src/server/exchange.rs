@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName};
 
 use super::http_head::HttpHead;
 use super::probation::Probation;
@@ -14,7 +15,7 @@ use crate::grpc::subtype;
 use crate::io::{Peer, Stream, TlsSession};
 use crate::link::{Link, Mailbox};
 use crate::mesh::names;
-use crate::trace_context::{TRACEPARENT, TraceContext};
+use crate::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE, TraceContext};
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -133,9 +134,22 @@ impl Exchange {
 
     /// The trace context of a call that is sampled; empty for all others.
     pub fn traceparent(&self) -> &str {
-        let is_sampled = TraceContext::of(&self.head.headers).is_some_and(|it| it.is_sampled);
-        let value = self.head.headers.get(TRACEPARENT).filter(|_| is_sampled);
-        value.and_then(|value| value.to_str().ok()).unwrap_or_default()
+        let headers = &self.head.headers;
+        // Most calls have none, and are asked for it all the same.
+        if !TraceContext::of(headers).is_some_and(|context| context.is_sampled) {
+            return "";
+        }
+        headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// What vendors add to that.
+    pub fn tracestate(&self) -> Cow<'_, str> {
+        listed(&self.head.headers, &TRACESTATE)
+    }
+
+    /// What the caller wants to be known all along the call (<https://www.w3.org/TR/baggage/>).
+    pub fn baggage(&self) -> Cow<'_, str> {
+        listed(&self.head.headers, &BAGGAGE)
     }
 
     /// The client wants to know why the call went where it went.
@@ -159,4 +173,11 @@ impl Mailbox for Exchange {
     fn link(&self) -> &Link {
         &self.link
     }
+}
+
+/// A header whose value is a list, which may come in several parts.
+fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Cow<'a, str> {
+    let mut parts = headers.get_all(name).iter().map(|it| String::from_utf8_lossy(it.as_bytes()));
+    let first = parts.next().unwrap_or_default();
+    parts.fold(first, |all, part| Cow::Owned(format!("{all},{part}")))
 }

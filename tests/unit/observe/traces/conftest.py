@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pyserve.observe.traces.process import PROCESS_TRACING
-from pyserve.observe.traces.spans import Spans
+from pyserve.observe.traces.spans import Processors, Spans
+
+
+class Looking(SpanProcessor):
+    """Looks at each span when it begins, so that all are made in full."""
+
+    def on_start(self, span: Span, parent_context: object = None) -> None:
+        assert span.name
 
 
 class Kept:
-    """What has been exported, by name."""
+    """What has been exported, by name.
 
-    def __init__(self) -> None:
+    Args:
+        is_watched: A processor wants to see spans when they begin.
+    """
+
+    def __init__(self, *, is_watched: bool) -> None:
         self._exporter = InMemorySpanExporter()
-        processor = SimpleSpanProcessor(self._exporter)
-        self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(processor)
-        self.spans = Spans(self.provider, processor)
+        processors = Processors()
+        processors.add_span_processor(SimpleSpanProcessor(self._exporter))
+        if is_watched:
+            processors.add_span_processor(Looking())
+        self.provider = TracerProvider(shutdown_on_exit=False, active_span_processor=processors)
+        self.spans = Spans(self.provider, processors)
 
     def names(self) -> list[str]:
         return [span.name for span in self._exporter.get_finished_spans()]
@@ -38,10 +51,10 @@ class Kept:
         return found[0]
 
 
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+@pytest.fixture(params=["watched", "unwatched"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     """This process traces, until the test ends."""
-    found = Kept()
+    found = Kept(is_watched=request.param == "watched")
     monkeypatch.setattr(PROCESS_TRACING, "spans", found.spans)
     yield found
     found.spans.close(1.0)

@@ -12,6 +12,7 @@ import pyserve
 from pyserve.request import CURRENT, Request
 from tests.support.waiting import eventually
 from tests.unit.observe.traces.conftest import Kept
+from tests.unit.observe.traces.fake_call import FakeCall
 
 
 class Shelf:
@@ -33,11 +34,7 @@ class Shelf:
 
 async def _ask(kept: Kept, shelf: Shelf, model_id: str, name: str) -> Any:
     """Ask for a model as a traced call does, whose span has that name."""
-    caller = trace.SpanContext(
-        trace_id=7, span_id=9, is_remote=True, trace_flags=trace.TraceFlags(1)
-    )
-    carrier = {"traceparent": f"00-{caller.trace_id:032x}-{caller.span_id:016x}-01"}
-    served, context = kept.spans.serve(carrier, name, {})
+    served, context = kept.spans.serve(FakeCall(name))
 
     async def ask() -> str:
         request = Request()
@@ -46,7 +43,7 @@ async def _ask(kept: Kept, shelf: Shelf, model_id: str, name: str) -> Any:
             return await shelf.get_model(model_id)
         finally:
             request.end()
-            served.end_rpc(0, "")
+            served.end(0, "", 0)
 
     return await asyncio.get_running_loop().create_task(ask(), context=context)
 

@@ -9,9 +9,12 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
+from pyserve import _router
 from pyserve.gateway.records import CallRecords
 from pyserve.observe.metrics import Scrape
-from pyserve.observe.traces.records import RecordedSpans, parked_times
+from pyserve.observe.seldom import Seldom
+from pyserve.observe.traces import records
+from pyserve.observe.traces.records import RecordedSpans
 from tests.unit.observe.traces.conftest import Kept
 
 START = 1_700_000_000_000_000_000
@@ -54,9 +57,13 @@ class Record:
     )
 
 
+def record_of(**changes: Any) -> _router.CallRecord:
+    return _router.CallRecord.of(Record(**changes))
+
+
 def spans_of(kept: Kept, **changes: Any) -> dict[int, ReadableSpan]:
     recorded = RecordedSpans(kept.spans)
-    recorded.export([Record(**changes)])
+    recorded.export([record_of(**changes)])
     recorded.close()
     return {span.context.span_id: span for span in kept.spans_kept()}
 
@@ -107,26 +114,6 @@ def test_parked_time_is_a_span_before_the_attempt_that_ended_it(kept: Kept):
     assert {1} == {span.parent.span_id for span in parked if span.parent is not None}
 
 
-@pytest.mark.parametrize(
-    ("parked", "duration", "attempts", "expected"),
-    [
-        (0, 100, [(10, 90)], []),
-        (4, 100, [(10, 90)], [(6, 10)]),
-        # What is left of the sum after the last attempt, or without any.
-        (50, 50, [], [(0, 50)]),
-        (15, 100, [(10, 50)], [(0, 10), (95, 100)]),
-        # Side by side, for a slow answer: no wait between them.
-        (10, 100, [(10, 90), (30, 60)], [(0, 10)]),
-    ],
-)
-def test_waits_lie_between_attempts(
-    parked: int, duration: int, attempts: list[tuple[int, int]], expected: list[tuple[int, int]]
-):
-    made = [("r", b"", start, -1, end, "first", "ok") for start, end in attempts]
-
-    assert expected == list(parked_times(parked, duration, made))
-
-
 def test_a_handles_call_is_a_client_span(kept: Kept):
     hop = spans_of(kept, door="handle", parent_id=b"", code=14)[1]
 
@@ -171,11 +158,12 @@ def test_calls_that_are_kept_for_other_reasons_have_no_span(kept: Kept):
 
 
 def test_more_calls_than_can_be_made_are_counted_and_the_others_made(
-    kept: Kept, caplog: pytest.LogCaptureFixture
+    kept: Kept, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(records, "_LINES", Seldom())
     recorded = RecordedSpans(kept.spans)
     # In one go: the thread makes some of them meanwhile, but not so many.
-    recorded.export([Record(attempts=[], parked_ns=0)] * 20_000)
+    recorded.export([record_of(attempts=[], parked_ns=0)] * 20_000)
     recorded.close(30.0)
 
     assert 20_000 == recorded.dropped + len(kept.spans_kept())
@@ -192,19 +180,19 @@ def test_a_processor_that_fails_costs_one_call_only(kept: Kept, monkeypatch: pyt
 
     monkeypatch.setattr(kept.spans, "hand_over", fails_at_first)
     recorded = RecordedSpans(kept.spans)
-    recorded.export([Record(), Record()])
+    recorded.export([record_of(), record_of()])
     recorded.close()
 
     assert 2 == len(made)
 
 
 def test_records_and_spans_that_were_lost_are_counted(kept: Kept):
-    records = CallRecords(samples_root=True)
-    assert records._spans is not None
-    records._spans.dropped = 3
+    found = CallRecords(samples_root=True)
+    assert found._spans is not None
+    found._spans.dropped = 3
     scrape = Scrape({"replica": "other"})
-    records.add_metrics(scrape, caller="shop/Cart", caller_id="Cart#1")
-    records._spans.close()
+    found.add_metrics(scrape, caller="shop/Cart", caller_id="Cart#1")
+    found._spans.close()
 
     labels = {"caller": "shop/Cart", "caller_id": "Cart#1"}
     assert {

@@ -1,0 +1,95 @@
+//! The span of a call that a server answers.
+
+use std::borrow::Cow;
+
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderName};
+use router_core::Nanos;
+
+use super::semantics::{self, End, GRPC};
+use super::span::{Frame, Kind, Said};
+use crate::mesh::names::REQUEST_ID;
+use crate::server::{Exchange, HttpHead};
+use crate::trace_context::{SpanId, TraceContext};
+
+/// What the server has chosen for the span of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    pub span: SpanId,
+    pub start_unix: Nanos,
+}
+
+/// How a call was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    pub at_unix: Nanos,
+    /// gRPC's number.
+    pub code: u32,
+    /// Of plain HTTP whose body was sent as a whole; 0: of any other.
+    pub http_status: u16,
+    pub details: &'a str,
+}
+
+/// The span of a call, with what its answer adds once there is one; `None` of a call that belongs to
+/// no trace.
+pub fn span_of(exchange: &Exchange, served: Served, answer: Option<Answer<'_>>) -> Option<Vec<u8>> {
+    let headers = &exchange.head.headers;
+    let caller = TraceContext::of(headers)?;
+    let head = exchange.http_head();
+    let name = head.map_or_else(
+        || Cow::Borrowed(semantics::rpc_name(exchange.path())),
+        |head| Cow::Owned(semantics::http_name(head.method(), route(&head))),
+    );
+    let frame = Frame {
+        trace: caller.trace,
+        span: served.span,
+        parent: Some(caller.span),
+        is_parent_remote: true,
+        tracestate: &exchange.tracestate(),
+        name: &name,
+        kind: Kind::Server,
+        start_unix: served.start_unix,
+        end_unix: answer.map_or(Nanos::ZERO, |answer| answer.at_unix),
+    };
+    Some(frame.encode(answer.map_or("", |answer| answer.details), |said| {
+        if let Some(head) = head {
+            say_http_head(said, &head, headers);
+        } else {
+            semantics::say_rpc(said, GRPC, exchange.path());
+            semantics::say_peer(said, &exchange.connection.peer.uri());
+        }
+        said.text_if_any("pyserve.model_id", &exchange.model_id());
+        said.text_if_any("pyserve.request_id", &text(headers, &REQUEST_ID));
+        if let Some(answer) = answer {
+            semantics::say_end(said, answer.end(), false);
+        }
+    }))
+}
+
+impl Answer<'_> {
+    fn end(&self) -> End {
+        // A body that was broken off has a status of gRPC for that.
+        let is_whole = self.http_status != 0 && self.code == 0;
+        if is_whole { End::Http(self.http_status) } else { End::Rpc(self.code) }
+    }
+}
+
+fn route<'a>(head: &HttpHead<'a>) -> &'a str {
+    Some(head.root_path()).filter(|path| !path.is_empty()).unwrap_or("/")
+}
+
+fn say_http_head(said: &mut Said<'_>, head: &HttpHead<'_>, headers: &HeaderMap) {
+    semantics::say_http(said, head.method(), route(head));
+    said.text("url.path", head.target().split('?').next().unwrap_or_default());
+    said.text("url.scheme", head.scheme());
+    said.text("network.protocol.version", head.version());
+    if let Some(client) = head.client() {
+        said.text("client.address", &client.ip().to_string());
+    }
+    said.text_if_any("user_agent.original", &text(headers, &USER_AGENT));
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Cow<'a, str> {
+    let value = headers.get(name);
+    value.map_or(Cow::Borrowed(""), |value| String::from_utf8_lossy(value.as_bytes()))
+}

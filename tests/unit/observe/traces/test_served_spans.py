@@ -1,0 +1,218 @@
+"""The span of a call, before and after somebody looks at it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, trace
+from opentelemetry.sdk.environment_variables import (
+    OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT,
+)
+from opentelemetry.sdk.trace import ReadableSpan, Span
+
+from pyserve.observe.traces.encoded import EncodedSpan
+from pyserve.observe.traces.served import ServedSpan
+from tests.unit.observe.traces.conftest import Kept
+from tests.unit.observe.traces.fake_call import CALLER_ID, TRACE_ID, FakeCall
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    return Kept(is_watched=False)
+
+
+def served(kept: Kept, call: FakeCall | None = None) -> tuple[Any, Span]:
+    """Begin a call's span; return what ends it and what user code sees."""
+    handle, context = kept.spans.serve(call or FakeCall())
+    span = context.run(trace.get_current_span)
+    assert isinstance(span, Span)
+    return handle, span
+
+
+def test_a_span_that_nobody_looks_at_is_encoded_once(kept: Kept):
+    call = FakeCall()
+    handle, span = served(kept, call)
+    assert (True, 0) == (span.is_recording(), call.encoded)
+    handle.end(0, "", 0)
+
+    (found,) = kept.spans_kept()
+    assert 1 == call.encoded
+    assert isinstance(found, EncodedSpan)
+    assert not span.is_recording()
+    assert span.get_span_context().span_id == found.context.span_id
+
+
+def test_children_and_calls_need_its_context_only(kept: Kept):
+    call = FakeCall(tracestate="vendor=x", baggage="tenant=blue")
+    handle, context = kept.spans.serve(call)
+
+    def child() -> None:
+        with kept.provider.get_tracer("user").start_as_current_span("child"):
+            pass
+
+    context.run(child)
+    sent = dict(context.run(kept.spans.outgoing))
+    assert "blue" == context.run(baggage.get_baggage, "tenant")
+    assert 0 == call.encoded
+    handle.end(0, "", 0)
+    own = kept.one("shop.Cart/Price").context
+    assert {
+        "traceparent": f"00-{TRACE_ID:032x}-{own.span_id:016x}-01",
+        "tracestate": "vendor=x",
+        "baggage": "tenant=blue",
+    } == sent
+    parent = kept.one("child").parent
+    assert parent is not None
+    assert (TRACE_ID, own.span_id, False) == (parent.trace_id, parent.span_id, parent.is_remote)
+
+
+CHANGES: list[Callable[[Span], object]] = [
+    lambda span: span.set_attribute("mine", 1),
+    lambda span: span.set_attributes({"mine": 1}),
+    lambda span: span.add_event("mine"),
+    lambda span: span.update_name("mine"),
+    lambda span: span.set_status(trace.StatusCode.OK),
+    lambda span: span.record_exception(LookupError("mine")),
+    lambda span: span.add_link(trace.SpanContext(3, 4, is_remote=True)),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_added_is_exported_with_the_rest(kept: Kept, change: Callable[[Span], object]):
+    handle, span = served(kept)
+    change(span)
+    changed = (
+        dict(span.attributes or {}),
+        span.name,
+        [event.name for event in span.events],
+        [link.context.span_id for link in span.links],
+    )
+    assert (("shop.Cart/Price", {"pyserve.model_id": "big"}, [], [])) != changed
+    handle.end(0, "", 0)
+
+    (found,) = kept.spans_kept()
+    assert not isinstance(found, EncodedSpan)
+    said = dict(found.attributes or {})
+    assert "0" == said.pop("rpc.response.status_code")
+    assert changed == (
+        said,
+        found.name,
+        [event.name for event in found.events],
+        [link.context.span_id for link in found.links],
+    )
+
+
+READS: list[Callable[[ReadableSpan], object]] = [
+    lambda span: span.name,
+    lambda span: span.kind,
+    lambda span: dict(span.attributes or {}),
+    lambda span: span.parent and (span.parent.span_id, span.parent.is_remote),
+    lambda span: span.context.trace_id,
+    lambda span: span.context.span_id,
+    lambda span: span.resource,
+    lambda span: span.instrumentation_scope,
+    lambda span: span.start_time,
+    lambda span: (span.events, span.links),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_it_reads_as_what_is_exported_unseen(kept: Kept, read: Callable[[ReadableSpan], object]):
+    call = FakeCall()
+    span = ServedSpan(call, 5, kept.provider.resource, kept.spans._processor, kept.spans._limits)
+    seen = read(span)
+    unseen = ServedSpan(call, 5, kept.provider.resource, kept.spans._processor, kept.spans._limits)
+    unseen._begun_unix_ns = span._begun_unix_ns
+    encoded = unseen.end_unseen(1, 0, "", 0)
+    assert encoded is not None
+    expected = read(EncodedSpan(encoded, kept.provider.resource))
+
+    if isinstance(expected, dict):
+        del expected["rpc.response.status_code"]
+    assert expected == seen
+
+
+def test_reading_it_late_tells_how_it_ended(kept: Kept, caplog: pytest.LogCaptureFixture):
+    handle, span = served(kept)
+    handle.end(5, "no tea", 0)
+    with caplog.at_level(logging.WARNING):
+        span.set_attribute("late", 1)
+
+    assert "ended span" in caplog.text
+    (found,) = kept.spans_kept()
+    for each in (span, found):
+        assert ("5", "no tea", CALLER_ID) == (
+            (each.attributes or {})["rpc.response.status_code"],
+            each.status.description,
+            each.parent and each.parent.span_id,
+        )
+        assert "late" not in (each.attributes or {})
+    assert found.end_time == span.end_time
+
+
+def test_user_code_may_end_it_itself(kept: Kept):
+    handle, span = served(kept)
+    span.end()
+    assert not span.is_recording()
+    handle.end(0, "", 0)
+
+    assert ["shop.Cart/Price"] == kept.names()
+
+
+def test_only_the_first_end_counts(kept: Kept):
+    handle, _ = served(kept)
+    handle.end(0, "", 0)
+    handle.end(5, "", 0)
+    handle.fail(LookupError("too late"))
+
+    assert trace.StatusCode.UNSET == kept.one("shop.Cart/Price").status.status_code
+
+
+def test_threads_that_add_at_once_make_one_span(kept: Kept):
+    handle, span = served(kept)
+    barrier = threading.Barrier(8)
+
+    def add(number: int) -> None:
+        barrier.wait(10)
+        span.set_attribute(f"thread {number}", number)
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    handle.end(0, "", 0)
+
+    said = dict(kept.one("shop.Cart/Price").attributes or {})
+    assert {f"thread {number}": number for number in range(8)}.items() <= said.items()
+
+
+def test_the_random_flag_of_the_caller_is_passed_on(kept: Kept):
+    _, span = served(kept, FakeCall(flags="0b"))
+
+    assert 3 == span.get_span_context().trace_flags
+
+
+@pytest.mark.parametrize(
+    ("variable", "limit"),
+    [(OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT, "2"), (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, "1")],
+)
+def test_limits_on_attributes_are_kept(monkeypatch: pytest.MonkeyPatch, variable: str, limit: str):
+    monkeypatch.setenv(variable, limit)
+    kept = Kept(is_watched=False)
+    handle, _ = served(kept)
+    handle.end(0, "", 0)
+
+    (found,) = kept.spans_kept()
+    assert "big" not in (found.attributes or {}).values()
+
+
+def test_attributes_that_no_span_has_are_none_of_it(kept: Kept):
+    _, span = served(kept)
+
+    assert not hasattr(span, "no_such_thing")
