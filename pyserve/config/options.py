@@ -78,6 +78,16 @@ _REFUSED = {
     "deployment_actors": "there are no actors here; make it a deployment of its own and bind it",
     "gang_scheduling_config": "replicas start one by one; let one replica hold the whole group",
 }
+_IN_ROUTER_CONFIG = "write request_router_config={'request_router_class': ..., ...}"
+# What has another place, and which.
+_ELSEWHERE = {
+    "route_prefix": (
+        "it is the application's: write pyserve.run(app, route_prefix=...), or route_prefix of an "
+        "application in a file"
+    ),
+    "request_router_class": _IN_ROUTER_CONFIG,
+    "request_router_kwargs": _IN_ROUTER_CONFIG,
+}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
@@ -363,6 +373,9 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
     for name, reason in _REFUSED.items():
         if given.pop(name, None) is not None:
             raise OptionError(f"{name} is not supported: {reason}")
+    for name, place in _ELSEWHERE.items():
+        if name in given:
+            raise OptionError(f"{name} is no option of a deployment: {place}")
     if "ray_actor_options" in given:
         found = given.pop("ray_actor_options")
         actor = check_mapping("ray_actor_options", {} if found is None else found)

@@ -2,7 +2,7 @@
 
 What a fenced block means is told by the words after its language, which renderers ignore:
 
-- ``python client.py``, ``proto greeter.proto``: the block is the content of that file.
+- ``python client.py``, ``proto greeter.proto``, ``yaml serve.yaml``: the content of that file.
 - ``console``: lines that begin with ``$ `` are run one after the other; the lines below each are
   its whole output, where ``...`` stands for anything.
 - ``console server``: the command stays in the background; its block has run once its output
@@ -53,7 +53,7 @@ class Block:
 
     @property
     def is_file(self) -> bool:
-        return self.language in {"python", "proto"} and len(self.words) == 1
+        return self.language in {"python", "proto", "yaml"} and len(self.words) == 1
 
     @property
     def is_snippet(self) -> bool:

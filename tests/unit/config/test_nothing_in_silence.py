@@ -225,7 +225,10 @@ def test_any_other_name_is_an_attribute_error(module: Any):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"request_router_class": "p2c"}, "did you mean 'request_router_config'"),
+        ({"request_router_class": "p2c"}, "write request_router_config={'request_router_class'"),
+        ({"request_router_kwargs": {}}, "write request_router_config={'request_router_class'"),
+        ({"route_prefix": "/shop"}, r"write pyserve.run\(app, route_prefix=...\)"),
+        ({"route_prefix": None}, r"write pyserve.run\(app, route_prefix=...\)"),
         ({"gang_scheduling_config": {"size": 2}}, "let one replica hold the whole group"),
         ({"deployment_actors": []}, "make it a deployment of its own"),
         ({"runtime_env": {"conda": "env"}}, "name the packages by 'pip'"),
