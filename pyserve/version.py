@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
-import tomllib
 from pathlib import Path
 
 
@@ -16,7 +14,12 @@ def version() -> str:
     code which runs.
     """
     manifest = Path(__file__).parent.parent / "Cargo.toml"
+    # Not at the top: commands that start a mesh never ask.
     if manifest.is_file():
+        import tomllib
+
         workspace = tomllib.loads(manifest.read_text())["workspace"]
         return str(workspace["package"]["version"])
+    import importlib.metadata
+
     return importlib.metadata.version("pyserve-mesh")

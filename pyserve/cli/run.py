@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -21,9 +21,7 @@ import click
 from pyserve.api.graph import pack
 from pyserve.cli.applications import file_of, ingress_options, is_file, load_request
 from pyserve.cli.commands import print_failure, print_failures, print_lines
-from pyserve.cli.in_process import run_in_process
 from pyserve.cli.page import page_to_try
-from pyserve.cli.reloading import Loader, Reloading
 from pyserve.cli.settings import (
     access_log_option,
     launcher_options,
@@ -51,6 +49,7 @@ from pyserve.types import ApplicationName
 
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
+    from pyserve.config.tls import TlsFiles
     from pyserve.wire.v1 import control_pb2
 
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
@@ -111,11 +110,7 @@ def run(
         generate_missing()
     if in_process:
         _check_in_process(target, controller, route_prefix, launcher, reload=reload)
-        tls = tls or read_settings().security.tls
-        warn_of_names()
-        application = load_application(target, parse_arguments(arguments))
-        packed = pack(application, ApplicationName(name or _NAME))
-        run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls)
+        _run_in_process(target, arguments, ApplicationName(name or _NAME), addresses, tls)
         return
     prefix = read_prefix(route_prefix)
     settings = settings_for(controller)
@@ -128,6 +123,8 @@ def run(
         of_file = ingress_options(file)
         options = replace(of_file, tls=tls or of_file.tls, launcher=launcher or of_file.launcher)
         if reload:
+            from pyserve.cli.reloading import Loader, Reloading
+
             loader = Loader(target, arguments, name, route_prefix)
             request, reloading = loader.load(), partial(Reloading, loader)
         else:
@@ -143,6 +140,21 @@ def run(
         lambda run: open_session(addresses or None, settings, options, run, environment),
         reloading,
     )
+
+
+def _run_in_process(
+    target: str,
+    arguments: Sequence[str],
+    name: ApplicationName,
+    addresses: Sequence[str],
+    tls: TlsFiles | None,
+) -> None:
+    # What serves replicas, and what reads files, is half of the time of a start: only where needed.
+    from pyserve.cli.in_process import run_in_process
+
+    warn_of_names()
+    packed = pack(load_application(target, parse_arguments(arguments)), name)
+    run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls or read_settings().security.tls)
 
 
 def _bring_up(

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from pyserve.config.validation import check_choice, check_flag, check_mapping, check_text, refuse
 from pyserve.errors import OptionError
 
@@ -78,6 +76,8 @@ def read_access_file(file: Path) -> AccessSettings:
     Raises:
         OptionError: a file cannot be read, or says something that is not allowed.
     """
+    import yaml  # Every process of a mesh imports this module, and few have such a file.
+
     reader, text = _Reader(file), _read_text(file)
     try:
         content = yaml.safe_load(text)

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from pyserve.api.context import local_attachment
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
@@ -36,7 +38,6 @@ from pyserve.config.unneeded import lines_on_local
 from pyserve.control.discovery import not_found
 from pyserve.control.state.run import Run
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.local import end_local, find_local, local_status, open_local
 from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.driver.ready import ready
 from pyserve.driver.session import (
@@ -56,6 +57,9 @@ from pyserve.errors import (
     UsageError,
 )
 from pyserve.types import ApplicationName
+
+if TYPE_CHECKING:
+    from pyserve.driver.local import LocalRuntime
 
 _LOGGER = logging.getLogger(__name__)
 # How often a blocking run looks whether its mesh still lives: nobody waits for it, and the
@@ -117,10 +121,7 @@ def run(
     if local_testing_mode or _local_testing_mode:
         if launcher is not None:
             raise UsageError("run() was given a launcher, but local_testing_mode starts no replica")
-        for each in packed.deployments:
-            for line in lines_on_local(each.options):
-                _LOGGER.warning("deployment %r: %s; see docs/guide/testing.md", each.name, line)
-        open_local().deploy(packed, timeout_s)
+        _deploy_here(packed, timeout_s)
         is_running = _is_local
     else:
         session = open_session(options=ingress)
@@ -195,7 +196,10 @@ def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
         grace_s: How long calls in flight may take.
     """
     was_local = _is_local()
-    end_local()
+    if was_local:
+        from pyserve.driver.local import end_local
+
+        end_local()
     session = current_session() if was_local else find_session()
     if session is not None:
         try:
@@ -215,9 +219,11 @@ def status() -> MeshStatus:
     Raises:
         MeshNotFound: No mesh runs.
     """
-    runtime = find_local()
+    runtime = _find_local()
     if runtime is None:
         return read_status(_running().client.status())
+    from pyserve.driver.local import local_status
+
     local = local_status(runtime.mesh)
     session = current_session()
     if session is None:
@@ -235,7 +241,7 @@ def delete(
     Raises:
         MeshNotFound: No mesh runs.
     """
-    application, runtime = ApplicationName(name), find_local()
+    application, runtime = ApplicationName(name), _find_local()
     if runtime is not None and application in runtime.mesh.applications:
         runtime.delete(application)
         return
@@ -308,8 +314,27 @@ def _running() -> Session:
     return session
 
 
+def _deploy_here(packed: PackedApplication, timeout_s: float | None) -> None:
+    # What serves replicas here is a quarter of the imports of a start.
+    from pyserve.driver.local import open_local
+
+    for each in packed.deployments:
+        for line in lines_on_local(each.options):
+            _LOGGER.warning("deployment %r: %s; see docs/guide/testing.md", each.name, line)
+    open_local().deploy(packed, timeout_s)
+
+
+def _find_local() -> LocalRuntime | None:
+    """Return what runs in this process, if anything does."""
+    if local_attachment() is None:
+        return None
+    from pyserve.driver.local import find_local
+
+    return find_local()
+
+
 def _is_local() -> bool:
-    return find_local() is not None
+    return _find_local() is not None
 
 
 def _block(is_running: Callable[[], bool]) -> None:
