@@ -1,7 +1,8 @@
 """What a handler gets: the request, its parsed body, or the fields of its body.
 
 Worked out once from the handler's signature. A parameter whose annotation is a data type asks
-for the body, every other one for the request; several parameters ask for fields by name.
+for the body, every other one for the request; several parameters, and one that has to be given by
+its name, ask for fields by name.
 """
 
 from __future__ import annotations
@@ -113,10 +114,12 @@ def _signature_of(
     if not parameters:
         return Signature("nothing")
     named = [each for each in parameters if each.kind not in _VARIADIC]
-    if len(named) > 1 or (not named and parameters[0].kind is _KINDS.VAR_KEYWORD):
-        is_request = named and not is_data(hints[named[0].name])
+    first = named[0] if named else parameters[0]
+    is_request = bool(named) and not is_data(hints[first.name])
+    by_name = first.kind in _BY_NAME and not is_request
+    if len(named) > 1 or by_name:
         if is_request and all(_has_default(each) for each in named[1:]):
-            return Signature("request", (named[0],), hints)
+            return Signature("request", (first,), hints)
         return Signature("fields", parameters, hints)
     found = Signature("body", parameters, hints)
     return found if is_data(hints[found.only.name]) else Signature("request", parameters, hints)
@@ -172,8 +175,6 @@ def _request_class() -> Callable[[HttpCall], Any]:
 def _whole(parameter: inspect.Parameter, annotation: Any) -> Arguments:
     read_body = reader_of(annotation)
     takes_text = annotation is str
-    has_default = _has_default(parameter)
-    name = parameter.name if parameter.kind is _KINDS.KEYWORD_ONLY else ""
 
     def value_of(http: HttpCall) -> Any:
         return read_body(http.whole_body or b"")
@@ -182,15 +183,13 @@ def _whole(parameter: inspect.Parameter, annotation: Any) -> Arguments:
         return _text_of(http.whole_body or b"") if _is_text(http) else value_of(http)
 
     only = text_of if takes_text else value_of
+    if not _has_default(parameter):
+        return Arguments.of_one(only, needs_body=True)
 
     def read(http: HttpCall) -> Given:
-        if has_default and not http.whole_body:
-            return _NOTHING
-        return ((), {name: only(http)}) if name else ((only(http),), _NO_KEYWORDS)
+        return ((only(http),), _NO_KEYWORDS) if http.whole_body else _NOTHING
 
-    if has_default or name:
-        return Arguments(read, needs_body=True)
-    return Arguments.of_one(only, needs_body=True)
+    return Arguments(read, needs_body=True)
 
 
 def _is_text(http: HttpCall) -> bool:
@@ -239,6 +238,7 @@ def _fields(signature: Signature) -> Arguments:
 
 _KINDS = inspect.Parameter
 _VARIADIC = frozenset({_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD})
+_BY_NAME = frozenset({_KINDS.KEYWORD_ONLY, _KINDS.VAR_KEYWORD})
 
 
 def _has_default(parameter: inspect.Parameter) -> bool:

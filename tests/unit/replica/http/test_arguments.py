@@ -314,6 +314,23 @@ async def test_several_parameters_are_the_fields_of_an_object() -> None:
     ]
 
 
+async def test_a_parameter_that_is_given_by_name_is_a_field() -> None:
+    async def handler(*, text: str) -> list[str]:
+        return [text.upper()]
+
+    async def with_default(*, times: int = 2) -> int:
+        return times
+
+    async with serving(handler) as client:
+        assert ["GOOD"] == (await client(json={"text": "good"})).json()
+        wrong = await client(json={"txt": "good"})
+        whole = await client(json="good")
+    assert [["body", "text"], ["body", "txt"]] == [each["loc"] for each in wrong.json()["detail"]]
+    assert [422, 422] == [wrong.status, whole.status]
+    async with serving(with_default) as client:
+        assert [2, 3] == [(await client()).json(), (await client(json={"times": 3})).json()]
+
+
 async def test_fields_without_annotations_are_taken_as_they_are() -> None:
     def add(a, b, /, **others):  # type: ignore[no-untyped-def]
         return [a + b, others]
