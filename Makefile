@@ -187,6 +187,10 @@ bench-routing: build ## What routing takes, and the router benchmarks of Ray Ser
 bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
 	$(PY) -m benchmarks.payloads $(ARGS)
 
+.PHONY: first-hour
+first-hour: wheel ## The same small service with LitServe, BentoML, Ray Serve, mosec, FastAPI (20 minutes)
+	$(PY) -m benchmarks.first_hour $(ARGS)
+
 .PHONY: control-scale
 control-scale: build ## A controller with 4 000 replicas, 400 changes a second, 200 routers (a minute)
 	$(CARGO) build --locked --release -p pyserve-meshload

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.first_hour.systems import SYSTEMS
+from benchmarks.first_hour.tables import not_first, render
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guide" / "choosing.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (.+?) \| .+? \| (.+?) \| \[(\w+)\.json\].* \|$", PAGE, re.MULTILINE)
@@ -26,6 +29,23 @@ def results(name: str) -> dict[str, Any]:
     text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def test_the_tables_of_the_first_hour_are_those_of_the_results():
+    assert render(results("first_hour")["systems"]) in PAGE
+
+
+def test_where_pyserve_is_not_first_the_page_says_why():
+    reasons = PAGE.partition("### Where pyserve is not first\n")[2].partition("\n## ")[0]
+    explained = re.findall(r"^- \*(.+?)\*: \w", reasons, re.MULTILINE)
+    assert sorted(not_first("pyserve", results("first_hour")["systems"])) == sorted(explained)
+
+
+def test_the_versions_are_those_that_are_installed():
+    measured = {name: found["version"] for name, found in results("first_hour")["systems"].items()}
+    pinned = {each.name: each.requirement.partition("==")[2] for each in SYSTEMS}
+    del measured["pyserve"], pinned["pyserve"]
+    assert measured == pinned
 
 
 def test_every_row_is_compared_with_its_results():

@@ -17,8 +17,16 @@ _END_TIMEOUT_S = 20.0
 class Terminal:
     """A command in a pseudo-terminal, and the screen that a terminal makes of what it writes."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> None:
-        self._screen = pyte.HistoryScreen(_COLUMNS, _ROWS, history=10_000)
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        *,
+        columns: int = _COLUMNS,
+        rows: int = _ROWS,
+    ) -> None:
+        self._screen = pyte.HistoryScreen(columns, rows, history=10_000)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
         self._master, slave = os.openpty()
@@ -30,8 +38,8 @@ class Terminal:
                 env={
                     **environment,
                     "TERM": "xterm",
-                    "COLUMNS": str(_COLUMNS),
-                    "LINES": str(_ROWS),
+                    "COLUMNS": str(columns),
+                    "LINES": str(rows),
                 },
                 stdin=slave,
                 stdout=slave,
@@ -47,7 +55,7 @@ class Terminal:
         """Return what is to be seen, from the first row that has scrolled away to the last one."""
         with self._lock:
             gone = [
-                "".join(row[column].data for column in range(_COLUMNS))
+                "".join(row[column].data for column in range(self._screen.columns))
                 for row in self._screen.history.top
             ]
             shown = [*gone, *self._screen.display]
@@ -83,9 +91,15 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*command: str, environment: Mapping[str, str], cwd: Path) -> Iterator[Terminal]:
+def terminal(
+    *command: str,
+    environment: Mapping[str, str],
+    cwd: Path,
+    columns: int = _COLUMNS,
+    rows: int = _ROWS,
+) -> Iterator[Terminal]:
     """Run a command in a terminal until the end of the context."""
-    opened = Terminal(command, environment, cwd)
+    opened = Terminal(command, environment, cwd, columns=columns, rows=rows)
     try:
         yield opened
     except BaseException as error:

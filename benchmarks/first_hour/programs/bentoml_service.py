@@ -1,0 +1,13 @@
+import bentoml
+
+
+@bentoml.service(traffic={"timeout": 16})
+class Sentiment:
+    def __init__(self) -> None:
+        self.good = {"good", "great"}
+
+    @bentoml.api
+    def score(self, text: str) -> dict[str, str | float]:
+        words = text.split()
+        score = len(self.good.intersection(words)) / len(words)
+        return {"label": "positive" if score else "negative", "score": score}
