@@ -108,13 +108,15 @@ def ingress_options(file: MeshFile) -> IngressOptions:
     content = file.content
     given = content.model_fields_set
     try:
-        return IngressOptions.of(
-            content.http_options.written() if "http_options" in given else None,
-            content.grpc_options.written() if "grpc_options" in given else None,
-            content.proxy_location if "proxy_location" in given else None,
-            content.tracing_config,
-            content.launcher,
-        )
+        # As modules of applications are; a command that was installed has its own folder there.
+        with _first_on_path(Path.cwd()):
+            return IngressOptions.of(
+                content.http_options.written() if "http_options" in given else None,
+                content.grpc_options.written() if "grpc_options" in given else None,
+                content.proxy_location if "proxy_location" in given else None,
+                content.tracing_config,
+                content.launcher,
+            )
     except PyserveError as error:
         raise CommandFailed(f"{file.name}: {error}") from error
 

@@ -12,7 +12,7 @@ import click
 import cloudpickle
 import pytest
 
-from pyserve.cli.applications import file_of, load_file, load_request
+from pyserve.cli.applications import file_of, ingress_options, load_file, load_request
 from pyserve.cli.commands import CommandFailed
 from pyserve.config.files import MeshFile
 from pyserve.driver.client import Declared
@@ -316,3 +316,21 @@ def test_what_was_not_written_has_no_lines() -> None:
         load_file(file_of("nowhere_at_all:app", [], None, None))
 
     assert str(refused.value).startswith("nowhere_at_all:app: application 'default': there is no")
+
+
+def test_functions_of_the_ingress_are_looked_for_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """An installed command does not have the working directory on its path by itself."""
+    (tmp_path / "stubs_of_a_file.py").write_text("def add_it_to_server(servicer, server): ...\n")
+    functions = ["stubs_of_a_file.add_it_to_server"]
+    content = {"grpc_options": {"grpc_servicer_functions": functions}, "applications": []}
+    (tmp_path / "serve.yaml").write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+
+    found = ingress_options(file_of("serve.yaml", [], None, None))
+
+    assert found.grpc is not None
+    assert functions == list(found.grpc.grpc_servicer_functions)
+    assert str(tmp_path) not in sys.path
