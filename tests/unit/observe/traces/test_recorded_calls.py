@@ -34,6 +34,7 @@ class Record:
     is_sampled: bool = True
     door: str = "grpc"
     method: str = "/shop.Cart/Price"
+    path: str = "/shop.Cart/Price"
     application: str = "shop"
     deployment: str = "Cart"
     peer: str = "ipv4:10.0.0.9:5000"
