@@ -17,6 +17,7 @@ from typing import Any
 from pyserve.api.context import get_replica_context
 from pyserve.batching import Batched
 from pyserve.errors import UsageError
+from pyserve.signatures import read_signature
 
 # On an endpoint that gets its `self` from the replica: the function in the class body.
 _FUNCTION = "__pyserve_function__"
@@ -92,7 +93,7 @@ def _looks_like_method(endpoint: Any) -> bool:
     if not inspect.isfunction(endpoint):
         return False
     owner = endpoint.__qualname__.rpartition(".")[0]
-    first = next(iter(inspect.signature(endpoint).parameters), "")
+    first = next(iter(read_signature(endpoint).parameters), "")
     return bool(owner) and not owner.endswith("<locals>") and first == "self"
 
 
@@ -203,7 +204,7 @@ def _wrapped(static: Any) -> Any:
 
 def _without_self(target: type, name: str, function: Any) -> Callable[..., Any]:
     newest = inspect.getattr_static(target, name)
-    signature = inspect.signature(newest if callable(newest) else function)
+    signature = read_signature(newest if callable(newest) else function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise UsageError(

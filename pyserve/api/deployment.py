@@ -18,6 +18,7 @@ from typing import (
 from pyserve.batching import Batched
 from pyserve.config import BackpressureConfig, DeploymentOptions, LoggingConfig, check_name
 from pyserve.errors import KindError, OptionError, WrongMoment
+from pyserve.signatures import read_signature
 
 if TYPE_CHECKING:
     import builtins
@@ -373,7 +374,7 @@ def _check_arguments(
             )
         return
     try:
-        signature = inspect.signature(target)
+        signature = read_signature(target)
     except (TypeError, ValueError):  # Classes written in C need not tell.
         return
     try:

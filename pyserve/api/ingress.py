@@ -20,6 +20,7 @@ from pyserve.api.class_routes import (
 )
 from pyserve.api.deployment import Deployment
 from pyserve.errors import UsageError
+from pyserve.signatures import read_signature
 
 Target = TypeVar("Target", bound=type)
 
@@ -163,7 +164,7 @@ def _is_factory(app: Any) -> bool:
         )
     if callable(app):
         try:
-            signature = inspect.signature(app)
+            signature = read_signature(app)
         except (TypeError, ValueError):  # It is written in C, as no builder is.
             return False
         if _takes(signature, 3):

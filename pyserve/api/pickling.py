@@ -15,6 +15,8 @@ from typing import Any
 
 import cloudpickle
 
+from pyserve.signatures import annotations_of
+
 
 def dumps(value: object) -> bytes:
     """Return the pickle of a class, a function or a web application.
@@ -48,7 +50,7 @@ def _add_annotations(function: FunctionType, reduced: tuple[Any, ...]) -> None:
     """Add what the annotations of a function name to the globals that travel with it."""
     taken: dict[str, Any] = reduced[2][1]["__globals__"]
     known = function.__globals__
-    for annotation in function.__annotations__.values():
+    for annotation in annotations_of(function).values():
         if isinstance(annotation, str):
             taken.update((name, known[name]) for name in _names(annotation) if name in known)
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyserve.config.validation import refuse
+from pyserve.signatures import read_signature
 
 _FIELD = "request_router_config.policy"
 
@@ -122,7 +123,7 @@ def check_policy(import_path: str, kwargs: Mapping[str, object]) -> None:
     # A method of the class takes the policy first.
     first = () if make is None else (None,)
     try:
-        signature = inspect.signature(found if make is None else make)
+        signature = read_signature(found if make is None else make)
     except ValueError:
         return  # Of C, without a signature; its log will tell.
     try:

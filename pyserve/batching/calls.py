@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyserve.errors import BatchError
+from pyserve.signatures import read_signature
 
 _KINDS = inspect.Parameter
 
@@ -24,7 +25,7 @@ class Parameters:
 
     def __init__(self, function: Callable[..., Any], label: str) -> None:
         self.label = label
-        self._signature = inspect.signature(function)
+        self._signature = read_signature(function)
         parameters = self._signature.parameters.values()
         self.count = len(parameters)
         # Names of the columns that go by keyword; they are the last ones.
@@ -78,7 +79,7 @@ def check_parameters(function: Callable[..., Any], where: str) -> None:
     Raises:
         BatchError: The function takes ``*args`` or ``**kwargs``, or nothing at all.
     """
-    parameters = inspect.signature(function).parameters.values()
+    parameters = read_signature(function).parameters.values()
     for parameter in parameters:
         if parameter.kind in {_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD}:
             raise BatchError(

@@ -17,6 +17,7 @@ from pyserve.cli.commands import CommandFailed
 from pyserve.cli.stubs import missing_stubs
 from pyserve.errors import ImportPathError, PyserveError
 from pyserve.observe.places import describe, format_from_user_code
+from pyserve.signatures import read_signature
 
 
 def load_application(
@@ -106,7 +107,7 @@ def _bind(deployment: Deployment[Any], arguments: Mapping[str, object], path: st
 def _call(function: Callable[..., object], arguments: Mapping[str, object], path: str) -> object:
     if inspect.iscoroutinefunction(function):
         raise CommandFailed(f"{path} is `async def`; write `def`, no event loop runs here")
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(read_signature(function).parameters.values())
     if len(parameters) > 1:
         raise CommandFailed(
             f"{path} takes {len(parameters)} parameters; a function that makes an application "

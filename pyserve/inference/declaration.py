@@ -11,6 +11,7 @@ from typing import TypeVar
 from pyserve.batching import Batched
 from pyserve.errors import UsageError
 from pyserve.inference.tensors import Array, Tensor, as_array
+from pyserve.signatures import read_signature
 from pyserve.types import MODEL_ATTRIBUTE
 
 Target = TypeVar("Target", bound=type)
@@ -144,12 +145,12 @@ def _check(target: type, declared: Model) -> None:
         raise UsageError(f"{where}: it has no method {METHOD}")
     expected = {tensor.name: None for tensor in declared.inputs}
     try:
-        inspect.signature(function).bind(None, **expected)
-        inspect.signature(function).bind(
+        read_signature(function).bind(None, **expected)
+        read_signature(function).bind(
             None, **{tensor.name: None for tensor in declared.inputs if not tensor.optional}
         )
     except TypeError as error:
         raise UsageError(
-            f"{where}: {METHOD}{inspect.signature(function)} does not take the inputs "
+            f"{where}: {METHOD}{read_signature(function)} does not take the inputs "
             f"{', '.join(expected)}: {error}"
         ) from None

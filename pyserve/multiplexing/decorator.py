@@ -19,6 +19,7 @@ from pyserve.multiplexing.loader import Loader, all_or_first_error
 from pyserve.multiplexing.mistakes import tell_missing
 from pyserve.multiplexing.sizes import size_of
 from pyserve.request import get_multiplexed_model_id
+from pyserve.signatures import read_signature
 
 # Instances keep their caches under this and the name of the decorated method.
 _ATTRIBUTE = "__pyserve_models_"
@@ -301,7 +302,7 @@ def _takes_instance(function: Callable[..., object], where: str) -> bool:
             f"model_id: str)` that returns the model"
         )
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(read_signature(function).parameters.values())
     count = len(parameters)
     if count not in (1, 2) or any(p.kind not in kinds for p in parameters):
         raise KindError(

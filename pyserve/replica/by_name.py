@@ -19,6 +19,7 @@ from pyserve.observe.places import describe
 from pyserve.replica import iterators
 from pyserve.replica.checks import Method, plain_function, where, wrong_kind
 from pyserve.replica.servicers import Service, service_of_function
+from pyserve.signatures import read_signature
 from pyserve.types import ServiceName
 
 _CONTEXT = "grpc_context"
@@ -82,7 +83,7 @@ def _method(static: object, descriptor: MethodDescriptor) -> tuple[Method | None
         return None, mistake
     function = static.function if isinstance(static, Batched) else plain_function(static)
     assert function is not None, "the kind has been checked before"
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(read_signature(function).parameters.values())
     if not isinstance(static, staticmethod):
         parameters = parameters[1:]  # self, or cls
     others = [each for each in parameters if each.name != _CONTEXT]

@@ -20,6 +20,7 @@ from pyserve.api.method import options_of
 from pyserve.batching import Batched
 from pyserve.errors import ServicerError
 from pyserve.replica.servicers import Service, expected_signature
+from pyserve.signatures import read_signature
 
 # A typing mistake or another case scores above this: Clasify/Classify 0.93, classify/Classify
 # 0.88, Watch/Match 0.8; Reset/Result 0.73 does not.
@@ -175,7 +176,7 @@ def _read_signature(static: object) -> tuple[bool, str | None]:
     else:
         function, what = plain_function(static), "the request (or the iterator of requests)"
     assert function is not None, "the kind has been checked before"
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(read_signature(function).parameters.values())
     if not isinstance(static, staticmethod):
         parameters = parameters[1:]  # self, or cls
     kinds = inspect.Parameter

@@ -35,6 +35,7 @@ from pyserve.replica.idempotence import idempotent_routes
 from pyserve.replica.plain.methods import uncallable_text
 from pyserve.replica.routing_stats import facts_json
 from pyserve.replica.servicers import Service, find_services
+from pyserve.signatures import read_signature
 from pyserve.types import MODEL_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
 
@@ -266,7 +267,7 @@ async def reconfigure(instance: object, config: object, *, timeout_s: float) -> 
     late = asyncio.timeout(timeout_s)
     try:
         async with late:
-            takes_rank = "rank" in inspect.signature(hook).parameters
+            takes_rank = "rank" in read_signature(hook).parameters
             result = hook(config, rank=get_replica_context().rank) if takes_rank else hook(config)
             if inspect.isawaitable(result):
                 await result

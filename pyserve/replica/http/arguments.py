@@ -19,6 +19,7 @@ from pyserve.errors import UsageError
 from pyserve.replica.http.bodies import parse_json, reader_of
 from pyserve.replica.http.converters import converter_of, is_data, read_fields
 from pyserve.replica.http.errors import InvalidJson
+from pyserve.signatures import annotations_of, read_signature
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
@@ -247,7 +248,7 @@ def _has_default(parameter: inspect.Parameter) -> bool:
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        return list(read_signature(function).parameters.values())
     except (TypeError, ValueError):  # Written in C: it gets what every handler gets.
         return [inspect.Parameter("request", _KINDS.POSITIONAL_ONLY)]
 
@@ -286,7 +287,7 @@ def _hints(function: Callable[..., Any], names: list[str], *, batched: bool) -> 
 
 def _hints_one_by_one(function: Callable[..., Any]) -> dict[str, Any]:
     plain = inspect.unwrap(function)
-    annotations = inspect.get_annotations(getattr(plain, "__func__", plain))
+    annotations = annotations_of(getattr(plain, "__func__", plain))
     return {
         name: _evaluated(function, name, each)
         for name, each in annotations.items()

@@ -26,6 +26,7 @@ import typing_extensions
 
 from pyserve.replica.http.errors import InvalidBody, Location, mistake, name_of, refuse
 from pyserve.replica.http.models import has_models, is_model, model_converter
+from pyserve.signatures import read_signature, text_of_reference
 
 Convert = Callable[[Any, Location], Any]
 # Longer names get no proposal: comparing them costs the product of their lengths.
@@ -260,7 +261,7 @@ def _dataclass(kind: Any) -> Convert:
     def fields() -> Fields:
         hints = _hints_of(kind)
         # Not dataclasses.MISSING: a class that has travelled by value has a copy of it.
-        parameters = inspect.signature(kind).parameters.values()
+        parameters = read_signature(kind).parameters.values()
         required = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
         return {p.name: _compiled(hints.get(p.name, Any)) for p in parameters}, required
 
@@ -274,7 +275,8 @@ def _hints_of(kind: Any) -> Mapping[str, Any]:
     except NameError:
         # Texts in a class that has travelled by value: its module is not here.
         known = getattr(kind.__init__, "__globals__", {})
-        return {field.name: _looked_up(field.type, known) for field in dataclasses.fields(kind)}
+        fields = {field.name: text_of_reference(field.type) for field in dataclasses.fields(kind)}
+        return {name: _looked_up(each, known) for name, each in fields.items()}
 
 
 def _looked_up(annotation: Any, known: Mapping[str, Any]) -> Any:
