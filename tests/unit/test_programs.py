@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-_PACKAGE = Path(__file__).resolve().parents[2] / "pyserve"
+import pyserve
+
+_PACKAGE = Path(pyserve.__path__[0])
 # What can start a program; of `os` the names that begin so.
 _MODULES = {"subprocess", "pty", "multiprocessing"}
 # They run this interpreter with the command of pyserve: `deploy` for REST, `run` after an edit.

@@ -1,9 +1,13 @@
 """Ctrl-C while the command line is being imported."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import pyserve
 
 _PROGRAM = """
 import signal, sys
@@ -36,5 +40,12 @@ def test_ctrl_c_during_the_imports_is_quiet(module: str) -> None:
 def test_little_is_imported_before_ctrl_c_is_quiet() -> None:
     program = "import sys, pyserve.cli; print(*sys.modules)"
     command = [sys.executable, "-S", "-c", program]  # What site-packages add is not ours.
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(Path(pyserve.__path__[0]).parent)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
     assert not {"typing", "re", "click"} & set(done.stdout.split())

@@ -49,8 +49,11 @@ class Replica:
         return self._controller.join(self._hello)
 
     async def next(self, kind: str) -> Any:
-        command = await asyncio.wait_for(self.session.next(), 5)
-        assert command is not None
+        """Return the next command but pings, which come when the loop gets to them."""
+        command = None
+        while command is None or command.WhichOneof("kind") == "ping":
+            command = await asyncio.wait_for(self.session.next(), 5)
+            assert command is not None
         assert kind == command.WhichOneof("kind")
         return getattr(command, kind)
 

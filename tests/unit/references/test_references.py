@@ -379,6 +379,8 @@ def test_ten_thousand_values_leave_nothing(holder, consumer):
     assert 0 == holder._holding._segments
 
 
+# From Python 3.12 on, a fork with threads warns; here the child uses none of them.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_fork_uses_nothing_of_its_parent(holder, consumer):
     """User code may fork; the child has no thread, and must not take the socket away."""
     descriptor = holder.hold([VALUE], "raw")
