@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 UV_VERSION := 0.13.8
+AARCH64 := target/aarch64
 
 # The interpreter that makes .venv: `make build PYTHON=python3.13` chooses another one.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -18,6 +19,9 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 
 # How many processes run tests at once.
 TEST_PROCESSES ?= 3
+
+# What `pythons` looks for: on PATH, at pyenv and at uv.
+PYTHONS ?= 3.11 3.12 3.13 3.14
 
 # One interpreter for every compile of the binding: another one would rebuild it each time.
 export PYO3_PYTHON := $(CURDIR)/$(PY)
@@ -36,7 +40,7 @@ EXTENSION_STAMP := $(VENV)/.extension
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: has-rust $(EXTENSION_STAMP) ## Set up .venv and build the native extension
@@ -84,6 +88,22 @@ wheel: build ## A wheel of this tree in dist; the symbols of its library in targ
 	rm -rf dist target/wheels target/symbols
 	VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --release --locked --quiet --out target/wheels
 	$(PY) release/strip_wheel.py target/wheels/*.whl --out dist --symbols target/symbols
+
+# zig compiles and links for the glibc of manylinux 2.28, whichever this machine has.
+.PHONY: wheel-aarch64
+wheel-aarch64: build ## A wheel for Linux on aarch64, tried by an emulated Debian (CONTRIBUTING.md)
+	rm -rf $(AARCH64)/wheels $(AARCH64)/dist
+	$(PIP_INSTALL) --group cross
+	if command -v rustup >/dev/null; then rustup target add aarch64-unknown-linux-gnu; fi
+	PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --quiet --zig \
+		--target aarch64-unknown-linux-gnu --compatibility manylinux_2_28 --out $(AARCH64)/wheels
+	$(PY) release/strip_wheel.py $(AARCH64)/wheels/*.whl --objcopy aarch64-linux-gnu-objcopy \
+		--out $(AARCH64)/dist --symbols $(AARCH64)/symbols
+	$(PY) release/try_emulated.py $(AARCH64)/dist/*.whl
+
+.PHONY: pythons
+pythons: wheel ## Its wheel under each CPython of PYTHONS that is here: unit tests, meshes, README
+	$(PY) -m tests.pythons dist/*.whl $(PYTHONS)
 
 .PHONY: compose
 compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine

@@ -1,4 +1,4 @@
-"""The workflow that releases: what it promises is what the project's files say."""
+"""The workflows: what they promise is what the project's files say."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+FILES = sorted((ROOT / ".github" / "workflows").iterdir())
+TEXTS = {file.name: file.read_text(encoding="utf-8") for file in FILES}
+TEXT = TEXTS["release.yml"]
 # YAML reads the key `on` as true.
 WORKFLOW: dict[Any, Any] = yaml.safe_load(TEXT)
 JOBS: dict[str, dict[str, Any]] = WORKFLOW["jobs"]
+CHANGES: dict[str, dict[str, Any]] = yaml.safe_load(TEXTS["test.yml"])["jobs"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 STEPS = [(name, step) for name, job in JOBS.items() for step in job["steps"]]
 COMMANDS = [(name, step["run"]) for name, step in STEPS if "run" in step]
+OF_CHANGES = [
+    (name, step["run"]) for name, job in CHANGES.items() for step in job["steps"] if "run" in step
+]
+LINES = [line for text in TEXTS.values() for line in text.splitlines()]
 VERSIONS = ["3.11", "3.12", "3.13", "3.14"]
 
 
-@pytest.mark.parametrize("line", [line for line in TEXT.splitlines() if "uses:" in line])
+@pytest.mark.parametrize("line", sorted({line for line in LINES if "uses:" in line}))
 def test_actions_are_pinned_to_a_commit_whose_version_is_named(line: str):
     assert re.fullmatch(r" *- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
 
 
 def test_an_action_is_used_in_one_version():
-    used = {step["uses"] for _, step in STEPS if "uses" in step}
+    used = {line.partition("uses: ")[2] for line in LINES if "uses:" in line}
     assert len(used) == len({each.partition("@")[0] for each in used})
 
 
@@ -113,7 +120,23 @@ def test_the_name_on_pypi_is_that_of_the_project():
     assert f"https://pypi.org/project/{PYPROJECT['project']['name']}/" == url
 
 
-@pytest.mark.parametrize(("job", "command"), COMMANDS)
+def test_changes_are_tested_with_every_python_that_make_tests_with():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"PYTHONS ?= {' '.join(VERSIONS)}\n" in makefile
+    assert VERSIONS == CHANGES["pythons"]["strategy"]["matrix"]["python"]
+    commands = [command for job, command in OF_CHANGES if job == "pythons"]
+    (uv,) = re.findall(r"^UV_VERSION := (\S+)$", makefile, re.MULTILINE)
+    assert f"python3 -m pip install uv=={uv}" in commands
+
+
+def test_commands_of_changes_are_those_of_developers():
+    targets = re.findall(r"^([a-z\d-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for _, command in OF_CHANGES:
+        assert {*re.findall(r"^make (\S+)", command)} <= {*targets}
+    assert ("test", ".ci/run") in OF_CHANGES
+
+
+@pytest.mark.parametrize(("job", "command"), [*COMMANDS, *OF_CHANGES])
 def test_commands_are_shell_and_name_files_that_exist(job: str, command: str):
     plain = re.sub(r"\$\{\{.*?\}\}", "x", command)
     subprocess.run(["bash", "-n"], input=plain, text=True, check=True, timeout=30)

@@ -12,7 +12,7 @@ from tests.tidy.tree import ROOT
 TARGETS = (
     "run", "serve", "test", "check", "build", "gen", "gen-check", "bench", "soak", "hostile",
     "fuzz", "fmt", "lint", "sim",
-    "parity", "types", "clean", "help",
+    "parity", "types", "clean", "help", "wheel", "pythons", "docs",
 )  # fmt: skip
 
 
