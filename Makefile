@@ -34,6 +34,7 @@ CARGO_TEST := $(CARGO) test --locked --quiet
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find router_rs -name '*.rs' -o -name Cargo.toml)
 PACKAGES_STAMP := $(VENV)/.packages
 DOCS_STAMP := $(VENV)/.docs-packages
+RAY_STAMP := $(VENV)/.ray-packages
 EXTENSION_STAMP := $(VENV)/.extension
 
 # --- Work with it --------------------------------------------------------------------------------
@@ -109,6 +110,13 @@ pythons: wheel ## Its wheel under each CPython of PYTHONS that is here: unit tes
 compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine
 	$(PY) -m tests.compose
 	$(PY) -m pytest tests/compose
+
+.PHONY: ray
+ray: build $(RAY_STAMP) ## Replicas on a Ray cluster of three nodes in two zones, on this machine
+	TEST_RAY_CLUSTER=1 $(PY) -m pytest tests/mesh/on_ray tests/mesh/launchers tests/unit/launch -k ray
+
+.PHONY: ray-packages
+ray-packages: $(RAY_STAMP) ## Ray, so that the tests run its launcher too
 
 # Where the native half has not changed since, the tests take that of this tree, also in `test`.
 # cargo tells crates by their place in a workspace, so it would take those of one tree for those of
@@ -359,6 +367,11 @@ $(PACKAGES_STAMP): requirements.txt | $(PY)
 $(DOCS_STAMP): docs/requirements.txt $(PACKAGES_STAMP)
 	@echo "Installing the packages of docs/requirements.txt into $(VENV) ..."
 	@$(PIP_INSTALL) -r docs/requirements.txt
+	@touch $@
+
+$(RAY_STAMP): tests/mesh/on_ray/requirements.txt $(PACKAGES_STAMP)
+	@echo "Installing the packages of tests/mesh/on_ray/requirements.txt into $(VENV) ..."
+	@$(PIP_INSTALL) -r tests/mesh/on_ray/requirements.txt
 	@touch $@
 
 $(PY):

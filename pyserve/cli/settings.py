@@ -58,7 +58,11 @@ def launcher_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--launcher",
         metavar="NAME",
-        help="What starts replicas: process, external, or MODULE:ATTRIBUTE. [default: process]",
+        help="What starts replicas: process, external, ray, or MODULE:ATTRIBUTE. "
+        "[default: process]",
+    )
+    @click.option(
+        "--ray-address", metavar="HOST:PORT", help="The cluster of --launcher ray. [default: auto]"
     )
     @click.option(
         "--launcher-option",
@@ -68,8 +72,13 @@ def launcher_options(command: Callable[..., None]) -> Callable[..., None]:
         help="What the launcher is told besides; may be repeated.",
     )
     @functools.wraps(command)
-    def with_launcher(launcher: str | None, told: Sequence[str], **others: Any) -> None:
-        command(launcher=_read_launcher(launcher, told), **others)
+    def with_launcher(
+        launcher: str | None, ray_address: str | None, told: Sequence[str], **others: Any
+    ) -> None:
+        if ray_address is not None and launcher != "ray":
+            raise click.UsageError("--ray-address needs --launcher ray, whose cluster it names")
+        options = told if ray_address is None else (*told, f"address={ray_address}")
+        command(launcher=_read_launcher(launcher, options), **others)
 
     return with_launcher
 

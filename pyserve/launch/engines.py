@@ -117,7 +117,23 @@ def _external(_: Site) -> Launcher:
     return ExternalLauncher()
 
 
-_OURS: Mapping[str, Callable[[Site], Launcher]] = {PROCESS: _process, "external": _external}
+def _ray(site: Site) -> Launcher:
+    try:
+        from pyserve.launch.on_ray.launcher import RayLauncher
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise MeshError(
+            "the launcher 'ray' needs Ray; install it with `pip install 'pyserve-mesh[ray]'`"
+        ) from error
+    return RayLauncher(site)
+
+
+_OURS: Mapping[str, Callable[[Site], Launcher]] = {
+    PROCESS: _process,
+    "external": _external,
+    "ray": _ray,
+}
 
 
 def _imported(name: str) -> Callable[[Site], Launcher]:

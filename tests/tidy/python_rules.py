@@ -39,6 +39,7 @@ PURE_MODULES = (
     "pyserve/observe/metrics/metric.py",
     "pyserve/config/capabilities.py",
     "pyserve/config/hosts.py",
+    "pyserve/launch/on_ray/wishes.py",
     "pyserve/control/autoscaling/measures.py",
     "pyserve/control/state/counts.py",
     "pyserve/control/status/measures.py",

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import pyserve
 
@@ -31,6 +32,15 @@ class Speaking:
         print("my last words", flush=True)
 
 
+@pyserve.deployment
+class Telling:
+    """Says what it was given."""
+
+    def __init__(self) -> None:
+        print(f"{os.environ['COLOUR']}, {Path('note.txt').read_text()}", flush=True)
+
+
 plain = Plain.bind()
+telling = Telling.bind()
 lingering = Lingering.bind()
 speaking = Speaking.bind()

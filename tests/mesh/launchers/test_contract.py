@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ GUIDE = ROOT / "docs" / "guide" / "launchers.md"
 # The one of the guide is a user's.
 OWN = Engine("niced:Niced", refuses={"max_replicas_per_node": 1})
 EXTERNAL = Engine("external", starts=False, knows_ends=False, refuses={"num_replicas": 1})
-ENGINES = [Engine("process"), Engine("process", is_lasting=True), EXTERNAL, OWN]
+ON_RAY = Engine("ray", is_lasting=True, refuses={"max_replicas_per_node": 1})
+ENGINES = [Engine("process"), Engine("process", is_lasting=True), EXTERNAL, OWN, ON_RAY]
 STARTING = [each for each in ENGINES if each.starts]
 
 
@@ -46,7 +48,10 @@ def own_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 async def world(request: pytest.FixtureRequest, own_launcher: None) -> AsyncIterator[World]:
     # Short, because the path of a Unix socket has room for 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="pyserve-launchers-", dir="/tmp"))
-    world = World(request.param, folder)
+    engine: Engine = request.param
+    if engine is ON_RAY:
+        engine = replace(engine, options={"address": request.getfixturevalue("ray_address")})
+    world = World(engine, folder)
     await world.begin()
     try:
         yield world

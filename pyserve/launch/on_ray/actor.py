@@ -1,0 +1,160 @@
+"""The actor that a replica lives in; this module runs on the nodes of the cluster.
+
+The replica is a process of its own beside the actor's: it keeps its signals, its event loop and its
+main thread, and what Ray reserves for the actor (devices, environment, node) it inherits. It ends
+with the actor, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from pyserve.config import inherited_environment
+from pyserve.config.control import PASSING
+from pyserve.launch.process import Process
+
+# The label by which Ray knows zones (docs.ray.io, "Use labels to control scheduling").
+_ZONE = "ray.io/availability-zone"
+# Of those that nobody has asked for yet; more than a traceback has. Arbitrary.
+_LINES_MAX = 1000
+# Lines that come together are told together. Arbitrary.
+_GATHER_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a replica is started with.
+
+    Attributes:
+        arguments: of ``python -m pyserve.replica``.
+        token: of the mesh.
+        environment: changes to the actor's own.
+        working_directory: where it runs; where that is no folder on the node, where the actor does.
+        needs_directory: it cannot run elsewhere.
+        names: of nodes that others of the mesh call otherwise than Ray, by Ray's ids.
+    """
+
+    arguments: Sequence[str]
+    token: bytes
+    environment: Mapping[str, str]
+    working_directory: str = ""
+    needs_directory: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a replica has done since it was asked last.
+
+    Attributes:
+        lines: that it has written.
+        end: how it has ended; ``None``: it has not.
+    """
+
+    lines: Sequence[str]
+    end: str | None = None
+
+
+class ReplicaActor:
+    """One replica. All methods run in the actor's event loop."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._lines: deque[str] = deque(maxlen=_LINES_MAX)
+        self._end: str | None = None
+        self._has_news = asyncio.Event()
+
+    async def start(self, beginning: Beginning) -> int:
+        """Start the replica, unless it has been; return the id of its process.
+
+        Raises:
+            OSError: It cannot be started here.
+        """
+        if self._process is None:
+            self._process = self._begin(beginning)
+        return self._process.pid
+
+    async def news(self) -> News:
+        """Wait until there is something to tell, and tell it once."""
+        await self._has_news.wait()
+        if self._end is None:
+            await asyncio.sleep(_GATHER_S)
+        lines = list(self._lines)
+        self._lines.clear()
+        if self._end is None:
+            self._has_news.clear()
+        return News(lines, self._end)
+
+    async def stop(self, grace_s: float) -> None:
+        """End the replica; see ``Launcher.stop``."""
+        process = self._process
+        if process is None:
+            self._ended("was stopped before it began")
+        elif grace_s > 0:
+            process.terminate()
+            asyncio.get_running_loop().call_later(grace_s, process.kill)
+        else:
+            process.kill()
+
+    def _begin(self, beginning: Beginning) -> Process:
+        folder = beginning.working_directory
+        is_here = bool(folder) and Path(folder).is_dir()
+        if beginning.needs_directory and not is_here:
+            raise NotADirectoryError(
+                f"its working_dir {folder} is no folder on node {socket.gethostname()}; put it "
+                f"there, or on a file system that all nodes share"
+            )
+        token_reader, token_writer = os.pipe()
+        # The other end is this process's alone, and closes with it.
+        liveness_reader, self._liveness = os.pipe()
+        try:
+            # A token is far smaller than a pipe's buffer, so this cannot block.
+            os.write(token_writer, beginning.token)
+            return Process(
+                [
+                    *(sys.executable, "-P", "-m", "pyserve.replica"),
+                    *beginning.arguments,
+                    *("--token-fd", str(token_reader), "--liveness-fd", str(liveness_reader)),
+                ],
+                environment=inherited_environment(
+                    {**_placed(beginning.names), **beginning.environment}
+                ),
+                working_directory=folder if is_here else None,
+                descriptors=(token_reader, liveness_reader),
+                on_line=self._said,
+                on_exit=self._ended,
+            )
+        finally:
+            for each in (token_writer, token_reader, liveness_reader):
+                os.close(each)
+
+    def _said(self, line: str) -> None:
+        # What is about to be written over is for a terminal, which is elsewhere.
+        if not line.endswith(PASSING):
+            self._lines.append(line)
+            self._has_news.set()
+
+    def _ended(self, summary: str) -> None:
+        self._end = summary
+        self._has_news.set()
+
+
+def _placed(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that say on which node this is, and in which zone."""
+    context = ray.get_runtime_context()
+    node = context.get_node_id()
+    labels: Mapping[str, Any] = context.get_node_labels()
+    return {
+        "PYSERVE_NODE_ID": names.get(node, node),
+        "PYSERVE_ZONE": str(labels.get(_ZONE, "")),
+    }

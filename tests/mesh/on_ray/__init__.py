@@ -1,0 +1,1 @@
+"""Replicas in actors of a Ray cluster of three nodes and two zones, all on this machine."""

@@ -1,0 +1,128 @@
+"""What a replica asks of a Ray cluster, and what is told where no node has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyserve.config import DeploymentOptions
+from pyserve.launch import ReplicaOrder
+from pyserve.launch.on_ray.wishes import Node, Wishes, wishes_of
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+
+pytestmark = pytest.mark.parity("G-11")
+SMALL = Node("a", "10.0.0.1", {"CPU": 2.0, "memory": 4e9})
+LENS = Node("b", "10.0.0.2", {"CPU": 4.0, "lens": 1.0, "accelerator_type:T4": 1.0, "GPU": 1.0})
+
+
+def wishes(**options: Any) -> Wishes:
+    made = DeploymentOptions.of(options)
+    return wishes_of(
+        ReplicaOrder(
+            replica_id=ReplicaId("Echo#abcde"),
+            key=DeploymentKey(ApplicationName("shop"), DeploymentName("Echo")),
+            sys_path=(),
+            working_directory="/driver",
+            environment=made.env_vars,
+            resources=made.resources,
+            requirements=tuple(made.pip),
+            options=made,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "actor"),
+    [
+        ({}, {"num_cpus": 1.0, "num_gpus": 0.0}),
+        ({"resources": {"num_cpus": 0}}, {"num_cpus": 0, "num_gpus": 0.0}),
+        ({"ray_actor_options": {"num_gpus": 0.5}}, {"num_cpus": 1.0, "num_gpus": 0.5}),
+        (
+            {
+                "ray_actor_options": {
+                    "memory": 1e9,
+                    "accelerator_type": "T4",
+                    "resources": {"lens": 1},
+                    "label_selector": {"zone": "a"},
+                    "fallback_strategy": [{"label_selector": {"zone": "b"}}],
+                }
+            },
+            {
+                "num_cpus": 1.0,
+                "num_gpus": 0.0,
+                "memory": 1e9,
+                "accelerator_type": "T4",
+                "resources": {"lens": 1},
+                "label_selector": {"zone": "a"},
+                "fallback_strategy": [{"label_selector": {"zone": "b"}}],
+            },
+        ),
+        ({"placement_group_bundles": [{"GPU": 1}]}, {"num_cpus": 0.0, "num_gpus": 0.0}),
+        ({"placement_group_bundles": [{"CPU": 4}]}, {"num_cpus": 1.0, "num_gpus": 0.0}),
+    ],
+)
+def test_options_are_rays_own(options: dict[str, Any], actor: dict[str, Any]) -> None:
+    assert actor == wishes(**options).actor
+
+
+@pytest.mark.parity("G-68")
+def test_the_environment_has_the_names_that_ray_gives_it(tmp_path: Path) -> None:
+    asked = wishes(env_vars={"A": "1"}, working_dir=str(tmp_path), pip=["lens"])
+
+    assert {"env_vars": {"A": "1"}, "pip": ["lens"]} == asked.actor["runtime_env"]
+
+
+@pytest.mark.parity("G-12")
+def test_bundles_are_a_group(tmp_path: Path) -> None:
+    asked = wishes(
+        placement_group_bundles=[{"CPU": 1}, {"GPU": 1}],
+        placement_group_strategy="SPREAD",
+        placement_group_bundle_label_selector=[{"zone": "a"}, {"zone": "b"}],
+    )
+
+    assert [{"CPU": 1}, {"GPU": 1}] == asked.bundles
+    assert ("SPREAD", [{"zone": "a"}, {"zone": "b"}]) == (asked.strategy, asked.bundle_labels)
+    assert "room for the bundles CPU 1, GPU 1" == asked.told()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, ""),
+        ({"resources": {"num_cpus": 4}}, ""),
+        ({"resources": {"num_cpus": 4, "resources": {"lens": 1}}}, ""),
+        ({"resources": {"accelerator_type": "T4"}}, ""),
+        ({"placement_group_bundles": [{"CPU": 2}, {"lens": 1}]}, ""),
+        (
+            {"resources": {"num_cpus": 8}},
+            "no node of the Ray cluster has CPU 8; the most that one has: CPU 4",
+        ),
+        (
+            {"resources": {"num_cpus": 4, "memory": 1e9}},
+            "no node of the Ray cluster has CPU 4 and memory 1e+09; the most that one has: CPU 4 "
+            "and memory 4e+09",
+        ),
+        (
+            {"placement_group_bundles": [{"CPU": 1}, {"lens": 2}]},
+            "no node of the Ray cluster has lens 2; the most that one has: lens 1",
+        ),
+    ],
+)
+def test_what_no_node_has_is_known_before_anything_is_asked(
+    options: dict[str, Any], said: str
+) -> None:
+    assert said == wishes(**options).shortage([SMALL, LENS])
+
+
+def test_a_cluster_without_nodes_has_room_for_nothing() -> None:
+    assert wishes().shortage([]).endswith("; it has no node that lives")
+
+
+def test_what_is_waited_for_is_told_in_words() -> None:
+    assert (
+        "a node with CPU 1 and lens 2 left"
+        == wishes(ray_actor_options={"resources": {"lens": 2}}).told()
+    )
+    assert "a node with room left" == wishes(resources={"num_cpus": 0}).told()
