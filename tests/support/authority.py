@@ -16,6 +16,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _HOUR = datetime.timedelta(hours=1)
 _PEM = serialization.Encoding.PEM
 _COUNT = itertools.count(1)
+# Since Python 3.13 clients insist on RFC 5280: on this, and on the identifiers of keys.
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +47,9 @@ class Authority:
         self._name = _named(f"authority {next(_COUNT)}")
         signer = parent or self
         constraints = x509.BasicConstraints(ca=True, path_length=None)
-        builder = _builder(self._name, signer._name, self._key, _HOUR)
+        builder = _builder(self._name, signer, self._key, _HOUR)
         builder = builder.add_extension(constraints, critical=True)
+        builder = builder.add_extension(_SIGNS, critical=True)
         self.certificate = builder.sign(signer._key, hashes.SHA256()).public_bytes(_PEM)
         self._chain: bytes = b"" if parent is None else self.certificate + parent._chain
 
@@ -53,10 +66,10 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         subject = x509.Name([]) if common_name is None else _named(common_name)
-        builder = _builder(subject, self._name, key, lifetime)
+        builder = _builder(subject, self, key, lifetime)
         if names:
             alternatives = x509.SubjectAlternativeName(map(_alternative, names))
-            builder = builder.add_extension(alternatives, critical=False)
+            builder = builder.add_extension(alternatives, critical=common_name is None)
         builder = builder.add_extension(
             x509.BasicConstraints(ca=False, path_length=None), critical=True
         ).add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -127,7 +140,7 @@ def _alternative(name: str) -> x509.GeneralName:
 
 def _builder(
     subject: x509.Name,
-    issuer: x509.Name,
+    signer: Authority,
     key: ec.EllipticCurvePrivateKey,
     lifetime: datetime.timedelta,
 ) -> x509.CertificateBuilder:
@@ -135,9 +148,14 @@ def _builder(
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(issuer)
+        .issuer_name(signer._name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - 2 * _HOUR)
         .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer._key.public_key()),
+            critical=False,
+        )
     )
