@@ -107,6 +107,11 @@ def check_target(field_name: str, value: str) -> str:
     return value
 
 
+# Names that came after the release before, by their part. They are written where somebody gave
+# them, since a controller of that release refuses what it does not know.
+_NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeploymentOptions:
     """All options of one deployment; see ``docs/reference`` for each one's meaning.
@@ -270,6 +275,13 @@ class DeploymentOptions:
         """Return every option but ``interceptors`` as JSON with sorted keys."""
         values = asdict(self)
         del values["interceptors"]
+        for part, names in _NEWER.items():
+            written = values[part]
+            values[part] = {
+                name: value
+                for name, value in written.items()
+                if value is not None or name not in names
+            }
         return json.dumps(values, sort_keys=True, allow_nan=False)
 
     @classmethod
