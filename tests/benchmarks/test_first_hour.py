@@ -154,7 +154,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
 def test_a_service_is_started_asked_misused_and_stopped(system: System):
     with running(system, ENVIRONMENT, system.program, port=free_port()) as trial:
         assert trial.wait(trial.answers)
-        assert trial.wait(lambda: trial.lines())
+        assert trial.wait(lambda: bool(trial.lines()))
         assert f"serving at {trial.port}" == trial.lines()[0]
         verdicts = mistakes_in_calls(trial)
     assert 0 == request(f"http://127.0.0.1:{trial.port}/").status
