@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from pyserve.errors import UsageError
 from pyserve.launch import LastingLauncher, Launcher
 from tests.docs.page import read_blocks
 from tests.mesh.commands import ROOT
-from tests.mesh.launchers.world import TIMEOUT_S, Engine, World, is_gone, kill, unknown
+from tests.mesh.launchers.world import TIMEOUT_S, Engine, World, is_gone, kill, standing, unknown
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -46,21 +44,11 @@ def own_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.fixture
 async def world(request: pytest.FixtureRequest, own_launcher: None) -> AsyncIterator[World]:
-    # Short, because the path of a Unix socket has room for 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="pyserve-launchers-", dir="/tmp"))
     engine: Engine = request.param
     if engine is ON_RAY:
         engine = replace(engine, options={"address": request.getfixturevalue("ray_address")})
-    world = World(engine, folder)
-    await world.begin()
-    try:
+    async with standing(engine) as world:
         yield world
-    except BaseException as error:
-        error.add_note("\n".join(world.lines[-50:]))
-        raise
-    finally:
-        await world.end()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def of(engines: list[Engine]) -> pytest.MarkDecorator:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -228,3 +231,20 @@ def is_gone(pid: int) -> bool:
 def unknown() -> ReplicaId:
     """Return the id of a replica that nobody has started."""
     return ReplicaId("Plain#zzzzz")
+
+
+@asynccontextmanager
+async def standing(engine: Engine) -> AsyncIterator[World]:
+    """Have a world for a test; what failed in it is shown with its last lines."""
+    # Short, because the path of a Unix socket has room for 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="pyserve-launchers-", dir="/tmp"))
+    world = World(engine, folder)
+    await world.begin()
+    try:
+        yield world
+    except BaseException as error:
+        error.add_note("\n".join(world.lines[-50:]))
+        raise
+    finally:
+        await world.end()
+        shutil.rmtree(folder, ignore_errors=True)

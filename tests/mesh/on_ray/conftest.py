@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.mesh.launchers.world import Engine, World
+from tests.mesh.launchers.world import Engine, World, standing
 from tests.support.ray_cluster import ZONE, ray_cluster
 
 
@@ -28,15 +25,5 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture
 async def world(cluster: Any, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    folder = Path(tempfile.mkdtemp(prefix="pyserve-ray-", dir="/tmp"))
-    engine = Engine("ray", options={"address": cluster.address})
-    world = World(engine, folder)
-    await world.begin()
-    try:
+    async with standing(Engine("ray", options={"address": cluster.address})) as world:
         yield world
-    except BaseException as error:
-        error.add_note("\n".join(world.lines[-50:]))
-        raise
-    finally:
-        await world.end()
-        shutil.rmtree(folder, ignore_errors=True)
