@@ -88,6 +88,9 @@ _ELSEWHERE = {
     "request_router_class": _IN_ROUTER_CONFIG,
     "request_router_kwargs": _IN_ROUTER_CONFIG,
 }
+# Names that came after the release before, by their part. They are written where somebody gave
+# them, since a controller of that release refuses what it does not know.
+_NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
@@ -105,11 +108,6 @@ def check_target(field_name: str, value: str) -> str:
         if not _NAME.match(part):
             raise refuse(field_name, value, "an application, or 'application/Deployment'")
     return value
-
-
-# Names that came after the release before, by their part. They are written where somebody gave
-# them, since a controller of that release refuses what it does not know.
-_NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
 
 
 @dataclass(frozen=True, kw_only=True)

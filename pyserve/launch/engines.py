@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import cast
 
 from pyserve.api.code import import_attribute
-from pyserve.config.control import PASSING
 from pyserve.config.launchers import PROCESS, LauncherConfig
 from pyserve.config.validation import check_import_path
 from pyserve.control.replicas.launching import Launcher, ReplicaOrder
@@ -21,7 +20,7 @@ from pyserve.errors import MeshError
 from pyserve.launch.environments import Environments
 from pyserve.launch.external import ExternalLauncher
 from pyserve.launch.lasting import LastingLocalLauncher
-from pyserve.launch.local import LocalLauncher, replica_environment
+from pyserve.launch.local import LocalLauncher, line_taker, replica_environment
 from pyserve.types import DeploymentKey, ReplicaId
 
 
@@ -69,9 +68,7 @@ class Site:
 
     def said(self, order: ReplicaOrder, line: str) -> None:
         """Take a line that a replica has written, without its end."""
-        self.on_line(f"[{order.replica_id}] {line}")
-        if not line.endswith(PASSING):
-            self.on_output(order.key, order.replica_id, line)
+        line_taker(order, self.on_line, self.on_output)(line)
 
 
 def make_launcher(config: LauncherConfig, site: Site) -> Launcher:

@@ -233,14 +233,7 @@ class LocalLauncher:
         return ("--liveness-fd", str(self._liveness_reader))
 
     def _lines_of(self, order: ReplicaOrder) -> Callable[[str], None]:
-        prefix = f"[{order.replica_id}] "
-
-        def said(line: str) -> None:
-            self._on_line(prefix + line)
-            if not line.endswith(PASSING):
-                self._on_output(order.key, order.replica_id, line)
-
-        return said
+        return line_taker(order, self._on_line, self._on_output)
 
     def _ended(self, replica_id: ReplicaId) -> OnExit:
         def ended(summary: str) -> None:
@@ -352,6 +345,28 @@ def replica_environment(changes: Mapping[str, str], run_dir: Path) -> dict[str, 
         "PYTHONUNBUFFERED": "1",
         "PYSERVE_RUN_DIR": str(run_dir),
     }
+
+
+def line_taker(
+    order: ReplicaOrder,
+    on_line: Callable[[str], None],
+    on_output: Callable[[DeploymentKey, ReplicaId, str], None],
+) -> Callable[[str], None]:
+    """Return what takes each line of a replica, for those who are shown it and those who keep it.
+
+    Args:
+        order: whose lines they are.
+        on_line: see ``LocalLauncher``.
+        on_output: see ``LocalLauncher``.
+    """
+    prefix = f"[{order.replica_id}] "
+
+    def take(line: str) -> None:
+        on_line(prefix + line)
+        if not line.endswith(PASSING):
+            on_output(order.key, order.replica_id, line)
+
+    return take
 
 
 def _thread_counts(resources: Resources) -> dict[str, str]:

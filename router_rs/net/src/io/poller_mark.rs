@@ -42,8 +42,8 @@ impl Drop for PollerMark {
     }
 }
 
-/// The marks of all I/O threads, for a forked child. None of them when another thread was at the
-/// list in the moment of the fork.
+/// The marks of all I/O threads, for a fork: the parent asks before it, the child after it. None of
+/// them when another thread was at the list in that moment.
 pub fn poller_marks() -> Vec<Mark> {
     MARKS.try_lock().map_or_else(Vec::new, |marks| marks.clone())
 }
