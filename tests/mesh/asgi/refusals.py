@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -34,7 +35,9 @@ class Busy:
     async def full(self) -> str:
         return "there was room"
 
-    async def hold(self) -> None:
+    async def hold(self) -> AsyncIterator[str]:
+        """Take the only slot; a message says that it is taken."""
+        yield "held"
         await asyncio.sleep(60)
 
 

@@ -32,8 +32,9 @@ def refusing(mesh: RunningMesh) -> Iterator[RunningMesh]:
     for name, application in calling.items():
         prefix = None if "servicer" in name else f"/{name}"
         pyserve.run(application, name=name, route_prefix=prefix)
-    held = pyserve.get_app_handle("refusals-busy").hold.remote()
+    held = pyserve.get_app_handle("refusals-busy").options(stream=True).hold.remote()
     try:
+        assert "held" == next(held)
         yield mesh
     finally:
         held.cancel()

@@ -67,25 +67,26 @@ def test_a_stream_for_a_stream_message_by_message(page: Page) -> None:
     assert (400, True) == (late.status_code, "may have ended" in late.json()["error"])
 
 
-def _cancelled(page: Page) -> int:
-    return int(json.loads(page.rpc("Count", {})["piece"]["text"]).get("cancelled", 0))
+def _count(page: Page, what: str) -> int:
+    return int(json.loads(page.rpc("Count", {})["piece"]["text"]).get(what, 0))
 
 
 def test_messages_come_as_they_are_made_and_who_leaves_cancels(page: Page) -> None:
-    before = _cancelled(page)
+    before = _count(page, "cancelled")
     endless = {"messages": 1_000_000, "each": {"delayS": 0.01}}
     with page.calling(**rpc("PerformStream", endless, is_stream=True)) as events:
         for _ in range(3):
             assert "message" == next(name for name, _ in events if name not in ("begun", "head"))
-        assert before == _cancelled(page)
-    wait_until(lambda: _cancelled(page) == before + 1, TIMEOUT_S)
+        assert before == _count(page, "cancelled")
+    wait_until(lambda: _count(page, "cancelled") == before + 1, TIMEOUT_S)
 
 
 def test_a_silent_call_is_cancelled_too(page: Page) -> None:
-    before = _cancelled(page)
+    started, cancelled = _count(page, "started"), _count(page, "cancelled")
     with page.calling(**rpc("Perform", {"delayS": 60})) as events:
         assert "begun" == next(events)[0]
-    wait_until(lambda: _cancelled(page) == before + 1, TIMEOUT_S)
+        wait_until(lambda: _count(page, "started") == started + 1, TIMEOUT_S)
+    wait_until(lambda: _count(page, "cancelled") == cancelled + 1, TIMEOUT_S)
 
 
 def test_failures_have_their_status(page: Page) -> None:
