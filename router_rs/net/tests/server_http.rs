@@ -164,6 +164,10 @@ async fn answers_without_a_body_are_one_block() {
         assert_eq!(expected, text(&answer.headers, "content-length"), "{method} {status}");
         assert!(answer.headers.contains_key("pyserve-load") && answer.trailers.is_empty());
         fixture.settle().await;
+        // A handler is told that nobody gets its body unless it has finished before.
+        while let Ok((_, event)) = fixture.told.try_recv() {
+            assert!(!is_whole && matches!(event, Told::Cancel(_)), "{event:?}");
+        }
     }
     // Who went on with a body was told that nobody gets it.
     assert_eq!(2, stat(&fixture.server, "cancelled_by_client"));

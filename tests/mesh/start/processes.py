@@ -121,7 +121,8 @@ def status_of(environment: dict[str, str]) -> dict[str, Any]:
 
 
 def address_of(environment: dict[str, str]) -> str:
-    """Return where the only ingress listens."""
+    """Return where the only ingress listens, as soon as the controller knows of it."""
+    wait_until(lambda: status_of(environment)["addresses"], START_TIMEOUT_S, "an address")
     (address,) = status_of(environment)["addresses"]
     return str(address)
 
