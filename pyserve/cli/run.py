@@ -7,12 +7,12 @@ import os
 import secrets
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -243,14 +243,20 @@ class _Interrupt:
 
     def __init__(self) -> None:
         self.session: Session | None = None
-        self._came = threading.Event()
+        # Not an Event: a signal that comes within its wait() would meet the lock held, for ever.
+        self._came: SimpleQueue[None] = SimpleQueue()
+        self._has_come = False
         self._ready = False
         self._previous: dict[int, object] = {}
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the first signal, which from now on only sets a flag."""
         self._ready = True
-        return self._came.wait(timeout_s)
+        try:
+            self._came.get(timeout=timeout_s)
+        except Empty:
+            return False
+        return True
 
     def __enter__(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -261,10 +267,11 @@ class _Interrupt:
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self._came.is_set():
+        if self._has_come:
             self._stop_at_once(number)
-        self._came.set()
-        sys.stderr.write("\npyserve: draining; a second Ctrl-C stops at once\n")
+        self._has_come = True
+        self._came.put(None)
+        _tell("\npyserve: draining; a second Ctrl-C stops at once")
         if not self._ready:
             raise _Interrupted
 
@@ -272,9 +279,13 @@ class _Interrupt:
         # A mesh that only lost its starter would still drain.
         process = None if self.session is None else self.session.process
         if process is not None and process.hurry():
-            # Not by the stream, which may be what the signal has interrupted.
-            os.write(sys.stderr.fileno(), b"pyserve: the mesh goes on for others\n")
+            _tell("pyserve: the mesh goes on for others")
         os._exit(128 + number)
+
+
+def _tell(line: str) -> None:
+    # Not by the stream, which may be what the signal has interrupted.
+    os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
 def _goes_on(session: Session, terminal: Terminal) -> bool:

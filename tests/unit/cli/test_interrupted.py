@@ -49,3 +49,47 @@ def test_little_is_imported_before_ctrl_c_is_quiet() -> None:
         check=True,
     )
     assert not {"typing", "re", "click"} & set(done.stdout.split())
+
+
+_ANYWHERE = """
+import itertools, os, signal, sys
+from pyserve.cli.run import _Interrupt
+
+lines = itertools.count()
+at = 0
+
+def trace(_frame, event, _argument):
+    # As by opcodes, between any two of which Python may run the handler.
+    _frame.f_trace_opcodes = True
+    if event == "opcode" and next(lines) == at:
+        sys.settrace(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return trace
+
+while sys.gettrace() is None and at < 10_000:
+    lines, interrupt = itertools.count(), _Interrupt()
+    with interrupt:
+        # The application serves.
+        assert not interrupt.wait(0)
+        sys.settrace(trace)
+        came = interrupt.wait(0.001)
+        if sys.gettrace() is not None:
+            break
+        assert came or interrupt.wait(0), at
+    at += 1
+sys.settrace(None)
+print(at)
+"""
+
+
+def test_a_signal_may_come_at_any_place_of_the_wait() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ANYWHERE],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stderr
+    assert int(done.stdout) > 3
+    assert int(done.stdout) <= done.stderr.count("draining")
