@@ -27,7 +27,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._now
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+    async def shutdown_default_executor(self, *_: object, **__: object) -> None:
         # Without the bound that asyncio has from 3.12 on: its timer would overtake the threads.
         await super().shutdown_default_executor()
 

@@ -61,7 +61,7 @@ async def test_grace_ends_calls_when_it_is_over(network: Network) -> None:
     server, gate, call, _ = await _blocked_call(network)
     await within(server.stop(0.1))
     assert grpc.StatusCode.UNAVAILABLE is (await failure(call)).code()
-    assert gate.cancelled.is_set()
+    await within(gate.cancelled.wait())
 
 
 async def test_second_stop_shortens_the_grace(network: Network) -> None:
