@@ -166,7 +166,7 @@ async def test_after_the_end_of_the_mesh_a_value_is_lost(holder, make, node):
 
 def test_a_value_that_was_in_use_when_the_others_were_looked_at_still_ages(make):
     """Whoever took it may be gone without a word, and nothing else may be held ever after."""
-    holder, consumer = make(limits=Limits(unused_s=0.05)), make()
+    holder, consumer = make(limits=Limits(unused_s=1.0)), make()
     view = consumer.fetch_blocking(holder.hold([VALUE], "raw"), 10.0)
     wait_until(lambda: not holder._holding._is_timed, what="nothing ages")
     assert 1 == holder.held_count
