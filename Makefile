@@ -184,6 +184,11 @@ bench-telemetry: build ## What metrics, traces and the open page cost a call (ei
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.telemetry $(ARGS)
 
+.PHONY: bench-zones
+bench-zones: build ## Three hosts in two zones, with tiers and without (five minutes, needs root)
+	$(CARGO) build --locked --release -p pyserve-loadgen
+	$(PY) -m benchmarks.zones $(ARGS)
+
 .PHONY: bench-doors
 bench-doors: build ## HTTP against uvicorn + FastAPI, TLS against none, in pairs (five minutes)
 	$(CARGO) build --locked --release -p pyserve-loadgen
