@@ -78,7 +78,7 @@ def _attempts(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         [
             (
                 str(number),
-                each["replica"],
+                f"{each['replica']} at {each['node']}" if each["node"] else each["replica"],
                 each["why"],
                 f"after {duration(each['start_s'])}",
                 f"took {duration(each['duration_s'])}",

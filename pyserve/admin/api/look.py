@@ -185,6 +185,15 @@ class Look:
     caches: Mapping[tuple[str, str, str], Cache] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
+    def nodes(self) -> dict[str, str]:
+        """Return on which node each replica is, by its id."""
+        return {
+            replica.replica_id: replica.node
+            for application in self.status.applications
+            for deployment in application.deployments
+            for replica in deployment.replicas
+        }
+
     def edges_since(self, earlier: Look | None) -> dict[tuple[str, str], Routed]:
         """Return what routers have done since an earlier look; ``None``: since their start."""
         if earlier is None:

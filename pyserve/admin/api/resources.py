@@ -57,7 +57,7 @@ class Api:
         self._front = front
         self._tries = Tries() if tries else None
         self._catalogue = Catalogue(front)
-        self._calls = Calls(front, sampler.odd)
+        self._calls = Calls(front, sampler.at_once)
 
     def routes(self) -> list[Route]:
         """Return what to mount."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from pyserve.admin.api.look import Look
 from pyserve.admin.api.overview import Between
@@ -102,16 +102,16 @@ class Sampler:
         # One who goes leaves the others what they wait for.
         return await asyncio.shield(self._asking)
 
-    async def odd(self) -> Mapping[str, str]:
-        """Return what is odd about replicas, by id.
+    async def at_once(self) -> Between:
+        """Return what is known now, of which what happened between two looks may be nothing.
 
         Raises:
             PyserveError: It cannot be said.
         """
         if isinstance(self._latest, Between):
-            return self._latest.odd
+            return self._latest
         now = await self._take()
-        return Between.of(now, now, None).odd
+        return Between.of(now, now, None)
 
     async def close(self) -> None:
         """Look no more."""

@@ -13,6 +13,7 @@ from pyserve.admin.calls.store import KINDS, CallStore
 from pyserve.errors import PyserveError
 
 if TYPE_CHECKING:
+    from pyserve.admin.api.overview import Between
     from pyserve.admin.calls.records import Call
     from pyserve.admin.desk import Front
 
@@ -31,12 +32,12 @@ class Calls:
 
     Args:
         front: The ingress.
-        odd: Returns what is odd about replicas, by id.
+        look: Looks at the mesh: what is odd about replicas, and on which nodes they are.
     """
 
-    def __init__(self, front: Front, odd: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
+    def __init__(self, front: Front, look: Callable[[], Awaitable[Between]]) -> None:
         self._front = front
-        self._odd = odd
+        self._look = look
         self._store = CallStore()
         front.listen_to_calls(self._store.add)
 
@@ -73,10 +74,11 @@ class Calls:
         )
         known = Known(delays | more, replicas, silent=silent | more_silent)
         try:
-            return replace(known, odd=await self._odd())
+            seen = await self._look()
         except PyserveError as error:
             # What is known of the call is worth telling all the same.
             return replace(known, silent={**known.silent, "the mesh": str(error)})
+        return replace(known, odd=seen.odd, nodes=seen.now.nodes())
 
     async def _delays(
         self, call: Call, replicas: Mapping[str, str]

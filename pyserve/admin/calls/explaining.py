@@ -28,12 +28,14 @@ class Known:
             deployments that it called are among them.
         replicas: Those of each deployment that was asked, by "application/Deployment".
         odd: What is odd about replicas, by id.
+        nodes: Where replicas are that have not ended, by id.
         silent: Why replicas did not say anything, by id.
     """
 
     delays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     replicas: Mapping[str, Sequence[str]] = field(default_factory=dict)
     odd: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -51,6 +53,7 @@ def explanation(call: Call, known: Known) -> dict[str, Any]:
         "attempts": [
             {
                 "replica": each.replica_id,
+                "node": known.nodes.get(each.replica_id, ""),
                 "why": each.why,
                 "outcome": each.outcome,
                 "start_s": seconds(each.start_s),

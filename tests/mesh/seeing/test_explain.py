@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -171,3 +172,5 @@ def test_programs_read_json(stage: Stage):
         part["seconds"] for part in found["parts"]
     )
     assert found["routing"]["deployment"] == "batched/Batched"
+    node = os.environ.get("PYSERVE_NODE_ID") or socket.gethostname()
+    assert [node] == [each["node"] for each in found["attempts"]]

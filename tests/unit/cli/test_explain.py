@@ -35,6 +35,13 @@ def test_parts_attempts_and_what_the_router_saw_follow():
     assert ["  rule: predicted", "  replicas:", "    id Cart#1, full true"] == found[-3:]
 
 
+def test_attempts_name_the_nodes_of_replicas_that_are_still_there():
+    record = Record(attempts=[attempt(0, -1, 20, "Cart#0"), attempt(20, 90, 100, "Cart#1")])
+    found = lines(record, nodes={"Cart#1": "east-2"})
+    assert "  1  Cart#0            first  after 0 µs   took 20 ms  ok" in found
+    assert "  2  Cart#1 at east-2  first  after 20 ms  took 80 ms  ok" in found
+
+
 def test_a_refusal_has_its_code_and_its_word():
     record = Record(door="grpc", code=4, http_status=0, refused="deadline", parked_ns=100_000_000)
     first, second, *_ = lines(record)
