@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         task_consumer,
         testing,
     )
+    from pyserve.api.actors import get_deployment_actor
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployable, Deployment, deployment
     from pyserve.api.handles.handle import DeploymentHandle
@@ -108,6 +109,7 @@ _MODULE_OF_NAME = {
     "deployment": "pyserve.api.deployment",
     "get": "pyserve.api.handles.objects",
     "get_app_handle": "pyserve.driver.handles",
+    "get_deployment_actor": "pyserve.api.actors",
     "get_deployment_handle": "pyserve.driver.handles",
     "get_multiplexed_model_id": "pyserve.request",
     "get_replica_context": "pyserve.api.context",
@@ -181,6 +183,7 @@ __all__ = [
     "gRPCOptions",
     "get",
     "get_app_handle",
+    "get_deployment_actor",
     "get_deployment_handle",
     "get_multiplexed_model_id",
     "get_replica_context",

@@ -41,15 +41,15 @@ def refused(name: str, instead: str) -> NoReturn:
 
 
 _PAGE = "docs/reference/ray-serve.md"
-_NO_ACTORS = "there are no actors here; write a deployment of its own, and bind it to the others"
 _ABSENT = {
-    "DeploymentActorConfig": _NO_ACTORS,
     "GangSchedulingConfig": "replicas start one by one; let one replica hold the whole group",
     "build": "`pyserve build module:app` writes the file",
     "connect": "run, status and handles find the mesh that runs by themselves",
     "get_deployment": "write pyserve.get_app_handle(name) or pyserve.get_deployment_handle(name)",
-    "get_deployment_actor": _NO_ACTORS,
-    "get_deployment_actor_context": _NO_ACTORS,
+    "get_deployment_actor_context": (
+        "get_replica_context() in a deployment actor has its application, and as deployment the "
+        "name of its deployment, a dot and its own"
+    ),
     "get_trace_context": "write opentelemetry.context.get_current(), which has the call's span",
     "list_deployments": "pyserve.status() has the applications with their deployments",
 }

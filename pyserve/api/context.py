@@ -64,6 +64,7 @@ class ReplicaContext:
         servable_object: The instance of the user's class; ``None`` in its constructor.
         rank: Its number among the replicas; see ``ReplicaRank``.
         world_size: How many replicas there shall be; a later context may have another number.
+        deployment_actors: Names of the deployment's helpers, see ``get_deployment_actor``.
     """
 
     app_name: ApplicationName
@@ -72,6 +73,7 @@ class ReplicaContext:
     servable_object: object
     rank: ReplicaRank = FIRST_RANK
     world_size: int = 1
+    deployment_actors: tuple[str, ...] = ()
 
     @property
     def replica_tag(self) -> ReplicaId:

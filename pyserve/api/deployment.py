@@ -299,6 +299,7 @@ def deployment(target: Any = None, /, **options: Any) -> Any:
             ``max_receive_message_bytes`` (4194304), ``max_send_message_bytes`` (none): of gRPC
             ``serializer`` (pickle): codec of its handles
             ``interceptors`` (()): server interceptors of ``grpc.aio``
+            ``deployment_actors`` (()): objects that all replicas share
             ``max_constructor_retry_count`` (20): failed starts that end a deploy
             ``rolling_update_percentage`` (0.2): share of the replicas that an update replaces at a
             time, at most ``max_surge_percent`` (0) beyond their number

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import cloudpickle
 
+from pyserve.api.actors import application_of
 from pyserve.api.code import Code, ShippedCode, ship
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.handles.handle import DeploymentHandle
@@ -153,6 +154,7 @@ class _Graph:
             # What cannot be made here is refused before anything starts.
             check_policy(path, options.request_router_config.policy_kwargs)
         _check_config(application)
+        self._visit_actors(name, options)
         for line in lines_on_options(options):
             _LOGGER.warning("deployment %r of %r: %s; see %s", name, self.name, line, PAGE)
         limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
@@ -178,8 +180,19 @@ class _Graph:
                     "logging_config": self._logs_of(options),
                 }
             ),
-            calls=tuple(sorted(self.calls.get(application, ()), key=str)),
+            calls=tuple(sorted(self.calls.get(self.parents[-1], ()), key=str)),
         )
+
+    def _visit_actors(self, name: DeploymentName, options: DeploymentOptions) -> None:
+        """Pack the helpers of a deployment, which start before it as what it is bound to does."""
+        for config in options.deployment_actors:
+            helper = application_of(name, options, config)
+            if (taken := helper.name) in self.packed:
+                raise UsageError(
+                    f"application {self.name!r} has a deployment {taken!r}, and deployment actor "
+                    f"{config.name!r} of {name!r} needs that name; give one of them another name"
+                )
+            self.note_call(self.visit(helper))
 
     def _logs_of(self, options: DeploymentOptions) -> LoggingConfig:
         is_unsaid = options.logging_config == LoggingConfig()

@@ -79,7 +79,7 @@ def _deployment(packed: PackedDeployment) -> dict[str, Any]:
     changed = {
         item.name: value
         for item in fields(DeploymentOptions)
-        if item.name not in ("name", "interceptors")
+        if item.name not in ("name", "interceptors", "deployment_actors")
         and (value := getattr(packed.options, item.name)) != getattr(default, item.name)
     }
     # The limit that acts without the option is none to write.

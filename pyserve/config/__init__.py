@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from pyserve.config.actors import DeploymentActorConfig
 from pyserve.config.environment import (
     CallSettings,
     ConcurrencySettings,
@@ -46,6 +47,7 @@ __all__ = [
     "CallSettings",
     "ConcurrencySettings",
     "ControllerOptions",
+    "DeploymentActorConfig",
     "DeploymentID",
     "DeploymentKeywords",
     "DeploymentOptions",

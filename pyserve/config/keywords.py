@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
+    from pyserve.config.actors import DeploymentActorConfig
     from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
     from pyserve.config.routing import RequestRouterConfig
     from pyserve.config.scaling import AutoscalingConfig
@@ -44,6 +45,7 @@ class DeploymentKeywords(TypedDict, total=False):
     max_send_message_bytes: int | None
     serializer: str
     interceptors: Sequence[object] | None
+    deployment_actors: Sequence[DeploymentActorConfig | Mapping[str, Any]] | None
     max_constructor_retry_count: int
     rolling_update_percentage: float
     max_surge_percent: int

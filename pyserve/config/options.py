@@ -11,11 +11,12 @@ import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import ClassVar, Literal
 
 from pyserve.config import unneeded
+from pyserve.config.actors import DeploymentActorConfig, read_actors
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.parts import (
     REPLICAS_MAX,
@@ -75,7 +76,6 @@ _PARTS: dict[str, type[Part]] = {
 OLDER_OPTIONS = ("max_concurrent_queries", "version", "ray_actor_options", "runtime_env")
 # What Ray Serve has for its own actors; why it is refused.
 _REFUSED = {
-    "deployment_actors": "there are no actors here; make it a deployment of its own and bind it",
     "gang_scheduling_config": "replicas start one by one; let one replica hold the whole group",
 }
 _IN_ROUTER_CONFIG = "write request_router_config={'request_router_class': ..., ...}"
@@ -151,6 +151,8 @@ class DeploymentOptions:
     serializer: str = "pickle"
     # Python objects: they do not travel in the JSON, see DeploymentSpec.interceptors.
     interceptors: tuple[object, ...] = ()
+    # Classes are Python objects too: in the JSON they have their names alone.
+    deployment_actors: tuple[DeploymentActorConfig, ...] = ()
     max_constructor_retry_count: int = 20
     rolling_update_percentage: float = 0.2
     max_replicas_per_node: int | None = None
@@ -271,8 +273,11 @@ class DeploymentOptions:
 
     def to_json(self) -> str:
         """Return every option but ``interceptors`` as JSON with sorted keys."""
-        values = asdict(self)
-        del values["interceptors"]
+        values = asdict(replace(self, interceptors=(), deployment_actors=()))
+        del values["interceptors"], values["deployment_actors"]
+        if self.deployment_actors:
+            # Newer than the release before, like those of ``_NEWER``.
+            values["deployment_actors"] = [{"name": each.name} for each in self.deployment_actors]
         for part, names in _NEWER.items():
             written = values[part]
             values[part] = {
@@ -412,6 +417,7 @@ def _read_parts(given: dict[str, object]) -> None:
     if not isinstance(interceptors, Sequence) or isinstance(interceptors, str | bytes):
         raise refuse("interceptors", interceptors, "a list of server interceptors")
     given["interceptors"] = tuple(interceptors)
+    given["deployment_actors"] = read_actors(given.get("deployment_actors"))
 
 
 def _listed(name: str, value: object) -> Sequence[object]:

@@ -204,6 +204,8 @@ class Worker:
             # An exporter may be a module beside the deployment's.
             observe = partial(observe_calls, own, assign.replica_id)
             loaded = load(assign.spec, own.mesh.servicer_functions, observe)
+            actors = tuple(each.name for each in loaded.options.deployment_actors)
+            enter_replica(replace(context, deployment_actors=actors))
             if ingress_of(loaded.target) is not None or "anyio" in sys.modules:
                 # Before the constructor, which may know better. Streams of plain handlers use them.
                 limit = loaded.options.ongoing_requests_limit()

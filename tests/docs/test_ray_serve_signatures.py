@@ -117,7 +117,7 @@ def test_a_signature_is_theirs_or_says_why_not(row: re.Match[str]):
         assert bool(row["why"]) == bool(_difference(row)), _difference(row) or "no difference"
 
 
-@pytest.mark.parametrize("name", ["gang_scheduling_config", "deployment_actors"])
+@pytest.mark.parametrize("name", ["gang_scheduling_config"])
 def test_an_option_that_is_refused_says_what_to_do_instead(name: str):
     with pytest.raises(OptionError, match=f"{name} is not supported: .+;"):
         DeploymentOptions.of({name: {}})

@@ -22,6 +22,7 @@ from pyserve.control.state.run import run_of
 from pyserve.control.state.specs import (
     Versions,
     changes_limits_only,
+    helper_keys,
     read_versions,
     serving_specs,
     unchanged_keys,
@@ -170,11 +171,10 @@ class Admissions:
         """Let an application in; return what its driver waits for."""
         application, info, versions = admission.application, admission.info, admission.versions
         specs = {key: spec for key, (_, spec) in versions.items()}
-        kept = (
-            unchanged_keys(self._state, application, self._specs, specs)
-            if admission.keeps_equal
-            else frozenset()
-        )
+        kept = unchanged_keys(self._state, application, self._specs, specs)
+        if not admission.keeps_equal:
+            # Nobody wishes for new ones of those: they would lose what they hold.
+            kept &= helper_keys(versions)
         is_kept = kept == {item.key for item in self._state.of_application(application)}
         is_kept = is_kept and kept == specs.keys()
         former = self._applications.infos.get(application)

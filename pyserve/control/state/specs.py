@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from pyserve.config import DeploymentOptions, check_name
+from pyserve.config.actors import deployment_name
 from pyserve.control.state.mesh import MeshState, Version
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
@@ -124,6 +125,15 @@ def unchanged_keys(
         and (spec := wanted.get(item.key)) is not None
         and spec.code.fingerprint
         and specs[item.target.id] == spec
+    )
+
+
+def helper_keys(versions: Versions) -> frozenset[DeploymentKey]:
+    """Return the deployments that are helpers of others, see ``deployment_actors``."""
+    return frozenset(
+        DeploymentKey(key.application, DeploymentName(deployment_name(key.deployment, helper.name)))
+        for key, (version, _) in versions.items()
+        for helper in version.options.deployment_actors
     )
 
 

@@ -88,6 +88,8 @@ class LocalReplica:
             servable_object=None,
         )
         loaded = load(spec, read_settings().servicer_functions)
+        actors = tuple(each.name for each in loaded.options.deployment_actors)
+        context = replace(context, deployment_actors=actors)
         environment = contextvars.Context()
         environment.run(enter_local_replica, context)
         instance = environment.run(construct, loaded)

@@ -196,11 +196,10 @@ def test_a_variable_of_ray_serve_that_nobody_knows_is_told():
     ("module", "name", "said"),
     [
         ("pyserve", "get_trace_context", "opentelemetry"),
-        ("pyserve", "get_deployment_actor", "a deployment of its own"),
+        ("pyserve", "get_deployment_actor_context", "get_replica_context"),
         ("pyserve", "list_deployments", r"pyserve\.status\(\)"),
         ("pyserve", "build", "pyserve build module:app"),
         ("pyserve.config", "GangSchedulingConfig", "let one replica hold the whole group"),
-        ("pyserve.config", "DeploymentActorConfig", "a deployment of its own"),
     ],
 )
 def test_a_name_of_ray_serve_without_a_counterpart_says_what_to_write(
@@ -230,7 +229,6 @@ def test_any_other_name_is_an_attribute_error(module: Any):
         ({"route_prefix": "/shop"}, r"write pyserve.run\(app, route_prefix=...\)"),
         ({"route_prefix": None}, r"write pyserve.run\(app, route_prefix=...\)"),
         ({"gang_scheduling_config": {"size": 2}}, "let one replica hold the whole group"),
-        ({"deployment_actors": []}, "make it a deployment of its own"),
         ({"runtime_env": {"conda": "env"}}, "name the packages by 'pip'"),
     ],
 )
