@@ -6,7 +6,7 @@ replica that lacks what its author asked for would fail later, and elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -28,7 +28,8 @@ LABELS = frozenset(
 )
 ENVIRONMENTS = frozenset({"env_vars", "working_dir", "pip"})
 SPREAD_CAPS = frozenset({"max_replicas_per_node"})
-OF_LAUNCHERS = RESOURCES | BUNDLES | LABELS | ENVIRONMENTS | SPREAD_CAPS
+PODS = frozenset({"pod_template"})
+OF_LAUNCHERS = RESOURCES | BUNDLES | LABELS | ENVIRONMENTS | SPREAD_CAPS | PODS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,9 @@ class Capabilities:
         needless: those that are no matter where it starts replicas, each with the reason, which
             whoever deploys is told.
         starts_none: why it starts no replica at all, and what to do instead; "": it does.
+        are_elsewhere: its replicas need neither the controller's machine nor its process, and go on
+            where a signal ends it: the next one finds them. ``pyserve shutdown`` ends them too.
+        check: returns what it cannot give of options that it acts on, for their values; "": all.
 
     Raises:
         ValueError: a name is none of ``OF_LAUNCHERS``.
@@ -48,6 +52,8 @@ class Capabilities:
     acts_on: frozenset[str] = frozenset()
     needless: Mapping[str, str] = field(default_factory=dict)
     starts_none: str = ""
+    are_elsewhere: bool = False
+    check: Callable[[DeploymentOptions], str] = lambda _: ""
 
     def __post_init__(self) -> None:
         unknown = sorted((self.acts_on | self.needless.keys()) - OF_LAUNCHERS)
@@ -65,7 +71,7 @@ class Capabilities:
             name for name in asked(options) if name not in self.acts_on | self.needless.keys()
         ]
         if not refused:
-            return ""
+            return self.check(options)
         return f"it cannot give {' and '.join(refused)}; leave that out, or use another launcher"
 
     def lines_on(self, options: DeploymentOptions) -> list[str]:

@@ -55,6 +55,7 @@ class DeploymentKeywords(TypedDict, total=False):
     placement_group_bundles: Sequence[Mapping[str, float]] | None
     placement_group_strategy: str | None
     placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None
+    pod_template: Mapping[str, object] | None
     ray_actor_options: Mapping[str, Any] | None
     runtime_env: Mapping[str, Any] | None
     max_concurrent_queries: int

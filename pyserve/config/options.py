@@ -26,6 +26,7 @@ from pyserve.config.parts import (
     Resources,
     check_names,
 )
+from pyserve.config.pods import check_pod_template
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.runtime_env import (
     check_directory,
@@ -91,6 +92,7 @@ _ELSEWHERE = {
 # Names that came after the release before, by their part. They are written where somebody gave
 # them, since a controller of that release refuses what it does not know.
 _NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
+_NEWER_OPTIONS = ("pod_template",)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
@@ -160,6 +162,8 @@ class DeploymentOptions:
     placement_group_bundles: Sequence[Mapping[str, float]] | None = None
     placement_group_strategy: str = "PACK"
     placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None = None
+    # Laid over the pod that a replica runs in, where it runs in one.
+    pod_template: Mapping[str, object] | None = None
     max_surge_percent: int = 0
     # Lines on what was written beside the options and is kept by none; they do not travel.
     unkept: ClassVar[tuple[str, ...]] = ()
@@ -220,6 +224,8 @@ class DeploymentOptions:
         for selector in _listed("placement_group_bundle_label_selector", selectors):
             check_text_mapping("placement_group_bundle_label_selector", selector)
         check_integer("max_surge_percent", self.max_surge_percent, minimum=0, maximum=100)
+        if self.pod_template is not None:
+            check_pod_template("pod_template", self.pod_template)
 
     def _check_times(self) -> None:
         for name in ("health_check_period_s", "health_check_timeout_s", "startup_timeout_s"):
@@ -278,6 +284,9 @@ class DeploymentOptions:
         if self.deployment_actors:
             # Newer than the release before, like those of ``_NEWER``.
             values["deployment_actors"] = [{"name": each.name} for each in self.deployment_actors]
+        for name in _NEWER_OPTIONS:
+            if values[name] is None:
+                del values[name]
         for part, names in _NEWER.items():
             written = values[part]
             values[part] = {

@@ -10,11 +10,15 @@ from pyserve.config.parts import check_names
 from pyserve.config.validation import check_mapping, check_text, check_text_mapping, refuse
 from pyserve.errors import OptionError
 
+_IMAGE = (
+    "run the replicas in containers of your own; on Kubernetes pod_template has the image of each "
+    "deployment"
+)
 _REFUSED = {
     "conda": "name the packages by 'pip', or start the mesh in that environment",
     "py_modules": "put the modules into working_dir, or install them by 'pip'",
-    "container": "run the replicas in containers of your own",
-    "image_uri": "run the replicas in containers of your own",
+    "container": _IMAGE,
+    "image_uri": _IMAGE,
     "worker_process_setup_hook": "do it in the constructor",
 }
 _KNOWN = ("env_vars", "working_dir", "pip", "uv")

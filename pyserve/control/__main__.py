@@ -35,7 +35,8 @@ from pyserve.config import (
 )
 from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
-from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord
+from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord, read_token
+from pyserve.control.server.arguments import parse
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses
 from pyserve.control.server.keeper import Keeper
@@ -66,7 +67,7 @@ _STATE = "mesh.sqlite3"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a mesh until it is told to end; return 0 after a drain, 1 if it could not start."""
-    options = _parse(arguments)
+    options = parse(arguments)
     # For exporters of traces and the like. Last, so that nothing here shadows a library (see -P).
     sys.path.append("")
     # Before the ingress reckons how many clients it has room for.
@@ -84,12 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "the ingress has no address; give --address HOST:PORT, or --no-ingress, or set "
                 "PYSERVE_INGRESS_LOCATION=Disabled for a mesh without one"
             )
+        token = _given_token(settings) if options.persistent else b""
         sink = set_up_logging("controller", settings.logs, screen=options.screen_fd)
     except (PyserveError, OSError) as error:
         _report(options.report_fd, {"error": str(error)})
         return 1
     try:
-        with MeshHome(settings.home, lasting=options.persistent) as home:
+        with MeshHome(settings.home, lasting=options.persistent, token=token) as home:
             return asyncio.run(_run(options, settings, home, sink))
     except PyserveError as error:
         is_held = isinstance(error, MeshHeld)
@@ -174,7 +176,7 @@ class _Mesh:
     def _site(self, sink: LogSink) -> Site:
         return Site(
             controller=self._controller_for_replicas,
-            controller_tcp=lambda: self._tcp.address,
+            controller_tcp=self._controller_for_others,
             node=self._settings.node.node_id,
             token_file=self._home.token_file,
             token=self._home.token,
@@ -352,14 +354,16 @@ class _Mesh:
         """Drain at the first signal, end at the second.
 
         Applications of a persistent mesh are there again after its next start: its service manager
-        ends it so, and the machine when it is shut down.
+        ends it so, and the machine when it is shut down. Replicas that a cluster has go on.
         """
-        if self._shutdown is None:
-            self._controller.recovery.keep_applications()
-            self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
-        else:
+        if self._shutdown is not None:
             self.hurried = True
             self.ended.set()
+        elif self._is_lasting and self._launcher.capabilities.are_elsewhere:
+            self.ended.set()
+        else:
+            self._controller.recovery.keep_applications()
+            self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
 
     def on_liveness(self, descriptor: int) -> None:
         """Whoever started this process is gone, has let go of it, or is in a hurry."""
@@ -420,6 +424,11 @@ class _Mesh:
         # The rest of the directory is its replicas' while they live.
         (self._home.run_dir / _SOCKET).unlink(missing_ok=True)
 
+    def _controller_for_others(self) -> str:
+        """Return where other machines reach the controller, or will, when it listens there."""
+        planned = "" if self._tcp_place is None else self._tcp_place.bind
+        return self._tcp.address or planned
+
     async def _controller_for_replicas(self) -> str:
         return await self._keeper.controller()
 
@@ -438,6 +447,12 @@ def _is_disabled(settings: MeshSettings) -> bool:
     return settings.ingress.location is ProxyLocation.Disabled
 
 
+def _given_token(settings: MeshSettings) -> bytes:
+    """Return the token that somebody has made for this mesh, such as a Secret; b"": nobody has."""
+    path = settings.token_file
+    return b"" if path is None or not path.exists() else read_token(path, "PYSERVE_TOKEN_FILE")
+
+
 def _log_failure(task: asyncio.Task[None]) -> None:
     """Say at once that something beside the mesh has failed; nobody waits for it."""
     if not task.cancelled() and (error := task.exception()):
@@ -454,45 +469,6 @@ def _report(descriptor: int | None, answer: object) -> None:
     # The reader may have given up; then nobody needs the answer.
     with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "w") as file:
         file.write(f"{text}\n")
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m pyserve.control",
-        description="A mesh on this machine: controller, ingress and local launcher.",
-    )
-    parser.add_argument(
-        "--address",
-        action="append",
-        default=[],
-        help="host:port of the ingress, may be repeated; port 0 picks one",
-    )
-    parser.add_argument(
-        "--no-ingress", action="store_true", help="ingresses are processes of their own"
-    )
-    parser.add_argument(
-        "--no-admin", action="store_true", help="an ingress of this node shows the metrics"
-    )
-    parser.add_argument(
-        "--development", action="store_true", help="texts of exceptions may reach clients"
-    )
-    parser.add_argument(
-        "--liveness-fd", type=int, help="socket that the starter holds open; the mesh ends with it"
-    )
-    parser.add_argument(
-        "--persistent",
-        action="store_true",
-        help="keep the applications in the home directory, for the next start, and let replicas "
-        "outlive this process",
-    )
-    parser.add_argument(
-        "--screen-fd", type=int, help="pipe for lines, to whoever draws on the terminal"
-    )
-    parser.add_argument("--run-id", default="", help="of the `pyserve run` that starts it")
-    parser.add_argument(
-        "--report-fd", type=int, help="pipe for one line of JSON: where it listens, or the error"
-    )
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -203,7 +203,7 @@ def not_found(home: Path, advice: str) -> MeshNotFound:
 
 
 def read_token(path: Path, variable: str = "") -> bytes:
-    """Read a mesh token from a file that only its owner may read.
+    """Read a mesh token from a file that only its owner may read, or root and one group.
 
     Args:
         path: where it is.
@@ -215,7 +215,7 @@ def read_token(path: Path, variable: str = "") -> bytes:
     named = f"{path} ({variable})" if variable else str(path)
     try:
         with path.open() as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found = os.fstat(file.fileno())
             token = bytes.fromhex(file.read().strip())
     except OSError as error:
         raise MeshError(
@@ -224,7 +224,9 @@ def read_token(path: Path, variable: str = "") -> bytes:
         ) from error
     except ValueError:
         raise MeshError(f"{named} holds something else than a mesh token: {_WHAT_ONE_IS}") from None
-    if stat.S_IMODE(mode) & 0o077:
+    # Kubernetes mounts a Secret as root's, and readable for the group of the pod.
+    others = 0o037 if found.st_uid == 0 else 0o077
+    if stat.S_IMODE(found.st_mode) & others:
         raise MeshError(f"{named} holds a mesh token but others may read it; chmod 600 {path}")
     if not token:
         raise MeshError(f"{named} holds no mesh token: {_WHAT_ONE_IS}")
@@ -237,6 +239,7 @@ class MeshHome:
     Args:
         home: the home directory.
         lasting: the next controller has the same token and run directory.
+        token: the one that the mesh shall have; none: that of the controller before, or a new one.
 
     Attributes:
         token: the mesh token.
@@ -250,7 +253,7 @@ class MeshHome:
         MeshError: it is not private, or it is full.
     """
 
-    def __init__(self, home: Path, *, lasting: bool = False) -> None:
+    def __init__(self, home: Path, *, lasting: bool = False, token: bytes = b"") -> None:
         self._path = home
         self._record = ""
         self._lock = -1
@@ -278,7 +281,7 @@ class MeshHome:
         self.run_dir = self._run.path
         self.token_file = self._token_folder().path / _TOKEN
         try:
-            self.token = self._token_left() or secrets.token_bytes(TOKEN_BYTES)
+            self.token = token or self._token_left() or secrets.token_bytes(TOKEN_BYTES)
             self._token_folder().write(_TOKEN, self.token.hex())
         except OSError as error:
             self.close()

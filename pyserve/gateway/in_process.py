@@ -90,6 +90,11 @@ class InProcessRouter:
         self._scrape_point: ScrapePoint | None = None
         self._closed = False
 
+    def enter_zone(self, zone: str) -> None:
+        """This process is in a zone, which its environment has not named; before its first call."""
+        with self._lock:
+            self._node = replace(self._node, zone=self._node.zone or zone)
+
     def prepare(self) -> None:
         """Let the feed of the table start, if it has not; whoever needs it waits for it."""
         with self._lock:

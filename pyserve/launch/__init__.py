@@ -8,6 +8,7 @@ from pyserve.control.replicas.launching import (
     Events,
     LastingLauncher,
     Launcher,
+    Placed,
     ReplicaOrder,
     Waiting,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Launcher",
     "LocalLauncher",
     "MeshProcess",
+    "Placed",
     "ReplicaOrder",
     "Room",
     "Site",

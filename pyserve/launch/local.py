@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pyserve.config import Resources, inherited_environment
+from pyserve.config import inherited_environment
 from pyserve.config.capabilities import BUNDLES, ENVIRONMENTS, LABELS, SPREAD_CAPS, Capabilities
 from pyserve.config.control import PASSING
 from pyserve.config.launchers import PROCESS
@@ -27,21 +27,14 @@ from pyserve.launch.environments import Environments
 from pyserve.launch.kernel_kills import KernelKills, count_kernel_kills
 from pyserve.launch.ledger import Grant, Ledger
 from pyserve.launch.process import OnExit, Process
-from pyserve.launch.resources import machine_ledger, pin
+from pyserve.launch.resources import machine_ledger, pin, thread_counts
 from pyserve.launch.spares import Spare, Spares
 from pyserve.types import DeploymentKey, ReplicaId
 
 _LOGGER = logging.getLogger(__name__)
-# What numeric libraries read to size their thread pools.
-_THREAD_COUNT_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 # grpcio's fork handlers start threads in the child, which crash now and then (seen with 1.85:
 # SIGSEGV in one of three forks by multiprocessing). Nothing of ours uses grpcio in a child.
-_SAFE_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
+SAFE_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
 _KILLED_TIMEOUT_S = 5.0
 
 
@@ -78,6 +71,7 @@ _ONE_MACHINE = "all replicas of this mesh run on one machine"
 _NEEDLESS = {
     **dict.fromkeys(BUNDLES | LABELS | SPREAD_CAPS, _ONE_MACHINE),
     "resources.memory": "nothing reserves memory; bound that of the machine or container",
+    "pod_template": "replicas of this mesh run in no pods",
     "resources.accelerator_type": f"{_ONE_MACHINE}, with the devices that it has",
 }
 _RESERVED = {"resources.num_cpus", "resources.num_gpus", "resources.resources"}
@@ -318,7 +312,7 @@ class LocalLauncher:
 
     def _environment(self, order: ReplicaOrder, grant: Grant) -> dict[str, str]:
         return {
-            **_thread_counts(order.resources),
+            **thread_counts(order.resources),
             **replica_environment(order.environment, self._run_dir),
             **({"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if grant.gpus else {}),
         }
@@ -339,7 +333,7 @@ def replica_environment(changes: Mapping[str, str], run_dir: Path) -> dict[str, 
         run_dir: of the mesh.
     """
     return {
-        **_SAFE_FORKS,
+        **SAFE_FORKS,
         **inherited_environment(changes),
         # Lines reach the log when they are printed, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
@@ -367,9 +361,3 @@ def line_taker(
             on_output(order.key, order.replica_id, line)
 
     return take
-
-
-def _thread_counts(resources: Resources) -> dict[str, str]:
-    """Give each replica the threads it reserved, unless the environment says otherwise."""
-    count = str(max(1, int(resources.num_cpus or 1)))
-    return dict.fromkeys(_THREAD_COUNT_VARIABLES, count)

@@ -6,7 +6,16 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyserve.config import Resources
 from pyserve.launch.ledger import Grant, Ledger
+
+# What numeric libraries read to size their thread pools.
+_THREAD_COUNT_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 
 
 def machine_ledger(environment: Mapping[str, str]) -> Ledger:
@@ -38,3 +47,9 @@ def pin(pid: int, grant: Grant) -> None:
             os.sched_setaffinity(pid, grant.cpus)
         except ProcessLookupError:
             return
+
+
+def thread_counts(resources: Resources) -> dict[str, str]:
+    """Give each replica the threads it reserved, unless the environment says otherwise."""
+    count = str(max(1, int(resources.num_cpus or 1)))
+    return dict.fromkeys(_THREAD_COUNT_VARIABLES, count)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
@@ -26,7 +27,15 @@ from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 
-OpenMesh = Callable[[WorkerSettings], Mesh]
+
+class ReplicaMesh(Mesh, Protocol):
+    """The mesh, as a replica enters it."""
+
+    def enter_zone(self, zone: str) -> None:
+        """This process is in a zone, which its environment has not named."""
+
+
+OpenMesh = Callable[[WorkerSettings], ReplicaMesh]
 ReadToken = Callable[[Path, str], bytes]
 
 _TOKEN_BYTES_MAX = 4096
@@ -86,17 +95,17 @@ def run_worker(
     attach(mesh)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_run(settings, liveness_fd))
+            return runner.run(_run(settings, mesh, liveness_fd))
     finally:
         # Its thread must not meet an interpreter that is being taken down.
         mesh.close()
         PROCESS_TRACING.stop()
 
 
-async def _run(settings: WorkerSettings, liveness_fd: int | None) -> int:
+async def _run(settings: WorkerSettings, mesh: ReplicaMesh, liveness_fd: int | None) -> int:
     loop = asyncio.get_running_loop()
     keep_from_forks(loop)
-    worker = Worker(settings)
+    worker = Worker(settings, mesh.enter_zone)
     if liveness_fd is not None:
         watcher = threading.Thread(
             target=_watch_launcher, args=(liveness_fd, loop, worker), name="launcher", daemon=True

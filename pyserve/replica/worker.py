@@ -102,10 +102,13 @@ class WorkerSettings:
 
 
 class Worker:
-    """One replica; made on a running loop, used once."""
+    """One replica; made on a running loop, used once. ``on_zone`` is told where it is."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(
+        self, settings: WorkerSettings, on_zone: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._settings = settings
+        self._on_zone = on_zone
         self._stop = asyncio.Event()
         self._grace_s: float | None = None  # None: the deployment's own.
         self._told = False  # The controller asked for the drain, so it knows.
@@ -159,6 +162,8 @@ class Worker:
         try:
             assign = await self._unless_stopped(self._duties.join())
             assigned_at = time.monotonic()
+            if assign.zone:
+                self._on_zone(assign.zone)
             loaded, instance = await self._bring_up(assign)
             self._metrics.initialization_s = time.monotonic() - assigned_at
             await self._serve(assign, loaded, instance)

@@ -44,9 +44,9 @@ def new_replica(
     )
 
 
-def place_of(hello: mesh_pb2.Hello) -> Place:
-    """Return where a replica that joins says it is."""
-    return Place(node=hello.node, zone=hello.zone)
+def place_of(hello: mesh_pb2.Hello, known: Place) -> Place:
+    """Return where a replica that joins says it is, or else its launcher."""
+    return Place(node=hello.node, zone=hello.zone or known.zone)
 
 
 def ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:

@@ -32,6 +32,7 @@ class ReplicaOrder:
         resources: what to reserve.
         requirements: packages that it needs besides those of the launcher's interpreter.
         options: all those of its deployment, for what only some launchers know.
+        version: equal for replicas that run the same.
     """
 
     replica_id: ReplicaId
@@ -42,6 +43,7 @@ class ReplicaOrder:
     resources: Resources
     requirements: tuple[str, ...] = ()
     options: DeploymentOptions | None = None
+    version: str = ""
 
     def arguments(self, controller: str) -> list[str]:
         """Return what ``python -m pyserve.replica`` has to be told to become this replica.
@@ -71,6 +73,7 @@ def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
         resources=replica.options.resources,
         requirements=tuple(replica.options.pip),
         options=replica.options,
+        version=replica.version,
     )
 
 
@@ -99,7 +102,19 @@ class Waiting:
     why: str
 
 
-Event = Ended | Waiting
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A replica has got a machine, of which its engine knows more than the replica can.
+
+    Attributes:
+        zone: failure domain of the machine; a replica that names one itself knows better.
+    """
+
+    replica_id: ReplicaId
+    zone: str
+
+
+Event = Ended | Waiting | Placed
 
 
 class Events:

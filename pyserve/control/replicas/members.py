@@ -74,7 +74,7 @@ class Members(Mapping[ReplicaId, Session]):
         spec = self._specs.get(replica.version)
         if spec is None:
             raise MeshNotFound(f"the version that replica {replica.id} runs is gone")
-        place = replica.place if replica.place.address else place_of(hello)
+        place = replica.place if replica.place.address else place_of(hello, replica.place)
         self._state.on_joined(replica.id, pid=hello.pid, place=place)
         replica.admin, replica.release = hello.admin, hello.version
         replica.clock_ahead_s = hello.now - time.time() if hello.now else 0.0
@@ -94,6 +94,7 @@ class Members(Mapping[ReplicaId, Session]):
                 rank=rank.rank, node_rank=rank.node_rank, local_rank=rank.local_rank
             ),
             world_size=self._ranks.world_size(replica),
+            zone=place.zone,
         )
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
         if replica.phase is Phase.RUNNING:

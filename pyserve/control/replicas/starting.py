@@ -6,9 +6,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from pyserve.control.replicas.launching import Ended, Event, LastingLauncher, Launcher, order_of
+from pyserve.control.replicas.launching import (
+    Ended,
+    Event,
+    LastingLauncher,
+    Launcher,
+    Placed,
+    order_of,
+)
 from pyserve.control.state.mesh import MeshState, Replica
 from pyserve.types import ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -116,6 +124,9 @@ class Processes:
             return
         if isinstance(event, Ended):
             self._ended(replica, event.summary)
+        elif isinstance(event, Placed):
+            replica.place = replace(replica.place, zone=replica.place.zone or event.zone)
+            self._on_change()
         else:
             self._state.on_waiting(replica.id, event.why)
             self._on_change()

@@ -29,6 +29,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
     "env_vars": {"env_vars": {"A": "1"}},
     "working_dir": {"runtime_env": {"working_dir": "."}},
     "pip": {"pip": ["lens"]},
+    "pod_template": {"pod_template": {"spec": {"nodeSelector": {"disk": "fast"}}}},
     "max_replicas_per_node": {"max_replicas_per_node": 1},
 }
 

@@ -108,6 +108,20 @@ def test_named_controller_without_its_token_says_what_to_set(running):
         find_mesh(settings(running.home, controller="far:1"))
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of root")
+@pytest.mark.parametrize(("mode", "may_be"), [(0o440, True), (0o444, False), (0o460, False)])
+def test_token_of_root_may_be_read_by_one_group_as_kubernetes_mounts_it(tmp_path, mode, may_be):
+    path = tmp_path / "token"
+    path.write_text("abcd\n")
+    path.chmod(mode)
+
+    if may_be:
+        assert b"\xab\xcd" == read_token(path)
+    else:
+        with pytest.raises(MeshError, match="others may read it"):
+            read_token(path)
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "part"),
     [
@@ -350,6 +364,13 @@ def test_home_is_where_no_cleaner_of_temporary_folders_goes(tmp_path):
 def test_controller_that_is_no_address_is_refused(value):
     with pytest.raises(OptionError, match="PYSERVE_CONTROLLER"):
         read_settings({"PYSERVE_CONTROLLER": value})
+
+
+def test_a_home_has_the_token_that_somebody_has_made_for_it(directory):
+    with MeshHome(directory, lasting=True) as before:
+        assert before.token
+    with MeshHome(directory, lasting=True, token=b"given") as home:
+        assert b"given" == home.token == read_token(home.token_file)
 
 
 def test_a_lasting_home_has_the_same_token_and_places_after_a_controller_was_killed(directory):

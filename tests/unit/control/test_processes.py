@@ -12,10 +12,12 @@ import pytest
 from pyserve.config.capabilities import Capabilities
 from pyserve.control.replicas import starting
 from pyserve.errors import UsageError
-from pyserve.launch import Ended, Event, ReplicaOrder, Waiting
+from pyserve.launch import Ended, Event, Placed, ReplicaOrder, Waiting
 from pyserve.types import ReplicaId
+from pyserve.version import version
+from pyserve.wire.v1 import mesh_pb2
 from tests.support.waiting import eventually
-from tests.unit.control.test_reconfiguring import Mesh, Processes, outcome
+from tests.unit.control.test_reconfiguring import Mesh, Processes, Replica, outcome
 
 
 @pytest.fixture
@@ -64,6 +66,44 @@ async def test_progress_tells_it_once(mesh: Mesh) -> None:
     async with asyncio.timeout(5):
         notes = [event.progress.note async for event in watch.events()]
     assert 1 == notes.count(f"replica {replica_id} waits for an image")
+
+
+async def test_the_zone_that_its_launcher_knows_is_told_to_a_replica(mesh: Mesh) -> None:
+    mesh.deploy(1)
+    await eventually(lambda: len(mesh.processes.orders) == 2)
+    placed, other = mesh.processes.orders
+
+    mesh.processes.events.put(Placed(placed.replica_id, "zone-a"))
+    await eventually(
+        lambda: "zone-a" == mesh.controller.state.replicas[placed.replica_id].place.zone
+    )
+
+    zones = [
+        (await Replica(mesh.controller, each.key, each.replica_id).next("assign")).zone
+        for each in (placed, other)
+    ]
+    assert ["zone-a", ""] == zones
+
+
+async def test_a_replica_that_names_its_zone_knows_better(mesh: Mesh) -> None:
+    mesh.deploy(1)
+    await eventually(lambda: len(mesh.processes.orders) == 2)
+    order = mesh.processes.orders[0]
+    hello = mesh_pb2.Hello(
+        application=order.key.application,
+        deployment=order.key.deployment,
+        replica_id=order.replica_id,
+        version=version(),
+        zone="zone-b",
+    )
+
+    mesh.controller.join(hello)
+    mesh.processes.events.put(Placed(order.replica_id, "zone-a"))
+    mesh.processes.events.put(Waiting(order.replica_id, "its turn"))
+    replica = mesh.controller.state.replicas[order.replica_id]
+    await eventually(lambda: "its turn" == replica.waits_for)
+
+    assert "zone-b" == replica.place.zone
 
 
 class Interrupted(Processes):
