@@ -11,7 +11,7 @@ RUN /build/bin/maturin build --release --locked --out /dist
 FROM python:3.11-slim-bookworm
 COPY --from=build /dist /tmp/dist
 RUN python3 -m venv /opt/pyserve \
-    && /opt/pyserve/bin/pip install --no-cache-dir /tmp/dist/*.whl numpy \
+    && /opt/pyserve/bin/pip install --no-cache-dir "$(echo /tmp/dist/*.whl)[kubernetes]" numpy \
     && rm -rf /tmp/dist \
     && mkdir -p /var/lib/pyserve && chown 10001:10001 /var/lib/pyserve && chmod 700 /var/lib/pyserve
 COPY services /app/services

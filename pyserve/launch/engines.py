@@ -114,6 +114,19 @@ def _external(_: Site) -> Launcher:
     return ExternalLauncher()
 
 
+def _kubernetes(site: Site) -> Launcher:
+    try:
+        from pyserve.launch.on_kubernetes.launcher import KubernetesLauncher
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kubernetes_asyncio":
+            raise
+        raise MeshError(
+            "the launcher 'kubernetes' needs a client of Kubernetes; install it with "
+            "`pip install 'pyserve-mesh[kubernetes]'`"
+        ) from error
+    return KubernetesLauncher(site)
+
+
 def _ray(site: Site) -> Launcher:
     try:
         from pyserve.launch.on_ray.launcher import RayLauncher
@@ -129,6 +142,7 @@ def _ray(site: Site) -> Launcher:
 _OURS: Mapping[str, Callable[[Site], Launcher]] = {
     PROCESS: _process,
     "external": _external,
+    "kubernetes": _kubernetes,
     "ray": _ray,
 }
 

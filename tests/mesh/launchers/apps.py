@@ -40,7 +40,16 @@ class Telling:
         print(f"{os.environ['COLOUR']}, {Path('note.txt').read_text()}", flush=True)
 
 
+@pyserve.deployment
+class Greedy:
+    """Takes more memory than it was given."""
+
+    def __init__(self) -> None:
+        self.taken = [bytearray(10_000_000) for _ in range(100)]
+
+
 plain = Plain.bind()
+greedy = Greedy.bind()
 telling = Telling.bind()
 lingering = Lingering.bind()
 speaking = Speaking.bind()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pyserve.launch import LastingLauncher, Launcher
 from tests.docs.page import read_blocks
 from tests.mesh.commands import ROOT
 from tests.mesh.launchers.world import TIMEOUT_S, Engine, World, is_gone, kill, standing, unknown
+from tests.support.kubernetes_api import serving_cluster
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -27,7 +29,11 @@ GUIDE = ROOT / "docs" / "guide" / "launchers.md"
 OWN = Engine("niced:Niced", refuses={"max_replicas_per_node": 1})
 EXTERNAL = Engine("external", starts=False, knows_ends=False, refuses={"num_replicas": 1})
 ON_RAY = Engine("ray", is_lasting=True, refuses={"max_replicas_per_node": 1})
-ENGINES = [Engine("process"), Engine("process", is_lasting=True), EXTERNAL, OWN, ON_RAY]
+ON_KUBERNETES = Engine("kubernetes", is_lasting=True, host="127.0.0.1", refuses={"pip": ["lens"]})
+ENGINES = [
+    *(Engine("process"), Engine("process", is_lasting=True), EXTERNAL, OWN),
+    *(ON_KUBERNETES, ON_RAY),
+]
 STARTING = [each for each in ENGINES if each.starts]
 
 
@@ -43,12 +49,18 @@ def own_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 @pytest.fixture
-async def world(request: pytest.FixtureRequest, own_launcher: None) -> AsyncIterator[World]:
+async def world(
+    request: pytest.FixtureRequest, own_launcher: None, tmp_path: Path
+) -> AsyncIterator[World]:
     engine: Engine = request.param
     if engine is ON_RAY:
         engine = replace(engine, options={"address": request.getfixturevalue("ray_address")})
-    async with standing(engine) as world:
-        yield world
+    async with AsyncExitStack() as stack:
+        if engine is ON_KUBERNETES:
+            # Its pods are processes of this machine.
+            _, file = await stack.enter_async_context(serving_cluster(tmp_path))
+            engine = replace(engine, options={"kubeconfig": str(file), "image": "pyserve"})
+        yield await stack.enter_async_context(standing(engine))
 
 
 def of(engines: list[Engine]) -> pytest.MarkDecorator:

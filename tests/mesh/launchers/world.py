@@ -22,9 +22,9 @@ from pyserve.api.graph import pack
 from pyserve.config.launchers import LauncherConfig
 from pyserve.control.controller import Controller
 from pyserve.control.server.ingresses import Ingresses
-from pyserve.control.server.listeners import UnixListener
+from pyserve.control.server.listeners import TcpListener, UnixListener
 from pyserve.control.server.service import add_services
-from pyserve.control.server.transport import Server, make_server
+from pyserve.control.server.transport import Server, TcpPlace, make_server
 from pyserve.control.state.mesh import Replica
 from pyserve.control.state.run import Run
 from pyserve.control.store import SqliteStore
@@ -50,6 +50,7 @@ class Engine:
         knows_ends: it tells how replicas have ended.
         refuses: an option that it cannot act upon, and a value.
         options: what it is told besides.
+        host: where its replicas reach the controller over TCP; "": they are on this machine.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Engine:
     knows_ends: bool = True
     refuses: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, object] = field(default_factory=dict)
+    host: str = ""
 
     @property
     def label(self) -> str:
@@ -79,6 +81,8 @@ class World:
         self._token_file.touch(0o600)
         self._token_file.write_text(self._token.hex())
         self._listener: UnixListener
+        self._tcp: TcpListener
+        self._port = 0
         self._others: list[asyncio.subprocess.Process] = []
         self._children: list[subprocess.Popen[bytes]] = []
         for name in ("run", "home"):
@@ -91,6 +95,9 @@ class World:
 
     async def begin(self) -> None:
         """Start a controller, on what the one before has left."""
+        host = self.engine.host
+        place = TcpPlace(f"{host}:{self._port}", host) if host else None
+        self._tcp = TcpListener(place, self._make_server, None)
         self.launcher = make_launcher(LauncherConfig(name=self.engine.name), self._site())
         await self.launcher.open()
         store = SqliteStore(self.folder / "home" / "mesh.sqlite3") if self._is_restarted() else None
@@ -99,6 +106,9 @@ class World:
             self.controller.resume()
         self._listener = UnixListener(self.folder / "c.sock", self._make_server)
         await self._listener.open()
+        if host:
+            await self._tcp.open()
+            self._port = int(self._tcp.address.rpartition(":")[2])
 
     def _is_restarted(self) -> bool:
         return self.engine.is_lasting or not self.engine.starts
@@ -106,6 +116,7 @@ class World:
     def _site(self) -> Site:
         return Site(
             controller=self._address,
+            controller_tcp=lambda: self._tcp.address or self.engine.host,
             token_file=self._token_file,
             token=self._token,
             run_dir=self.folder / "run",
@@ -140,7 +151,7 @@ class World:
                 process.kill()
                 await process.wait()
         await self.controller.close()
-        await self._listener.close(0)
+        await self._close_listeners()
         for child in self._children:
             await asyncio.to_thread(child.wait, TIMEOUT_S)
 
@@ -152,8 +163,12 @@ class World:
             processes = getattr(self.launcher, "_processes", {}).values()
             self._children += [each._child for each in processes]
             self.launcher.let_go()
-        await self._listener.close(0)
+        await self._close_listeners()
         await self.controller.close()
+
+    async def _close_listeners(self) -> None:
+        await self._listener.close(0)
+        await self._tcp.close(0)
 
     def deploy(self, name: str, count: int = 1, **options: object) -> None:
         """Ask for replicas of one of the apps, as a driver does."""

@@ -48,7 +48,10 @@ async def test_ours_are_made_by_their_names(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("externl", "there is no launcher 'externl'; did you mean 'external'?"),
-        ("slurm", "there are process, external, ray; one of your own is written MODULE:ATTRIBUTE"),
+        (
+            "slurm",
+            "there are process, external, kubernetes, ray; one of your own is written MODULE:ATTRIBUTE",
+        ),
         ("pathlib.Path", "the launcher 'pathlib.Path' cannot be made: "),
         ("builtins:id", "the launcher 'builtins:id' lacks capabilities, close, name"),
         ("pathlib:Nothing", "the launcher 'pathlib:Nothing' cannot be made: "),

@@ -1,0 +1,436 @@
+"""Each replica in a pod of a Kubernetes cluster, which places it and tells what becomes of it.
+
+Pods are made here and not by a Deployment or the like: which replica is to end, and when one is
+replaced, the controller decides, and a ReplicaSet has an opinion of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import math
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass
+
+from pyserve.config.capabilities import LABELS, PODS, RESOURCES, SPREAD_CAPS, Capabilities
+from pyserve.control.reconcile.rationing import Room
+from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
+from pyserve.errors import MeshError
+from pyserve.launch.engines import Site
+from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Cluster, Object
+from pyserve.launch.on_kubernetes.options import NAME, LauncherOptions
+from pyserve.launch.on_kubernetes.output import OutputFollower
+from pyserve.launch.on_kubernetes.pods import (
+    MESH_LABEL,
+    TOKEN_KEY,
+    PodPlan,
+    labels_of,
+    pod_name,
+    pod_of,
+    refusal,
+)
+from pyserve.launch.on_kubernetes.reading import NodeView, PodView, read_node, read_pod
+from pyserve.launch.on_kubernetes.site import (
+    check_namespace,
+    check_rights,
+    mesh_label,
+    mesh_variables,
+    own_pod,
+)
+from pyserve.launch.on_kubernetes.tracking import DELETED, Tracking
+from pyserve.launch.on_kubernetes.watching import PodWatch
+from pyserve.types import ReplicaId
+
+_LOGGER = logging.getLogger(__name__)
+_NOT_FOUND = 404
+_EXISTS = "AlreadyExists"
+# Too many requests, a quota that changes just now, an API server that is about to end.
+_PASSING = (429, 409, 500, 502, 503, 504)
+# Pods cost the machine of the controller nothing.
+_STARTS_MAX = 256
+# A node that lives confirms the end of a killed pod within a second or two.
+_KILLED_WITHIN_S = 4.0
+_CLOSED_WITHIN_S = 20.0
+_ATTEMPTS, _AGAIN_S = 4, 0.5
+
+
+@dataclass(slots=True)
+class _Running:
+    """A replica whose pod has been asked for.
+
+    Attributes:
+        grace_s: the least that somebody has given it to end; None: nobody wants its end.
+        is_placed: its node has been told.
+    """
+
+    order: ReplicaOrder
+    name: str
+    grace_s: float | None = None
+    is_placed: bool = False
+    killing: asyncio.TimerHandle | None = None
+
+
+class KubernetesLauncher:
+    """See ``LastingLauncher``; its pods outlive it where those of the mesh shall.
+
+    Args:
+        site: the mesh; its options are those of ``LauncherOptions``.
+    """
+
+    name = NAME
+    capabilities = Capabilities(
+        acts_on=(RESOURCES - {"resources.accelerator_type"})
+        | LABELS - {"placement_group_bundle_label_selector"}
+        | SPREAD_CAPS
+        | PODS
+        | {"env_vars", "working_dir"},
+        are_elsewhere=True,
+        check=refusal,
+    )
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._options = LauncherOptions.read(site.options)
+        self._events = Events()
+        self._tracking = Tracking()
+        self._running: dict[ReplicaId, _Running] = {}
+        self._nodes: dict[str, NodeView] = {}
+        self._own_secret = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._one_ended = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        # Made by ``open``.
+        self._api: Api
+        self._plan: PodPlan
+        self._output: OutputFollower
+        self._watch: PodWatch
+
+    async def open(self) -> None:
+        """Find the cluster, see what may be done there, and take its pods in."""
+        if not self._site.controller_tcp():
+            raise MeshError(
+                f"pods of the launcher {NAME!r} cannot reach this controller; set "
+                f"PYSERVE_CONTROLLER to the HOST:PORT where it shall listen for them"
+            )
+        cluster = Cluster(self._options.kubeconfig, self._options.context)
+        self._api = await Api.connect(cluster)
+        try:
+            await self._settle(cluster)
+        except BaseException:
+            if self._own_secret:
+                await self._delete_secret()
+            await self._api.close()
+            raise
+        self._following = asyncio.create_task(self._watch.follow())
+
+    async def _settle(self, cluster: Cluster) -> None:
+        options, namespace = self._options, self._options.namespace or cluster.namespace()
+        await check_namespace(self._api, namespace)
+        await check_rights(self._api, namespace, makes_secret=not options.token_secret)
+        own = await own_pod(self._api, namespace) if cluster.is_own else None
+        image = options.image or ("" if own is None else own.image)
+        if not image:
+            raise MeshError(
+                f"the launcher {NAME!r} has no image for its pods; name one with pyserve and your "
+                f"code by --launcher-option image=NAME"
+            )
+        identity = self._site.token if own is None else own.uid.encode()
+        mesh = mesh_label(identity)
+        self._plan = PodPlan(
+            namespace=namespace,
+            name=options.name,
+            mesh=mesh,
+            image=image,
+            token_secret=options.token_secret or f"{options.name}-{mesh}-token",
+            tls_secret=options.tls_secret,
+            environment=mesh_variables(),
+            template=options.pod_template,
+            owner=None if own is None else own.owner,
+        )
+        self._output = OutputFollower(self._api, self._pods_path, self._site.said)
+        self._watch = PodWatch(self._api, self._pods_path, f"{MESH_LABEL}={mesh}", self)
+        try:
+            if not options.token_secret:
+                await self._make_secret()
+            await self._watch.list()
+        except (ApiError, ApiUnreachableError) as error:
+            raise MeshError(f"the cluster at {self._api.host} refuses it: {error}") from error
+
+    async def _make_secret(self) -> None:
+        name = self._plan.token_secret
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "labels": labels_of(self._plan.name, "token"),
+                "ownerReferences": [self._plan.owner] if self._plan.owner else [],
+            },
+            "data": {TOKEN_KEY: base64.b64encode(self._site.token.hex().encode()).decode()},
+        }
+        try:
+            await self._api.request("POST", self._secrets_path, body=secret)
+        except ApiError as error:
+            # The name has a hash of the token, so that one is the same.
+            if error.reason != _EXISTS:
+                raise
+        self._own_secret = name
+
+    # What the controller asks for.
+
+    async def start(self, order: ReplicaOrder) -> int:
+        """Make the pod of a replica; see ``Launcher.start``."""
+        pod = pod_of(order, self._plan, self._site.controller_tcp())
+        running = _Running(order, pod["metadata"]["name"])
+        self._running[order.replica_id] = running
+        self._tracking.expect(order.replica_id)
+        try:
+            await self._create(pod)
+        except OSError:
+            self._forget(order.replica_id)
+            raise
+        return 0
+
+    async def _create(self, pod: Object) -> None:
+        """Make a pod; once, though an answer may be lost on the way."""
+        name, why = pod["metadata"]["name"], ""
+        for _ in range(_ATTEMPTS):
+            try:
+                made = await self._api.request(
+                    "POST", self._pods_path, {"fieldValidation": "Strict"}, pod
+                )
+            except ApiError as error:
+                if error.reason == _EXISTS and why:
+                    return  # By the attempt before; the watch tells of it.
+                why = f"the cluster refuses its pod: {error}"
+                if error.status not in _PASSING or error.reason == _EXISTS:
+                    raise OSError(why) from error
+            except ApiUnreachableError as error:
+                why = f"the API server does not answer: {error}"
+            else:
+                self._created(read_pod(made))
+                return
+            await asyncio.sleep(_AGAIN_S)
+        self._spawn(self._delete(name, 0))
+        raise OSError(why)
+
+    def _created(self, view: PodView) -> None:
+        # The watch may have told more of it before this answer came.
+        is_expected = self._tracking.expects(view.replica_id)
+        if is_expected and self._tracking.view(view.replica_id) is None:
+            self._tell(self._tracking.handle(view), view)
+
+    def memo(self, replica_id: ReplicaId) -> str:
+        """Return the name of the pod; see ``LastingLauncher.memo``."""
+        running = self._running.get(replica_id)
+        return "" if running is None else running.name
+
+    def adopt(self, order: ReplicaOrder, memo: str) -> int | None:  # noqa: ARG002
+        """Follow a pod that ``open`` has found; see ``LastingLauncher.adopt``."""
+        replica_id = order.replica_id
+        if replica_id not in self._tracking.strays:
+            return None
+        name = pod_name(self._plan, replica_id, order.key.application)
+        self._running[replica_id] = _Running(order, name)
+        view = self._tracking.strays[replica_id]
+        if view.is_running and self._options.logs:
+            self._output.follow(order, name, is_old=True)
+        self._tell(self._tracking.expect(replica_id), view)
+        self._look_at(view)
+        return 0
+
+    def end_strays(self) -> None:
+        """Delete the pods that nobody has adopted; see ``LastingLauncher.end_strays``."""
+        for view in self._tracking.strays.values():
+            self._spawn(self._delete(view.name, 1))
+
+    def let_go(self) -> None:
+        """Follow no pod any more; see ``LastingLauncher.let_go``."""
+        if self._following is not None:
+            self._stop_following()
+        if self._running:
+            self._own_secret = ""  # The pods need it, and the next launcher has it.
+        self._running.clear()
+
+    def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
+        """Have a pod end; see ``Launcher.stop``."""
+        running = self._running.get(replica_id)
+        if running is None or (running.grace_s is not None and running.grace_s <= grace_s):
+            return
+        running.grace_s = grace_s
+        # With 0 the API server would forget it before its node has heard of it.
+        self._spawn(self._delete(running.name, max(math.ceil(grace_s), 1)))
+        if running.killing is not None:
+            running.killing.cancel()
+        running.killing = asyncio.get_running_loop().call_later(
+            grace_s + _KILLED_WITHIN_S, lambda: self._spawn(self._give_up(replica_id))
+        )
+
+    def room(self) -> Room:
+        """Return that the cluster has room for many; see ``Launcher.room``."""
+        return Room(starts_max=_STARTS_MAX, why=f"{_STARTS_MAX} start at a time")
+
+    def watch(self) -> Events:
+        """Return what becomes of replicas; see ``Launcher.watch``."""
+        return self._events
+
+    async def close(self) -> None:
+        """Delete every pod of ours, and wait; see ``Launcher.close``."""
+        if self._following is not None:
+            for replica_id in list(self._running):
+                self.stop(replica_id, 0)
+            try:
+                async with asyncio.timeout(_CLOSED_WITHIN_S):
+                    while self._running:
+                        self._one_ended.clear()
+                        await self._one_ended.wait()
+            except TimeoutError:
+                left = ", ".join(each.name for each in self._running.values())
+                _LOGGER.error("these pods are left in %s: %s", self._plan.namespace, left)
+            if self._own_secret:
+                await self._delete_secret()
+            self._stop_following()
+            self._following = None
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._api.close()
+        self._events.close()
+
+    # What the cluster tells; see ``watching.Listener``.
+
+    def before(self) -> Collection[str]:
+        """Return the pods that are there as far as is known."""
+        return self._tracking.present()
+
+    def listed(self, pods: Sequence[Object], before: Collection[str]) -> None:
+        """Take every pod of this mesh."""
+        views = [read_pod(each) for each in pods]
+        known = {each: self._tracking.view(each) for each in self._running}
+        there = {view.replica_id: view for view in views}
+        for event in self._tracking.replace(views, before):
+            is_gone = event.replica_id not in there
+            view = there.get(event.replica_id) or known.get(event.replica_id)
+            self._tell([event], view, is_gone=is_gone)
+        for view in views:
+            self._look_at(view)
+
+    def changed(self, kind: str, pod: Object) -> None:
+        """Take one event of the watch."""
+        view = read_pod(pod)
+        self._tell(self._tracking.handle(view, kind), view, is_gone=kind == DELETED)
+        self._look_at(view)
+
+    def _look_at(self, view: PodView) -> None:
+        """Do what follows for a pod that lives: tell its zone, follow its output."""
+        running = self._running.get(view.replica_id)
+        if running is None or not self._tracking.expects(view.replica_id):
+            return
+        if view.node and not running.is_placed:
+            running.is_placed = True
+            self._spawn(self._place(running, view.node))
+        if view.is_running and self._options.logs:
+            self._output.follow(running.order, view.name)
+
+    def _tell(
+        self, events: Sequence[Event], view: PodView | None, *, is_gone: bool = False
+    ) -> None:
+        for event in events:
+            if isinstance(event, Ended):
+                self._spawn(self._end(event, view, is_gone=is_gone))
+            else:
+                self._events.put(event)
+
+    # What takes time.
+
+    async def _place(self, running: _Running, node: str) -> None:
+        zone = (await self._node(node)).zone
+        if zone and running.order.replica_id in self._running:
+            self._events.put(Placed(running.order.replica_id, zone))
+
+    async def _node(self, name: str, *, is_fresh: bool = False) -> NodeView:
+        """Return what is known of a node; nodes that may not be read have no zone."""
+        if is_fresh or name not in self._nodes:
+            try:
+                self._nodes[name] = read_node(await self._api.get(f"/api/v1/nodes/{name}"))
+            except ApiError as error:
+                trouble = "it is no more" if error.status == _NOT_FOUND else ""
+                if not trouble:
+                    _LOGGER.warning("zones of nodes are not known: %s", error)
+                self._nodes[name] = NodeView(name, "", trouble)
+            except ApiUnreachableError as error:
+                return NodeView(name, "", f"nobody says: {error}")
+        return self._nodes[name]
+
+    async def _end(self, event: Ended, view: PodView | None, *, is_gone: bool) -> None:
+        """Tell the end of a replica after its last words, and leave nothing of its pod."""
+        running = self._running.get(event.replica_id)
+        if running is None:
+            return
+        await self._output.finish(running.order, running.name, view)
+        self._events.put(event)
+        if not is_gone:
+            await self._delete(running.name, 1)
+        self._forget(event.replica_id)
+
+    async def _give_up(self, replica_id: ReplicaId) -> None:
+        """Take a pod out of the cluster whose node does not confirm its end."""
+        running, view = self._running.get(replica_id), self._tracking.view(replica_id)
+        if running is None or not self._tracking.expects(replica_id):
+            return
+        if view is not None and view.node:
+            await self._node(view.node, is_fresh=True)
+        _LOGGER.warning("pod %s does not end and is taken out of the cluster", running.name)
+        await self._delete(running.name, 0)
+        if view is None:
+            # It was asked for, and nobody has seen it since.
+            self._tracking.forget(replica_id)
+            given_up: list[Event] = [Ended(replica_id, "was given up before its pod was there")]
+        else:
+            given_up = self._tracking.give_up(replica_id, self._nodes)
+        self._tell(given_up, view, is_gone=True)
+
+    async def _delete(self, name: str, grace_s: int) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._api.request("DELETE", f"{self._pods_path}/{name}", body=body)
+            except ApiError as error:
+                if error.status != _NOT_FOUND:
+                    _LOGGER.error("pod %s cannot be deleted: %s", name, error)
+            except ApiUnreachableError as error:
+                _LOGGER.warning("pod %s cannot be deleted yet: %s", name, error)
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            return
+
+    async def _delete_secret(self) -> None:
+        try:
+            await self._api.request("DELETE", f"{self._secrets_path}/{self._own_secret}")
+        except (ApiError, ApiUnreachableError) as error:
+            _LOGGER.error("the Secret %s is left: %s", self._own_secret, error)
+        self._own_secret = ""
+
+    def _forget(self, replica_id: ReplicaId) -> None:
+        self._tracking.forget(replica_id)
+        running = self._running.pop(replica_id, None)
+        if running is not None and running.killing is not None:
+            running.killing.cancel()
+        self._one_ended.set()
+
+    def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        self._output.close()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def _pods_path(self) -> str:
+        return f"/api/v1/namespaces/{self._plan.namespace}/pods"
+
+    @property
+    def _secrets_path(self) -> str:
+        return f"/api/v1/namespaces/{self._plan.namespace}/secrets"

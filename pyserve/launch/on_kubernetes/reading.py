@@ -1,0 +1,207 @@
+"""What the object of a pod says of its replica. Pure.
+
+The fields, reasons and conditions are those of the Kubernetes API (core/v1, PodStatus): a pod's own
+``reason`` (Evicted, NodeLost, ...), the condition ``DisruptionTarget`` of pods that are ended for
+the sake of others, and the state of the container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyserve.config.pods import REPLICA_CONTAINER
+from pyserve.launch.on_kubernetes.pods import REPLICA_ANNOTATION, ZONE_LABEL
+from pyserve.launch.process import describe_end
+from pyserve.types import ReplicaId
+
+Object = Mapping[str, Any]
+
+_ENDED_PHASES = ("Succeeded", "Failed")
+# A shell's: 128 and the number of the signal.
+_SIGNALS_FROM = 128
+# Waiting reasons that are a part of every start.
+_ORDINARY = ("ContainerCreating", "PodInitializing", "")
+_OF_IMAGES = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable")
+# No time and no other node mends these.
+_FINAL = ("InvalidImageName", "ErrImageNeverPull")
+# The container's program could not be begun.
+_NOT_BEGUN = ("StartError", "ContainerCannotRun")
+_DISRUPTED = {
+    "PreemptionByScheduler": "was preempted by a pod of higher priority",
+    "DeletionByTaintManager": "was evicted from its node",
+    "EvictionByEvictionAPI": "was evicted on request",
+    "DeletionByPodGC": "was lost with its node",
+    "TerminationByKubelet": "was ended by its node",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What counts of a pod.
+
+    Attributes:
+        replica_id: whose it is; "": none of ours.
+        name, uid: of the object.
+        node: where it has been placed; "": nowhere yet.
+        is_running: its container runs.
+        is_leaving: somebody has asked for its end.
+        waits_for: as ``Waiting.why``.
+        end: as ``Ended.summary``; "": it has not ended.
+        last_output: what the cluster has kept of its output.
+    """
+
+    replica_id: ReplicaId
+    name: str
+    uid: str
+    node: str = ""
+    is_running: bool = False
+    is_leaving: bool = False
+    waits_for: str = ""
+    end: str = ""
+    last_output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What counts of a node.
+
+    Attributes:
+        zone: its failure domain; "": it has no label that says so.
+        trouble: why nobody hears of it; "": it is ready.
+    """
+
+    name: str
+    zone: str
+    trouble: str
+
+
+def read_pod(pod: Object) -> PodView:
+    """Return what a pod's object says."""
+    metadata, status = pod["metadata"], pod.get("status", {})
+    state = _state(status)
+    terminated, waiting = state.get("terminated"), state.get("waiting")
+    end = ""
+    if terminated is not None or status.get("phase") in _ENDED_PHASES:
+        end = _end(status, terminated or {}, _memory_limit(pod))
+    elif waiting is not None and waiting.get("reason") in _FINAL:
+        end = f"cannot be started: {_told(waiting)}"
+    return PodView(
+        replica_id=ReplicaId(metadata.get("annotations", {}).get(REPLICA_ANNOTATION, "")),
+        name=metadata["name"],
+        uid=metadata["uid"],
+        node=pod.get("spec", {}).get("nodeName", ""),
+        is_running="running" in state,
+        is_leaving="deletionTimestamp" in metadata,
+        waits_for="" if end else _waits_for(pod, status, waiting or {}),
+        end=end,
+        last_output=(terminated or {}).get("message", ""),
+    )
+
+
+def read_node(node: Object) -> NodeView:
+    """Return what a node's object says."""
+    ready = _condition(node.get("status", {}), "Ready")
+    return NodeView(
+        name=node["metadata"]["name"],
+        zone=node["metadata"].get("labels", {}).get(ZONE_LABEL, ""),
+        trouble="" if ready.get("status") == "True" else _told(ready) or "NotReady",
+    )
+
+
+def gone(view: PodView) -> str:
+    """Return how a replica has ended whose pod is no more, with no word of the container's end."""
+    where = f" on node {view.node}" if view.node else ""
+    return view.end or f"ended: its pod {view.name}{where} was deleted"
+
+
+def lost(view: PodView, node: NodeView | None) -> str:
+    """Return how a replica has ended whose pod was given up, since nobody confirms its end."""
+    if node is None or not node.trouble:
+        return f"was given up: its pod {view.name} on node {view.node} does not end"
+    return f"was lost with its node {view.node}: {node.trouble}"
+
+
+def _end(status: Object, terminated: Object, memory_limit: str) -> str:
+    reason = status.get("reason", "")
+    disruption = _condition(status, "DisruptionTarget")
+    own = _container_end(terminated, memory_limit) if terminated else ""
+    if reason == "Evicted":
+        return f"was evicted from its node: {status.get('message', '')}".rstrip(": ")
+    if disruption.get("status") == "True":
+        what = _DISRUPTED.get(disruption.get("reason", ""), "was ended for the sake of others")
+        told = f"{what} ({_told(disruption)})"
+        return f"{told}; it {own}" if own and terminated.get("exitCode") else told
+    if reason and reason != "Error":
+        return f"was ended by its node: {_told(status)}"
+    return own or f"ended: {status.get('message') or status.get('phase', 'unknown')}"
+
+
+def _container_end(terminated: Object, memory_limit: str) -> str:
+    code, reason = int(terminated.get("exitCode", 0)), terminated.get("reason", "")
+    if reason == "OOMKilled":
+        most = f", of which it may have {memory_limit}" if memory_limit else ""
+        return f"was killed by SIGKILL for want of memory (OOMKilled){most}"
+    if reason in _NOT_BEGUN:
+        return f"cannot be started: {_told(terminated)}"
+    if reason == "ContainerStatusUnknown":
+        return f"was lost: {_told(terminated)}"
+    lines = terminated.get("message", "").strip().splitlines()
+    last = lines[-1] if lines else ""
+    if code > _SIGNALS_FROM:
+        return describe_end(_SIGNALS_FROM - code, last)
+    return describe_end(code, last)
+
+
+def _waits_for(pod: Object, status: Object, waiting: Object) -> str:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return f"a node: {_told(scheduled)}"
+    reason = waiting.get("reason", "")
+    if reason in _OF_IMAGES:
+        return f"its image {_image(pod)}: {_told(waiting)}"
+    if reason not in _ORDINARY:
+        return f"its container: {_told(waiting)}"
+    return next(
+        (
+            f"its init container {each.get('name')}: {_told(found)}"
+            for each in status.get("initContainerStatuses") or ()
+            if (found := each.get("state", {}).get("waiting"))
+            and found.get("reason", "") not in _ORDINARY
+        ),
+        "",
+    )
+
+
+def _state(status: Object) -> Object:
+    for each in status.get("containerStatuses") or ():
+        if each.get("name") == REPLICA_CONTAINER:
+            found: Object = each.get("state", {})
+            return found
+    return {}
+
+
+def _replica_container(pod: Object) -> Object:
+    containers: Sequence[Object] = pod.get("spec", {}).get("containers", ())
+    return next((each for each in containers if each.get("name") == REPLICA_CONTAINER), {})
+
+
+def _image(pod: Object) -> str:
+    return str(_replica_container(pod).get("image", ""))
+
+
+def _memory_limit(pod: Object) -> str:
+    limits = _replica_container(pod).get("resources", {}).get("limits", {})
+    return str(limits.get("memory", ""))
+
+
+def _condition(status: Object, kind: str) -> Object:
+    found: Sequence[Object] = status.get("conditions") or ()
+    return next((each for each in found if each.get("type") == kind), {})
+
+
+def _told(said: Object) -> str:
+    """Return a reason and its message in one line, as the cluster has them."""
+    message = " ".join(str(said.get("message", "")).split())
+    return ": ".join(filter(None, (said.get("reason", ""), message)))

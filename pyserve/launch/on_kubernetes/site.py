@@ -1,0 +1,152 @@
+"""Where a mesh is in its cluster: its own pod, and what it may do there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+from dataclasses import dataclass
+
+from pyserve.config import inherited_environment
+from pyserve.errors import MeshError
+from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Object
+from pyserve.launch.on_kubernetes.options import NAME
+
+_MESH_LENGTH = 12
+# What a launcher does with pods, as an access review asks for it: verb, resource, part of it.
+RIGHTS = (
+    ("create", "pods", ""),
+    ("delete", "pods", ""),
+    ("list", "pods", ""),
+    ("watch", "pods", ""),
+    ("get", "pods", "log"),
+)
+# What is about this pod or process, and not about all those of a mesh.
+_OF_THIS_POD = {
+    f"PYSERVE_{name}"
+    for name in (
+        *("ADVERTISE_HOST", "BIND_HOST", "CONTROLLER", "DASHBOARD_ADDRESS", "HOME", "LAUNCHER"),
+        *("LAUNCHER_OPTIONS", "LOG_DIR", "NODE_ID", "RUN_DIR", "TOKEN_FILE", "ZONE"),
+        *("MESH_TLS_CERT_FILE", "MESH_TLS_KEY_FILE", "MESH_TLS_CA_FILE"),
+    )
+}
+_NOT_FOUND, _FORBIDDEN = 404, 403
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPod:
+    """The pod that the controller runs in.
+
+    Attributes:
+        image: of its container.
+        owner: a reference to what keeps it, such as a StatefulSet; none: nobody does.
+        uid: of that, or of the pod.
+    """
+
+    image: str
+    owner: Object | None
+    uid: str
+
+
+async def own_pod(api: Api, namespace: str) -> OwnPod:
+    """Return the pod of this process.
+
+    Raises:
+        MeshError: it cannot be read; the text says which right is missing.
+    """
+    name = inherited_environment({}).get("POD_NAME") or socket.gethostname()
+    try:
+        pod = await api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    except ApiError as error:
+        raise MeshError(
+            f"the launcher {NAME!r} cannot read its own pod {name} in namespace {namespace!r}, "
+            f"which it needs for owner references: {error}"
+        ) from error
+    except ApiUnreachableError as error:
+        raise MeshError(f"the API server at {api.host} does not answer: {error}") from error
+    owners = pod["metadata"].get("ownerReferences", ())
+    keeper = next((each for each in owners if each.get("controller")), None)
+    owner = None
+    if keeper is not None:
+        # It need not wait for what it owns.
+        owner = {**keeper, "controller": False, "blockOwnerDeletion": False}
+    return OwnPod(
+        image=pod["spec"]["containers"][0]["image"],
+        owner=owner,
+        uid=pod["metadata"]["uid"] if keeper is None else keeper["uid"],
+    )
+
+
+async def check_namespace(api: Api, namespace: str) -> None:
+    """Raise ``MeshError`` for a namespace that is not there; who may not look finds out later."""
+    try:
+        await api.get(f"/api/v1/namespaces/{namespace}")
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            raise MeshError(
+                f"there is no namespace {namespace!r} in the cluster at {api.host}; make it with "
+                f"`kubectl create namespace {namespace}`, or name another one by "
+                f"--launcher-option namespace=NAME"
+            ) from error
+        if error.status != _FORBIDDEN:
+            raise MeshError(f"the namespace {namespace!r} cannot be read: {error}") from error
+    except ApiUnreachableError as error:
+        raise MeshError(f"the API server at {api.host} does not answer: {error}") from error
+
+
+async def check_rights(api: Api, namespace: str, *, makes_secret: bool) -> None:
+    """Raise ``MeshError`` that names the rights which whoever asks has not.
+
+    Args:
+        api: of the cluster.
+        namespace: of the pods.
+        makes_secret: whether a Secret is to be made and deleted too.
+    """
+    rights = list(RIGHTS)
+    if makes_secret:
+        rights += [("create", "secrets", ""), ("delete", "secrets", "")]
+    try:
+        allowed = await asyncio.gather(*(_may(api, namespace, *each) for each in rights))
+    except (ApiError, ApiUnreachableError) as error:
+        raise MeshError(f"nobody says what may be done in {namespace!r}: {error}") from error
+    missing = [
+        f"{verb} {'/'.join(filter(None, (resource, part)))}"
+        for (verb, resource, part), may in zip(rights, allowed, strict=True)
+        if not may
+    ]
+    if missing:
+        raise MeshError(
+            f"the launcher {NAME!r} may not {', '.join(missing)} in namespace {namespace!r}; give "
+            f"it a Role with that, as `pyserve kubernetes manifests` writes"
+        )
+
+
+async def _may(api: Api, namespace: str, verb: str, resource: str, part: str) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {
+                "namespace": namespace,
+                "verb": verb,
+                "resource": resource,
+                "subresource": part,
+            }
+        },
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return bool((await api.request("POST", path, body=review))["status"]["allowed"])
+
+
+def mesh_label(identity: bytes) -> str:
+    """Return what tells the pods of one mesh from those of others."""
+    return hashlib.sha256(identity).hexdigest()[:_MESH_LENGTH]
+
+
+def mesh_variables() -> dict[str, str]:
+    """Return the variables of this process that hold for every replica of its mesh."""
+    return {
+        name: value
+        for name, value in inherited_environment({}).items()
+        if name.startswith(("PYSERVE_", "OTEL_")) and name not in _OF_THIS_POD
+    }

@@ -1,0 +1,135 @@
+"""Follows the pods of a mesh: a list, then a watch from there, again and again. Thin.
+
+As the API's documentation has it ("Efficient detection of changes"): a watch goes on after its end
+from the last version that was seen, and begins anew with a list when the server has forgotten that
+version (410 Gone).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Object
+from pyserve.observe.seldom import Seldom
+
+_LOGGER = logging.getLogger(__name__)
+_GONE = 410
+# The server ends a watch after that; with bookmarks, which come once a minute, nothing is lost.
+_WATCH_S = 300
+# Two bookmarks that did not come: the connection is dead, though nobody has said so.
+_SILENCE_S = 130.0
+_AGAIN_MIN_S, _AGAIN_MAX_S = 0.25, 10.0
+_PAGE = 500
+
+
+class Listener(Protocol):
+    """Takes what the cluster tells."""
+
+    def before(self) -> Collection[str]:
+        """Return what is known to be there, before a list is asked for."""
+
+    def listed(self, pods: Sequence[Object], before: Collection[str]) -> None:
+        """Take every pod of the mesh."""
+
+    def changed(self, kind: str, pod: Object) -> None:
+        """Take one event of the watch: ADDED, MODIFIED or DELETED."""
+
+
+class PodWatch:
+    """The pods of one namespace with one label.
+
+    Args:
+        api: of the cluster.
+        path: of the namespace's pods.
+        selector: of their labels.
+        listener: takes what becomes of them.
+        on_state: called with why the cluster is not heard, "" when it is again.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        selector: str,
+        listener: Listener,
+        on_state: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._selector = selector
+        self._listener = listener
+        self._on_state = on_state
+        self._version = ""
+        self._wait_s = _AGAIN_MIN_S
+        self._seldom = Seldom()
+
+    async def list(self) -> None:
+        """Take the pods that are there, page by page.
+
+        Raises:
+            ApiError, ApiUnreachableError: they cannot be had.
+        """
+        before = self._listener.before()
+        found: list[Object] = []
+        query = {"labelSelector": self._selector, "limit": str(_PAGE)}
+        while True:
+            page = await self._api.get(self._path, query)
+            found += page["items"]
+            metadata = page["metadata"]
+            if not metadata.get("continue"):
+                break
+            query["continue"] = metadata["continue"]
+        self._listener.listed(found, before)
+        self._version = metadata["resourceVersion"]
+
+    async def follow(self) -> None:
+        """Take what happens after the list, until cancelled; the cluster may come and go."""
+        while True:
+            try:
+                if not self._version:
+                    await self.list()
+                await self._watch()
+                # A server that ends each watch at once is not asked without a pause.
+                await asyncio.sleep(_AGAIN_MIN_S)
+            except ApiError as error:
+                if error.status == _GONE:
+                    self._version = ""
+                    continue
+                await self._rest(f"the API server says no: {error}")
+            except (ApiUnreachableError, ValueError) as error:
+                await self._rest(f"the API server is not heard: {error}")
+
+    async def _watch(self) -> None:
+        query = {
+            "labelSelector": self._selector,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        async with self._api.lines(self._path, query, _SILENCE_S) as lines:
+            self._on_state("")
+            async for line in lines:
+                self._take(json.loads(line))
+                self._wait_s = _AGAIN_MIN_S
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind, found = event["type"], event["object"]
+        if kind == "ERROR":
+            raise ApiError(
+                int(found.get("code", 0)), found.get("reason", ""), found.get("message", "")
+            )
+        self._version = found["metadata"]["resourceVersion"]
+        if kind != "BOOKMARK":
+            self._listener.changed(kind, found)
+
+    async def _rest(self, why: str) -> None:
+        self._on_state(why)
+        if self._seldom.allows():
+            _LOGGER.warning("%s; what becomes of pods is heard again when it is", why)
+        await asyncio.sleep(self._wait_s)
+        self._wait_s = min(2 * self._wait_s, _AGAIN_MAX_S)

@@ -1,0 +1,1 @@
+"""The launcher of Kubernetes without a cluster."""
