@@ -262,8 +262,9 @@ fuzz: build ## Fuzz every parser (an hour; ARGS="--seconds 60 --targets frames h
 # --- Generated code ------------------------------------------------------------------------------
 
 .PHONY: gen
-gen: $(PACKAGES_STAMP) ## Generate the Python code of every .proto
+gen: $(PACKAGES_STAMP) ## Generate the Python code of every .proto, and deploy/kubernetes
 	@$(call generate,.)
+	@$(PY) -m release.kubernetes_files
 
 .PHONY: gen-check
 gen-check: $(PACKAGES_STAMP) ## Fail if committed generated code differs from what gen writes

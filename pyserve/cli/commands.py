@@ -30,6 +30,10 @@ _COMMANDS = {
         "Write a configuration of HAProxy.",
     ),
     "ingress": ("pyserve.cli.ingress:ingress", "Run an ingress of a mesh that runs elsewhere."),
+    "kubernetes": (
+        "pyserve.cli.kubernetes:kubernetes",
+        "Write what a mesh on Kubernetes consists of.",
+    ),
     "logs": ("pyserve.cli.logs:logs", "Print what the replicas of a deployment write."),
     "profile": ("pyserve.cli.profile:profile", "Record where the time of a replica goes."),
     "proto": ("pyserve.cli.proto:proto", "Generate Python stubs for .proto files."),

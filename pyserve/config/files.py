@@ -7,7 +7,7 @@ that is in the text.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +184,25 @@ def _readable(way: Sequence[int | str]) -> str:
 def dump(values: Any) -> str:
     """Return values as YAML in the order in which they come."""
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=False)
+
+
+def dump_all(documents: Iterable[Any]) -> str:
+    """Return values as documents of one file; texts of several lines stay readable."""
+    return yaml.dump_all(
+        documents, Dumper=_Readable, sort_keys=False, allow_unicode=True, default_flow_style=False
+    )
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes texts of several lines as they are, and each value where it is used."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def _readable_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Readable.add_representer(str, _readable_text)

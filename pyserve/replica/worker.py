@@ -162,8 +162,7 @@ class Worker:
         try:
             assign = await self._unless_stopped(self._duties.join())
             assigned_at = time.monotonic()
-            if assign.zone:
-                self._on_zone(assign.zone)
+            self._on_zone(assign.zone)
             loaded, instance = await self._bring_up(assign)
             self._metrics.initialization_s = time.monotonic() - assigned_at
             await self._serve(assign, loaded, instance)

@@ -50,7 +50,7 @@ async def test_ours_are_made_by_their_names(tmp_path: Path) -> None:
         ("externl", "there is no launcher 'externl'; did you mean 'external'?"),
         (
             "slurm",
-            "there are process, external, kubernetes, ray; one of your own is written MODULE:ATTRIBUTE",
+            "there are process, external, kubernetes, ray; one of your own is written MODULE:",
         ),
         ("pathlib.Path", "the launcher 'pathlib.Path' cannot be made: "),
         ("builtins:id", "the launcher 'builtins:id' lacks capabilities, close, name"),

@@ -1,0 +1,58 @@
+"""As much of Helm's templates as the chart in ``deploy`` uses, for machines without Helm."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_PART = re.compile(r"\{\{-? (?P<what>.*?) -?\}\}")
+_BLOCK = re.compile(r"\{\{- (if|with) (\.[\w.]+) \}\}\n(.*?)\{\{- end \}\}\n", re.DOTALL)
+
+
+def render(template: str, values: Mapping[str, Any], *, name: str, namespace: str) -> str:
+    """Return what Helm would write.
+
+    Raises:
+        NotImplementedError: A template uses something else of the language.
+    """
+    scope = {"Values": values, "Release": {"Name": name, "Namespace": namespace}}
+
+    def block(found: re.Match[str]) -> str:
+        value = _get(found[2], scope)
+        return found[3].replace("{{ . }}", str(value)) if value else ""
+
+    return _PART.sub(lambda found: _value(found["what"], scope), _BLOCK.sub(block, template))
+
+
+def _value(what: str, scope: Mapping[str, Any]) -> str:
+    if re.fullmatch(r"\.[\w.]+", what):
+        return str(_get(what, scope))
+    if found := re.fullmatch(r"(\.[\w.]+) \| indent (\d+)", what):
+        return "\n".join(int(found[2]) * " " + line for line in _get(found[1], scope).split("\n"))
+    if found := re.fullmatch(r'required ".*" (\.[\w.]+) \| b64enc', what):
+        text = _get(found[1], scope)
+        assert text, what
+        return base64.b64encode(text.encode()).decode()
+    if found := re.fullmatch(r'printf "%s\\n%s" (\S+) (\S+) \| sha256sum \| trunc 10', what):
+        text = f"{_get(found[1], scope)}\n{_get(found[2], scope)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+    if what.startswith('merge (dict "name" .Release.Name "token_secret"'):
+        release = scope["Release"]["Name"]
+        merged = {
+            "name": release,
+            "token_secret": f"{release}-token",
+            **scope["Values"]["launcher"],
+        }
+        return json.dumps(json.dumps(merged, sort_keys=True))
+    raise NotImplementedError(what)
+
+
+def _get(path: str, scope: Mapping[str, Any]) -> Any:
+    found: Any = scope
+    for step in path.strip(".").split("."):
+        found = found[step]
+    return found
