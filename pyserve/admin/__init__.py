@@ -7,7 +7,7 @@ at pays nothing for it. Payloads and secrets are never shown.
 
 from pyserve.admin.desk import Described, Desk, Door, Front
 from pyserve.admin.gathering import NodeGathering
-from pyserve.admin.hosting import ThreadedAdmin, make_admin
+from pyserve.admin.hosting import ThreadedAdmin, make_admin, showing_metrics
 from pyserve.admin.places import advertised_address
 from pyserve.admin.server import AdminServer
 
@@ -21,4 +21,5 @@ __all__ = [
     "ThreadedAdmin",
     "advertised_address",
     "make_admin",
+    "showing_metrics",
 ]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from pyserve.admin.buckets import bounds_of, others_taken
 from pyserve.admin.desk import Desk, Front
 from pyserve.admin.gathering import NodeGathering
-from pyserve.admin.places import listening_host
+from pyserve.admin.places import advertised_address, listening_host
 from pyserve.admin.server import AdminServer
 from pyserve.config import MeshSettings
 from pyserve.config.metrics import MODEL_BUCKETS, REQUEST_BUCKETS, MetricsSettings
 from pyserve.observe.metrics import ProcessMetrics
+from pyserve.replica.endpoints import advertised_host
 from pyserve.wire.v1 import control_pb2
 
 _LOGGER = logging.getLogger(__name__)
@@ -121,3 +123,30 @@ class ThreadedAdmin:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.close()
+
+
+@contextlib.contextmanager
+def showing_metrics(
+    settings: MeshSettings, controller: str, token: bytes
+) -> Iterator[tuple[ProcessMetrics, str]]:
+    """Show what a replica counts, at a port of its own: no other process knows its socket.
+
+    Args:
+        settings: Of this process.
+        controller: Where it finds that.
+        token: Of the mesh.
+
+    Yields:
+        What takes its counts, and ``host:port`` where they are shown, "" if nowhere.
+    """
+    metrics = ProcessMetrics("replica")
+    server = make_admin(settings, own=metrics, token=token)
+    if server is None:
+        yield metrics, ""
+        return
+    admin = ThreadedAdmin(server)
+    try:
+        bound = advertised_host(settings.node, controller, listening_host(settings.node))
+        yield metrics, advertised_address(settings.node, admin.address, bound)
+    finally:
+        admin.close()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import sys
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
-from pyserve.admin import ThreadedAdmin, advertised_address, make_admin
-from pyserve.admin.places import listening_host
+from pyserve.admin import showing_metrics
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.graph import pack
 from pyserve.cli.settings import prefix_option, read_prefix
@@ -24,7 +21,6 @@ from pyserve.driver.client import spec_of
 from pyserve.driver.session import warn_of_unknown_names
 from pyserve.gateway.in_process import InProcessRouter
 from pyserve.observe.metrics import ProcessMetrics
-from pyserve.replica.endpoints import advertised_host
 from pyserve.replica.process import prepare_process, run_worker
 from pyserve.replica.worker import WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
@@ -69,28 +65,10 @@ def replica(
     packed = pack(loaded, ApplicationName(application))
     external = _external(packed, _find(packed, deployment), prefix)
     click.echo(f"pyserve: a replica of {deployment} joins {controller.controller}", err=True)
-    with _showing_metrics(controller, settings) as (metrics, admin):
+    with showing_metrics(settings, controller.controller, controller.token) as (metrics, admin):
         worker = _worker_settings(controller, settings, external, metrics, admin)
         status = run_worker(worker, _open_mesh)
     sys.exit(status)
-
-
-@contextlib.contextmanager
-def _showing_metrics(
-    controller: MeshAddress, settings: MeshSettings
-) -> Iterator[tuple[ProcessMetrics, str]]:
-    """Show what the replica counts, at a port of its own: no other process knows its socket."""
-    metrics = ProcessMetrics("replica")
-    server = make_admin(settings, own=metrics, token=controller.token)
-    if server is None:
-        yield metrics, ""
-        return
-    admin = ThreadedAdmin(server)
-    try:
-        bound = advertised_host(settings.node, controller.controller, listening_host(settings.node))
-        yield metrics, advertised_address(settings.node, admin.address, bound)
-    finally:
-        admin.close()
 
 
 def _find(packed: PackedApplication, name: str) -> PackedDeployment:

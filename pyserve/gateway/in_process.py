@@ -91,7 +91,7 @@ class InProcessRouter:
         self._closed = False
 
     def enter_zone(self, zone: str) -> None:
-        """This process is in a zone, which its environment has not named; before its first call."""
+        """Before its first call: this process is in a zone, if its environment names none."""
         with self._lock:
             self._node = replace(self._node, zone=self._node.zone or zone)
 

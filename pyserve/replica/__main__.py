@@ -1,9 +1,12 @@
 """``python -m pyserve.replica``: the entry of launchers, which wires a replica's parts."""
 
 import sys
+from contextlib import AbstractContextManager
 
+from pyserve.config import MeshSettings
 from pyserve.control.discovery import MeshAddress, read_token
 from pyserve.gateway.in_process import InProcessRouter
+from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.process import main
 from pyserve.replica.spare import replica_arguments
 from pyserve.replica.worker import WorkerSettings
@@ -18,6 +21,15 @@ def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
     return router
 
 
+def _show_metrics(
+    settings: MeshSettings, controller: str, token: bytes
+) -> AbstractContextManager[tuple[ProcessMetrics, str]]:
+    # Where an ingress does it, replicas have no use for what it takes.
+    from pyserve.admin import showing_metrics
+
+    return showing_metrics(settings, controller, token)
+
+
 _arguments = replica_arguments(sys.argv[1:])
 # A spare whose launcher is gone, or needs it no more, has served nobody.
-sys.exit(0 if _arguments is None else main(_open_mesh, read_token, _arguments))
+sys.exit(0 if _arguments is None else main(_open_mesh, read_token, _show_metrics, _arguments))

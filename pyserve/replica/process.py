@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -21,6 +23,7 @@ from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
 from pyserve.errors import MeshError, OptionError
 from pyserve.observe.logs.sink import log_to_standard_error
+from pyserve.observe.metrics import ProcessMetrics
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.replica.forking import separate_forks
 from pyserve.replica.loading import StopRequested
@@ -32,9 +35,13 @@ class ReplicaMesh(Mesh, Protocol):
     """The mesh, as a replica enters it."""
 
     def enter_zone(self, zone: str) -> None:
-        """This process is in a zone, which its environment has not named."""
+        """This process is in a zone, if its environment names none; "": nobody knows."""
 
 
+# Of settings, controller and token: what takes the counts of this process, and where it shows them.
+ShowMetrics = Callable[
+    [MeshSettings, str, bytes], AbstractContextManager[tuple[ProcessMetrics, str]]
+]
 OpenMesh = Callable[[WorkerSettings], ReplicaMesh]
 ReadToken = Callable[[Path, str], bytes]
 
@@ -46,34 +53,48 @@ _ORPHAN_TIMEOUT_S = 5.0
 _STANDARD_OUTPUT = 1
 
 
-def main(open_mesh: OpenMesh, read_token: ReadToken, arguments: list[str] | None = None) -> int:
+def main(
+    open_mesh: OpenMesh,
+    read_token: ReadToken,
+    show_metrics: ShowMetrics,
+    arguments: list[str] | None = None,
+) -> int:
     """Run one replica; return the exit status: 0 after a drain, 1 when it could not serve.
 
     Args:
         open_mesh: Makes the way to other deployments, for the handles of user code. It comes
-            from outside, as the next one, since it is built on top of this layer.
+            from outside, as the next ones, since it is built on top of this layer.
         read_token: Reads the file that a variable names, where no descriptor has the mesh token.
+        show_metrics: Shows what it counts, where no other process of its machine does.
         arguments: Of the command line; by default the process's own.
     """
     options = _parse(arguments)
     prepare_process()
     if options.lasting is not None:
         threading.Thread(target=_bound_output, name="output", daemon=True).start()
-    try:
-        mesh_settings = read_settings()
-        settings = WorkerSettings(
-            controller=options.controller,
-            token=_token(options.token_fd, mesh_settings, read_token),
-            application=ApplicationName(options.application),
-            deployment=DeploymentName(options.deployment),
-            replica_id=ReplicaId(options.replica_id),
-            mesh=mesh_settings,
-            tls=mesh_tls(mesh_settings.node.tls),
-        )
-    except (OptionError, MeshError) as error:
-        logging.getLogger(__name__).error("%s", error)
-        return 2
-    return run_worker(settings, open_mesh, options.liveness_fd)
+    with contextlib.ExitStack() as stack:
+        try:
+            mesh = read_settings()
+            token = _token(options.token_fd, mesh, read_token)
+            metrics, admin = ProcessMetrics("replica"), ""
+            if options.own_metrics:
+                shown = show_metrics(mesh, options.controller, token)
+                metrics, admin = stack.enter_context(shown)
+            settings = WorkerSettings(
+                controller=options.controller,
+                token=token,
+                application=ApplicationName(options.application),
+                deployment=DeploymentName(options.deployment),
+                replica_id=ReplicaId(options.replica_id),
+                mesh=mesh,
+                tls=mesh_tls(mesh.node.tls),
+                metrics=metrics,
+                admin=admin,
+            )
+        except (OptionError, MeshError) as error:
+            logging.getLogger(__name__).error("%s", error)
+            return 2
+        return run_worker(settings, open_mesh, options.liveness_fd)
 
 
 def prepare_process() -> None:
@@ -196,6 +217,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--replica-id", default="")
     parser.add_argument("--token-fd", type=int, help="descriptor to read the mesh token from")
     parser.add_argument("--liveness-fd", type=int, help="pipe that the launcher holds open")
+    parser.add_argument(
+        "--own-metrics", action="store_true", help="it is alone on its machine, and shows its own"
+    )
     parser.add_argument(
         "--lasting",
         metavar="RUN_DIR",

@@ -286,7 +286,8 @@ class FakeCluster:
             for name, value in found.items():
                 if value.startswith(mount["mountPath"]):
                     found[name] = value.replace(mount["mountPath"], str(mounts[mount["name"]]))
-        return {**found, "PYSERVE_HOME": str(self.folder / "home")}
+        # Pods have ports of their own; processes of one machine take any.
+        return {**found, "PYSERVE_HOME": str(self.folder / "home"), "PYSERVE_METRICS_PORT": "0"}
 
     async def _tell(self, kind: str, pod: Object) -> None:
         self.version += 1

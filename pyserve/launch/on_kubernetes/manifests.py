@@ -17,6 +17,7 @@ from pyserve.launch.on_kubernetes.pods import (
     APPLICATION_LABEL,
     DEPLOYMENT_LABEL,
     HOST_LABEL,
+    METRICS_PORT,
     TOKEN_KEY,
     ZONE_LABEL,
     label_value,
@@ -35,7 +36,7 @@ Object = dict[str, Any]
 FILE = "applications.yaml"
 INGRESS_KINDS = ("Deployment", "DaemonSet")
 _FILES_FOLDER, _STATE_FOLDER = "/etc/pyserve/applications", "/var/lib/pyserve"
-_CONTROLLER_PORT, _INGRESS_PORT, _METRICS_PORT = 7000, 8000, 9101
+_CONTROLLER_PORT, _INGRESS_PORT = 7000, 8000
 # An ingress that is told to end takes new connections for so long, while endpoints are taken away.
 _DRAIN_S = 5
 # Longer than that and the calls in flight of most; `terminationGracePeriodSeconds` of ingresses.
@@ -209,7 +210,7 @@ def _controller(settings: ManifestSettings) -> Object:
             "PYSERVE_LAUNCHER": "kubernetes",
             "PYSERVE_LAUNCHER_OPTIONS": json.dumps(launcher, sort_keys=True),
         },
-        ports={"control": _CONTROLLER_PORT, "metrics": _METRICS_PORT},
+        ports={"control": _CONTROLLER_PORT, "metrics": METRICS_PORT},
         cpu="100m",
     )
     container["env"].append(
@@ -251,7 +252,7 @@ def _ingress(settings: ManifestSettings) -> Object:
         settings,
         ["ingress", "--address", f"0.0.0.0:{_INGRESS_PORT}"],
         {"PYSERVE_HOME": "/tmp/pyserve", "PYSERVE_INGRESS_DRAIN_S": str(_DRAIN_S)},  # noqa: S108
-        ports={"serving": _INGRESS_PORT, "metrics": _METRICS_PORT},
+        ports={"serving": _INGRESS_PORT, "metrics": METRICS_PORT},
         cpu="250m",
     )
     # Of clusters that give pods the topology labels of their nodes; empty elsewhere.

@@ -27,6 +27,7 @@ TOKEN_FOLDER, TOKEN_KEY = "/etc/pyserve/token", "token"
 TLS_FOLDER = "/etc/pyserve/tls"
 # Of cert-manager's Secrets, and of those of the type kubernetes.io/tls.
 TLS_FILES = {"CERT_FILE": "tls.crt", "KEY_FILE": "tls.key", "CA_FILE": "ca.crt"}
+METRICS_PORT = 9101
 # The user of the images in this repository; any that is not root will do.
 USER = 10001
 HOST_LABEL, ZONE_LABEL = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -256,6 +257,7 @@ def _container(order: ReplicaOrder, plan: PodPlan, controller: str) -> dict[str,
     variables = {
         **thread_counts(order.resources),
         "PYTHONUNBUFFERED": "1",
+        "PYSERVE_BIND_HOST": "0.0.0.0",  # noqa: S104  # of the pod alone
         "PYSERVE_HOME": "/tmp/pyserve",  # noqa: S108  # of the container alone
         **plan.environment,
         **secret_variables(plan.tls_secret),
@@ -265,7 +267,8 @@ def _container(order: ReplicaOrder, plan: PodPlan, controller: str) -> dict[str,
         "name": REPLICA_CONTAINER,
         "image": plan.image,
         "command": ["python", "-P", "-m", "pyserve.replica"],
-        "args": order.arguments(controller),
+        "args": [*order.arguments(controller), "--own-metrics"],
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "env": [node_variable(), *plain_variables(variables)],
         "resources": _amounts(order.resources),
         "volumeMounts": secret_mounts(plan.tls_secret),
