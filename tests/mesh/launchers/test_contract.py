@@ -18,7 +18,6 @@ from pyserve.launch import LastingLauncher, Launcher
 from tests.docs.page import read_blocks
 from tests.mesh.commands import ROOT
 from tests.mesh.launchers.world import TIMEOUT_S, Engine, World, is_gone, kill, standing, unknown
-from tests.support.kubernetes_api import serving_cluster
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -57,6 +56,9 @@ async def world(
         engine = replace(engine, options={"address": request.getfixturevalue("ray_address")})
     async with AsyncExitStack() as stack:
         if engine is ON_KUBERNETES:
+            pytest.importorskip("kubernetes_asyncio", reason="pip install -r requirements.txt")
+            from tests.support.kubernetes_api import serving_cluster
+
             # Its pods are processes of this machine.
             _, file = await stack.enter_async_context(serving_cluster(tmp_path))
             engine = replace(engine, options={"kubeconfig": str(file), "image": "pyserve"})
