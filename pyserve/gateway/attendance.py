@@ -24,6 +24,8 @@ _LOGGER = logging.getLogger(__name__)
 _SHOW_TIMEOUT_S = 10.0
 # Commands under way. The controller queues at most 64, and more only where views do not come.
 _UNDER_WAY_MAX = 256
+# How long a controller may take to show that it knows the addresses; an earlier one never does.
+_CONFIRMED_TIMEOUT_S = 3.0
 # How long the last word may take to reach a controller; it is on this machine or close by.
 _FAREWELL_TIMEOUT_S = 2.0
 
@@ -52,15 +54,22 @@ class Attendance:
         self._write_lock = asyncio.Lock()  # One write at a time.
         self._under_way: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._is_told = asyncio.Event()
         self._is_known = asyncio.Event()
         self._is_finishing = False
         self._has_left = asyncio.Event()
         ingress.on_state = self._changed.set
 
     async def wait_known(self, timeout_s: float) -> None:
-        """Wait until a controller has been told that calls are taken; ``TimeoutError``."""
+        """Wait until a controller knows that calls are taken; ``TimeoutError``.
+
+        One of an earlier version does not say so: there it is enough that it has been told.
+        """
         async with asyncio.timeout(timeout_s):
-            await self._is_known.wait()
+            await self._is_told.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CONFIRMED_TIMEOUT_S):
+                await self._is_known.wait()
 
     async def attend(self, channel: Channel) -> None:
         """Speak on one stream until it ends; for as long as it is wanted, where nobody listens.
@@ -76,6 +85,7 @@ class Attendance:
             _LOGGER.warning(
                 "the controller is of an older version, whose status does not show this ingress"
             )
+            self._is_told.set()
             self._is_known.set()
         else:
             if not self._is_finishing:
@@ -128,6 +138,10 @@ class Attendance:
 
     async def _carry_out(self, call: AttendCall, command: ingress_pb2.IngressCommand) -> None:
         match command.WhichOneof("kind"):
+            case "look":
+                async with self._write_lock:  # What it looks at may still be being written.
+                    if self._is_told.is_set():
+                        self._is_known.set()
             case "show":
                 try:
                     await self._ingress.show(command.show.version, _SHOW_TIMEOUT_S)
@@ -149,4 +163,4 @@ class Attendance:
             except (RpcError, asyncio.InvalidStateError):
                 return
         if status.addresses:
-            self._is_known.set()
+            self._is_told.set()

@@ -46,6 +46,8 @@ class IngressService(ingress_pb2_grpc.IngressesServicer):
                 "the first message of Attend must be a status with id and node",
             )
         attendant = self._ingresses.attend(first.status)
+        if first.status.addresses:
+            _confirm(attendant)
         try:
             await converse(context, attendant.next, self._read(request_iterator, attendant))
         finally:
@@ -57,6 +59,14 @@ class IngressService(ingress_pb2_grpc.IngressesServicer):
     ) -> None:
         try:
             async for message in messages:
+                is_new = bool(message.status.addresses) and not attendant.status.addresses
                 self._ingresses.hear(attendant, message)
+                if is_new:
+                    _confirm(attendant)
         finally:
             attendant.end()
+
+
+def _confirm(attendant: Attendant) -> None:
+    # It has not said before this that it listens.
+    attendant.send(ingress_pb2.IngressCommand(look=ingress_pb2.Look()))

@@ -11,15 +11,17 @@ import pytest
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings
 from pyserve.control.discovery import MeshAddress
+from pyserve.control.server import ingress_service
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses, IngressState
 from pyserve.control.server.transport import RpcError, Server, make_server
+from pyserve.gateway import attendance
 from pyserve.gateway.attendance import Attendance
 from pyserve.gateway.watcher import ViewState, Watcher, Way
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 TOKEN = b"token"
 NODE = NodeSettings(node_id="here", zone="")
 
@@ -143,7 +145,6 @@ async def ingress(first: Controller) -> AsyncIterator[Ingress]:
     ingress = Ingress(first)
     ingress.watcher.start()
     await ingress.attendance.wait_known(TIMEOUT_S)
-    await eventually(first.states)
     yield ingress
     await ingress.watcher.close()
 
@@ -222,6 +223,25 @@ async def test_older_controller_that_keeps_no_list_is_followed_all_the_same(
     finally:
         await ingress.watcher.close()
         await older.server.stop(0)
+
+
+async def test_who_is_known_is_in_the_status_at_once(ingress: Ingress, first: Controller) -> None:
+    assert {"i1": "HEALTHY"} == first.states()
+
+
+async def test_controller_that_does_not_say_what_it_knows_is_not_waited_for(
+    first: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of an earlier version."""
+    monkeypatch.setattr(ingress_service, "_confirm", lambda _attendant: None)
+    monkeypatch.setattr(attendance, "_CONFIRMED_TIMEOUT_S", 0.01)
+    ingress = Ingress(first)
+    ingress.watcher.start()
+    try:
+        await ingress.attendance.wait_known(TIMEOUT_S)
+        await eventually(lambda: {"i1": "HEALTHY"} == first.states())
+    finally:
+        await ingress.watcher.close()
 
 
 async def test_first_message_has_to_say_who_it_is(first: Controller, ingress: Ingress) -> None:
