@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
@@ -150,7 +151,9 @@ class _StreamResponse(_Call):
     def __del__(self) -> None:
         state = getattr(self, "_state", None)
         if state is not None and not state.settled and not state.endpoint.closed:
-            state.cancel(_GC_CANCELLED)
+            # The garbage collector may run in any thread, and in the middle of anything.
+            with contextlib.suppress(RuntimeError):  # The loop has been closed meanwhile.
+                state.endpoint.loop.call_soon_threadsafe(state.cancel, _GC_CANCELLED)
 
 
 class _Responses:

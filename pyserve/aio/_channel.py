@@ -247,7 +247,7 @@ class Channel(grpc.aio.Channel):
             return []
         return [
             receiver
-            for receiver in self._endpoint.receivers.values()
+            for receiver in tuple(self._endpoint.receivers.values())
             if isinstance(receiver, CallState) and receiver.owner is self
         ]
 

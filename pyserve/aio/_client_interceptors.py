@@ -7,6 +7,7 @@ chain gives back: a call, or a plain response or iterator that is dressed up as 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -79,6 +80,20 @@ class _Chain:
         return _FinishedCall(result)
 
 
+def _call_of(task: asyncio.Task[Any]) -> Any:
+    """Return the call that a chain has made; ``None`` when it runs, failed or was cancelled."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    return task.result()
+
+
+def _cancel(task: asyncio.Task[Any]) -> bool:
+    if not task.done():
+        return task.cancel()
+    call = _call_of(task)
+    return False if call is None else bool(call.cancel())
+
+
 class InterceptedCall:
     """The call object of an intercepted call, of any kind."""
 
@@ -101,18 +116,13 @@ class InterceptedCall:
 
     def _call(self) -> Any:
         """Return the call below; ``None`` when the chain runs, failed or was cancelled."""
-        if not self._task.done() or self._task.cancelled() or self._task.exception() is not None:
-            return None
-        return self._task.result()
+        return _call_of(self._task)
 
     # --- life ---------------------------------------------------------------------------
 
     def cancel(self) -> bool:
         """Cancel the chain or the call below; ``False`` when both have ended."""
-        if not self._task.done():
-            return self._task.cancel()
-        call = self._call()
-        return False if call is None else bool(call.cancel())
+        return _cancel(self._task)
 
     def cancelled(self) -> bool:
         """Tell whether the call ended with CANCELLED."""
@@ -155,8 +165,10 @@ class InterceptedCall:
 
     def __del__(self) -> None:
         task = getattr(self, "_task", None)
-        if task is not None and not task.get_loop().is_closed():
-            self.cancel()
+        if task is not None and not self.done():
+            # The garbage collector may run in any thread, and in the middle of anything.
+            with contextlib.suppress(RuntimeError):  # The loop has been closed meanwhile.
+                task.get_loop().call_soon_threadsafe(_cancel, task)
 
     # --- status -------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ slack.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -146,9 +147,10 @@ class BatchStream(AsyncIterator[Any]):
         self._call.leave()
 
     def __del__(self) -> None:
-        if self._call.is_live() and not self._loop.is_closed():
-            # The garbage collector may run in any thread.
-            self._loop.call_soon_threadsafe(self._call.leave)
+        if self._call.is_live():
+            # The garbage collector may run in any thread, also while the loop is closed.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._call.leave)
 
 
 class StreamRun:
