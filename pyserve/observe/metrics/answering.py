@@ -36,6 +36,8 @@ _LOOK_PERIOD_S = 30.0
 # What a source that runs in a loop may take, so that the other sources still come in time.
 LOOP_TIMEOUT_S = 0.7
 _BACKLOG = 4
+# Whoever asked has gone by then.
+_AGAIN_S = 1.0
 
 
 def mark_of(token: bytes) -> str:
@@ -145,7 +147,7 @@ class ScrapePoint:
         self._listener = self._listen()
         # Of the listener, which the thread may exchange while another one closes it.
         self._turn = threading.Lock()
-        self._is_closed = False
+        self._closed = threading.Event()
         # A child that user code forks keeps no socket of ours; weakly, since what is registered
         # stays for the life of the interpreter.
         leave = weakref.WeakMethod(self._leave_to_parent)
@@ -160,7 +162,7 @@ class ScrapePoint:
         if os.getpid() != self._pid:
             return
         with self._turn:
-            self._is_closed = True
+            self._closed.set()
             self.path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # It has been closed.
                 # Unlike close, it wakes the thread.
@@ -187,7 +189,7 @@ class ScrapePoint:
     def _look(self) -> None:
         """Have the socket where others look for it."""
         with self._turn, contextlib.suppress(OSError):  # The folder is not there again yet.
-            if not self._is_closed and not self.path.exists():
+            if not self._closed.is_set() and not self.path.exists():
                 former, self._listener = self._listener, self._listen()
                 former.close()
 
@@ -199,7 +201,10 @@ class ScrapePoint:
                 self._look()
                 continue
             except OSError:
-                return  # Closed.
+                # Closed; or no descriptor is left, which may be so for a moment.
+                if self._closed.wait(_AGAIN_S):
+                    return
+                continue
             with asking, contextlib.suppress(OSError):  # It has gone, or reads no more.
                 asking.settimeout(_SEND_TIMEOUT_S)
                 asking.sendall(self._text())

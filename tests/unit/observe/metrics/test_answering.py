@@ -1,23 +1,25 @@
 """A process answers scrapes, whatever its loops do, and nobody else's scrapes suffer from one."""
 
 import asyncio
+import contextlib
 import os
-import shutil
+import resource
 import socket
 import threading
 from pathlib import Path
 
 import pytest
 
-from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint, on_loop
+from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint, answering, on_loop
 from pyserve.observe.metrics.answering import mark_of
 from pyserve.observe.metrics.asking import Gathered, gather
+from tests.support.removing import remove_at_once
 from tests.support.waiting import eventually
 
 TOKEN = b"a token"
 
 
-async def ask(folder: Path, timeout_s: float = 5.0) -> Gathered:
+async def ask(folder: Path, timeout_s: float = 30.0) -> Gathered:
     return await gather([folder], mark_of(TOKEN), timeout_s)
 
 
@@ -108,7 +110,7 @@ async def test_who_does_not_answer_is_counted_and_holds_nobody_up(tmp_path, metr
         mute.bind(str(tmp_path / "metrics-mute.sock"))
         mute.listen()
         try:
-            found = await ask(tmp_path, timeout_s=0.5)
+            found = await ask(tmp_path, timeout_s=2.0)
         finally:
             point.close()
     assert (1, 1) == (found.answered, found.silent)
@@ -152,18 +154,44 @@ async def test_a_socket_that_was_removed_is_made_anew(tmp_path, metrics):
     folder = tmp_path / "run"
     folder.mkdir()
     point = ScrapePoint(metrics, folder, TOKEN, look_period_s=0.02)
+
+    async def is_answered() -> bool:
+        return 1 == (await ask(folder)).answered
+
     try:
         point.path.unlink()
-        await eventually(point.path.exists)
-        assert 1 == (await ask(folder)).answered
+        await eventually(is_answered)
         assert 0o600 == point.path.stat().st_mode & 0o777
 
-        shutil.rmtree(folder)
+        remove_at_once(folder)
         # What it tries meanwhile fails, and ends nothing.
         await asyncio.sleep(0.1)
         folder.mkdir()
-        await eventually(point.path.exists)
-        assert 1 == (await ask(folder)).answered
+        await eventually(is_answered)
     finally:
         point.close()
     assert [] == list(folder.iterdir())
+
+
+async def test_a_process_without_a_descriptor_left_answers_again_when_it_has_one(
+    tmp_path, metrics, monkeypatch
+):
+    monkeypatch.setattr(answering, "_AGAIN_S", 0.01)
+    point = ScrapePoint(metrics, tmp_path, TOKEN)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            with socket.socket() as last:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 1, limits[1]))
+            with contextlib.ExitStack() as others:
+                with contextlib.suppress(OSError):
+                    while True:
+                        others.enter_context(socket.socket())
+                asking.connect(str(point.path))
+                # So long that it has tried.
+                await asyncio.sleep(0.1)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert 1 == (await ask(tmp_path)).answered
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        point.close()
