@@ -155,9 +155,11 @@ class _StopSignal:
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         self._count += 1
-        self._loop.call_soon_threadsafe(
-            self._worker.request_stop, None if self._count == 1 else 0.0
-        )
+        # One that comes when the loop has been closed finds the process about to end.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(
+                self._worker.request_stop, None if self._count == 1 else 0.0
+            )
         if self._worker.is_constructing:
             raise StopRequested(0)
 

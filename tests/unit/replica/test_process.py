@@ -1,11 +1,15 @@
 """What a replica's process does besides its worker."""
 
+import asyncio
 import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from pyserve.config import read_settings
 from pyserve.config.control import OUTPUT_FILE_BYTES_MAX
-from pyserve.replica.process import _token, empty_if_large
+from pyserve.replica.process import _StopSignal, _token, empty_if_large
 
 
 def test_an_output_file_is_emptied_beyond_its_bound_and_goes_on(tmp_path):
@@ -49,3 +53,12 @@ def test_the_token_comes_from_a_descriptor_or_else_from_the_file_that_a_variable
     assert b"of the file" == _token(None, named, read_token)
     assert [(tmp_path / "token", "PYSERVE_TOKEN_FILE")] == read
     assert b"" == _token(None, read_settings({}), read_token)
+
+
+def test_a_signal_that_comes_after_the_loops_end_does_not_fail_the_process():
+    worker: Any = SimpleNamespace(is_constructing=False, request_stop=lambda _grace_s: None)
+    loop = asyncio.new_event_loop()
+    on_signal = _StopSignal(loop, worker)
+    loop.close()
+    for _ in range(2):
+        on_signal(signal.SIGTERM, None)
