@@ -36,8 +36,9 @@ class Repeated(logging.Filter):
         super().__init__()
         self._clock = clock
         self._seldom = Seldom(clock)
-        # Calls fail on the loop and in threads.
-        self._lock = threading.Lock()
+        # Calls fail on the loop and in threads. The garbage collector, or a signal, may have
+        # something logged in the middle of it.
+        self._lock = threading.RLock()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is to be written."""

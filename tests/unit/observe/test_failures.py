@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import logging
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -122,6 +123,22 @@ def test_many_places_share_what_room_is_left(log: Log, caplog) -> None:
         exec(compile("def step(): 1 / 0", f"generated-{number}", "exec"), namespace)
         log.fail(namespace["step"])
     assert SUBJECTS_MAX + 1 == len(caplog.records)
+
+
+def test_a_finalizer_may_log_while_a_record_is_looked_at(caplog) -> None:
+    numbers = itertools.count()
+
+    def clock() -> float:
+        if next(numbers) == 0:
+            logger.warning("of a finalizer")
+        return 0.0
+
+    logger = failure_logger(f"test.failures.{next(_NAMES)}", clock)
+    thread = threading.Thread(target=logger.warning, args=("of a call",), daemon=True)
+    thread.start()
+    thread.join(30.0)
+
+    assert ["of a finalizer", "of a call"] == caplog.messages
 
 
 def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
