@@ -29,7 +29,7 @@ class Squares:
 class TokenBatcher:
     @serve.batch(
         max_batch_size=6,
-        batch_wait_timeout_s=0.2,
+        batch_wait_timeout_s=1.0,
         batch_size_fn=lambda texts: sum(len(text.split()) for text in texts),
     )
     async def process(self, texts: list[str]) -> list[tuple[int, int]]:
